@@ -1,0 +1,93 @@
+"""Memory-optimised training schedules for PyTorch: capture, profile, solve, simulate, run, measure, explore.
+
+Names load on first use, so that a machine without torch can solve and one without a solver can train.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from explorer.capture import Capture, capture
+    from explorer.execution import ScheduledModule, apply, measure
+    from explorer.graph import TrainingGraph
+    from explorer.measurement import Measurement
+    from explorer.profile import Profile, load_profile
+    from explorer.profiling import profile
+    from explorer.schedule import Schedule, keep_all, load_schedule
+    from explorer.simulation import Timeline, simulate
+    from explorer.solution import Solution, Status
+    from explorer.solvers import SolveSession, smallest_budget, solve, trade_off
+    from explorer.units import format_bytes, parse_bytes
+    from widgets import Explorer, explore
+
+_HOMES = {
+    "Capture": "explorer.capture",
+    "Explorer": "widgets",
+    "Measurement": "explorer.measurement",
+    "Profile": "explorer.profile",
+    "Schedule": "explorer.schedule",
+    "ScheduledModule": "explorer.execution",
+    "Solution": "explorer.solution",
+    "SolveSession": "explorer.solvers",
+    "Status": "explorer.solution",
+    "Timeline": "explorer.simulation",
+    "TrainingGraph": "explorer.graph",
+    "apply": "explorer.execution",
+    "capture": "explorer.capture",
+    "explore": "widgets",
+    "format_bytes": "explorer.units",
+    "keep_all": "explorer.schedule",
+    "load_profile": "explorer.profile",
+    "load_schedule": "explorer.schedule",
+    "measure": "explorer.execution",
+    "parse_bytes": "explorer.units",
+    "profile": "explorer.profiling",
+    "simulate": "explorer.simulation",
+    "smallest_budget": "explorer.solvers",
+    "solve": "explorer.solvers",
+    "trade_off": "explorer.solvers",
+}
+__all__ = [
+    "Capture",
+    "Explorer",
+    "Measurement",
+    "Profile",
+    "Schedule",
+    "ScheduledModule",
+    "Solution",
+    "SolveSession",
+    "Status",
+    "Timeline",
+    "TrainingGraph",
+    "apply",
+    "capture",
+    "explore",
+    "format_bytes",
+    "keep_all",
+    "load_profile",
+    "load_schedule",
+    "measure",
+    "parse_bytes",
+    "profile",
+    "simulate",
+    "smallest_budget",
+    "solve",
+    "trade_off",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'explorer' has no attribute {name!r}")
+    # Bind every name at once: importing a submodule called like a function would otherwise hide the function.
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -1,0 +1,306 @@
+"""The joint forward and backward graph of one training step, without torch.
+
+Everything later stages need is here: which operators run in which order, which storages each reads and
+writes, and how large those are. Views are resolved at capture: memory belongs to storages, never to views,
+so an operator that reads a view reads the storage below it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+
+class Phase(StrEnum):
+    """Which pass an operator belongs to. Backward is what depends on a gradient (or only serves one)."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class Role(StrEnum):
+    """What a storage is for."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    INPUT = "input"
+    ACTIVATION = "activation"
+    GRADIENT = "gradient"
+    PARAMETER_GRADIENT = "parameter_gradient"
+
+    @property
+    def persistent(self) -> bool:
+        """Allocated before the step and after it, whatever the schedule."""
+        return self in (Role.PARAMETER, Role.BUFFER, Role.INPUT)
+
+
+class When(StrEnum):
+    """Which runs of an operator an implementation may serve."""
+
+    FIRST = "first"
+    AGAIN = "again"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One allocation of the step.
+
+    Attributes:
+        id: position in ``TrainingGraph.storages``.
+        name: of the tensor that owns it.
+        bytes: its size as torch asks for it (the device's rounding is the profile's business).
+        role: what it is for.
+        shape: of the owning tensor, for display.
+        dtype: of the owning tensor, for display (``"float32"``).
+        held: returned to the caller, so alive from its production to the end of the step.
+    """
+
+    id: int
+    name: str
+    bytes: int
+    role: Role
+    shape: tuple[int, ...]
+    dtype: str
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """One way to run an operator (MONeT section 4: an element of I_i or of the backward set).
+
+    Attributes:
+        name: unique within its operator.
+        reads: storages that must be alive, in order of first use (MONeT's N_i or D_k^l).
+        writes: storages that it makes.
+        cost: key of its ``Cost`` in the profile; equal calls share one.
+        when: a first run, a recomputation, or either.
+        exact: bit-equal to what PyTorch's eager mode computes.
+        overwrites: the storage of ``reads`` whose memory becomes the output's (in-place), or None.
+    """
+
+    name: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    cost: str
+    when: When = When.ALWAYS
+    exact: bool = True
+    overwrites: int | None = None
+
+    @property
+    def first(self) -> bool:
+        """May it serve the first run?"""
+        return self.when is not When.AGAIN
+
+    @property
+    def again(self) -> bool:
+        """May it serve a recomputation?"""
+        return self.when is not When.FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One computing call of the joint graph.
+
+    Attributes:
+        id: position in ``TrainingGraph.operators`` and in the captured execution order.
+        name: unique, stable across captures of the same model (``"convolution_3"``).
+        target: what it calls (``"aten.convolution.default"``).
+        phase: forward or backward.
+        layer: module path it came from (``"layer1.0.conv2"``), empty outside modules.
+        implementations: the first is PyTorch's own.
+    """
+
+    id: int
+    name: str
+    target: str
+    phase: Phase
+    layer: str
+    implementations: tuple[Implementation, ...]
+
+    @property
+    def recomputable(self) -> bool:
+        """Forward, with an implementation that may run again (random operators have none)."""
+        return self.phase is Phase.FORWARD and any(x.again for x in self.implementations)
+
+    def implementation(self, name: str) -> Implementation:
+        """The implementation called ``name``.
+
+        Raises:
+            ValueError: this operator has none of that name.
+        """
+        for candidate in self.implementations:
+            if candidate.name == name:
+                return candidate
+        known = ", ".join(repr(x.name) for x in self.implementations)
+        raise ValueError(f"operator {self.name!r} has no implementation {name!r}; it has {known}")
+
+    def default(self, *, again: bool = False) -> Implementation:
+        """The first implementation that may serve a first run (or a recomputation)."""
+        for candidate in self.implementations:
+            if candidate.again if again else candidate.first:
+                return candidate
+        raise ValueError(f"operator {self.name!r} cannot be run again: {self.target} draws random numbers")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Name, shape and dtype of a parameter or of a tensor of the batch."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        """As ``x float32[8, 3, 112, 112]``."""
+        return f"{self.name} {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a schedule belongs to; says what differs when applied elsewhere.
+
+    Attributes:
+        model: class name of the model.
+        batch: its sample batch, flattened.
+        parameters: hash of the parameters' names, shapes and dtypes.
+        operators: hash of the whole graph: calls, storages, bytes, implementations.
+    """
+
+    model: str
+    batch: tuple[TensorSpec, ...]
+    parameters: str
+    operators: str
+
+    def difference(self, other: Identity) -> str | None:
+        """In words, the first thing in which ``other`` differs; None where nothing does.
+
+        The class name alone is no difference: a subclass with the same graph runs the same schedule.
+        """
+        if self.parameters != other.parameters:
+            return f"the model differs: {self.model} here, {other.model} there, with other parameters"
+        for mine, theirs in zip(self.batch, other.batch, strict=False):
+            if mine != theirs:
+                return f"the batch differs: {mine} here, {theirs} there"
+        if len(self.batch) != len(other.batch):
+            return f"the batch differs: {len(self.batch)} tensors here, {len(other.batch)} there"
+        if self.operators != other.operators:
+            return (
+                f"the captured operators differ ({self.model} here, {other.model} there): another forward "
+                "method, loss, dtype setting or torch version"
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class TrainingGraph:
+    """The joint graph of a training step, forward operators first, each pass in execution order.
+
+    Attributes:
+        model: class name of the captured model.
+        batch: the sample batch, flattened.
+        parameters: name, shape and dtype of each parameter, in the model's order.
+        storages: every allocation; ``storages[i].id == i``.
+        operators: every computing call; ``operators[i].id == i``.
+    """
+
+    model: str
+    batch: tuple[TensorSpec, ...]
+    parameters: tuple[TensorSpec, ...]
+    storages: tuple[Storage, ...]
+    operators: tuple[Operator, ...]
+
+    def __post_init__(self) -> None:
+        """Check the structure, so that no later stage has to.
+
+        Raises:
+            ValueError: an id is out of place, a read has no earlier writer, or the passes are mixed.
+        """
+        _check_structure(self)
+
+    @cached_property
+    def forward_count(self) -> int:
+        """How many operators are forward; they have the ids ``0 … forward_count - 1``."""
+        return sum(operator.phase is Phase.FORWARD for operator in self.operators)
+
+    @cached_property
+    def forward(self) -> Sequence[Operator]:
+        """The forward operators in order."""
+        return self.operators[: self.forward_count]
+
+    @cached_property
+    def backward(self) -> Sequence[Operator]:
+        """The backward operators in order."""
+        return self.operators[self.forward_count :]
+
+    @cached_property
+    def producer(self) -> dict[int, int]:
+        """Storage id to the id of the operator that writes it; persistent storages are absent."""
+        return {
+            storage: operator.id
+            for operator in self.operators
+            for implementation in operator.implementations
+            for storage in implementation.writes
+        }
+
+    @cached_property
+    def persistent(self) -> frozenset[int]:
+        """Ids of the storages that exist before and after the step."""
+        return frozenset(storage.id for storage in self.storages if storage.id not in self.producer)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What a schedule for this graph belongs to."""
+        return Identity(
+            model=self.model,
+            batch=self.batch,
+            parameters=_digest(self.parameters),
+            operators=_digest((self.storages, self.operators)),
+        )
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+def _check_structure(graph: TrainingGraph) -> None:
+    for kind, items in (("storage", graph.storages), ("operator", graph.operators)):
+        for position, item in enumerate(items):
+            if item.id != position:
+                raise ValueError(f"{kind} {item.name!r} has id {item.id} at position {position}")
+    for storage in graph.storages:
+        if storage.bytes < 0:
+            raise ValueError(f"storage {storage.name!r} has {storage.bytes} bytes; it must be 0 or more")
+    known = {storage.id for storage in graph.storages if storage.role.persistent}
+    backward = False
+    for operator in graph.operators:
+        if backward and operator.phase is Phase.FORWARD:
+            raise ValueError(f"forward operator {operator.name!r} stands after a backward one")
+        backward = operator.phase is Phase.BACKWARD
+        _check_operator(operator, known, len(graph.storages))
+    for storage in graph.storages:
+        if storage.id not in known:
+            raise ValueError(f"storage {storage.name!r} is written by no operator")
+
+
+def _check_operator(operator: Operator, known: set[int], storages: int) -> None:
+    """Check reads against ``known`` storages and add the writes to it."""
+    if not operator.implementations:
+        raise ValueError(f"operator {operator.name!r} has no implementation")
+    operator.default()
+    written = set(operator.default().writes)
+    if any(not 0 <= storage < storages for storage in written) or written & known:
+        raise ValueError(f"operator {operator.name!r} writes {sorted(written)}: unknown, or written before")
+    for implementation in operator.implementations:
+        # A recomputation may read what the first run made: a dropout mask, a normalisation's statistics.
+        readable = known | written if implementation.when is When.AGAIN else known
+        if missing := set(implementation.reads) - readable:
+            raise ValueError(f"operator {operator.name!r} reads {sorted(missing)} before anything wrote it")
+        if extra := set(implementation.writes) - written:
+            raise ValueError(f"{implementation.name!r} of {operator.name!r} writes {sorted(extra)}, the default not")
+        if implementation.overwrites is not None and implementation.overwrites not in implementation.reads:
+            raise ValueError(f"{implementation.name!r} of {operator.name!r} overwrites what it does not read")
+    known |= written

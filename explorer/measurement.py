@@ -1,0 +1,30 @@
+"""What a real step was seen to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Memory and time of real training steps on a device.
+
+    Attributes:
+        device: name of the device.
+        method: how memory was seen (``"profiler memory events"``, ``"allocator statistics"``).
+        peak_bytes: highest allocated bytes within a step, model and batch included.
+        reserved_peak_bytes: highest bytes that the allocator held from the device; None on CPU.
+        step_time_ms: duration of an unobserved step: the median of several.
+        times_ms: float64, shape (events,): since the step began, as observed.
+        allocated_bytes: int64, shape (events,): allocated right after each event.
+    """
+
+    device: str
+    method: str
+    peak_bytes: int
+    reserved_peak_bytes: int | None
+    step_time_ms: float
+    times_ms: np.ndarray
+    allocated_bytes: np.ndarray

@@ -1,0 +1,152 @@
+"""Time and workspace of every implementation in a training graph, on one device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from explorer import storage_format
+from explorer.graph import Implementation, Storage, TrainingGraph
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one call of an implementation costs.
+
+    Attributes:
+        time_ms: its duration, calibrated so that the sum over a step is the step's.
+        workspace_bytes: memory beyond its inputs and outputs, at its worst moment (MONeT's c_i).
+    """
+
+    time_ms: float
+    workspace_bytes: int
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a negative or non-finite figure."""
+        if not 0 <= self.time_ms < float("inf"):
+            raise ValueError(f"time_ms is {self.time_ms}; it must be 0 or more")
+        if self.workspace_bytes < 0:
+            raise ValueError(f"workspace_bytes is {self.workspace_bytes}; it must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where the costs come from.
+
+    Attributes:
+        name: as the system calls it (``"NVIDIA A100-SXM4-80GB"``, ``"x86_64, 2 threads"``).
+        kind: ``"cpu"`` or ``"cuda"``.
+        torch_version: that measured or estimated them.
+        rounding_bytes: the allocator rounds each allocation up to a multiple of this.
+        persistent_workspace_bytes: what libraries keep allocated throughout (cuBLAS on CUDA).
+        memory_bytes: how much the device has, or None where unknown.
+        estimated: computed from a data sheet, not measured.
+    """
+
+    name: str
+    kind: str
+    torch_version: str
+    rounding_bytes: int = 1
+    persistent_workspace_bytes: int = 0
+    memory_bytes: int | None = None
+    estimated: bool = False
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A training graph with the cost of everything in it: all that a solver needs.
+
+    Attributes:
+        graph: the operators and storages.
+        costs: by ``Implementation.cost``.
+        device: where the costs hold.
+        eager_time_ms: one plain PyTorch step (forward and backward), measured; None where it was not run.
+        eager_peak_bytes: its measured peak; None where it was not run.
+        calibration: factor already applied to every ``time_ms``, step over sum of operators.
+        optimizer_state_bytes: held throughout on top of the model, if an optimizer was named.
+    """
+
+    graph: TrainingGraph
+    costs: dict[str, Cost]
+    device: Device
+    eager_time_ms: float | None = None
+    eager_peak_bytes: int | None = None
+    calibration: float = 1.0
+    optimizer_state_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if an implementation has no cost."""
+        for operator in self.graph.operators:
+            for implementation in operator.implementations:
+                if implementation.cost not in self.costs:
+                    raise ValueError(f"{operator.name!r} has no cost for {implementation.cost!r}")
+
+    def cost(self, implementation: Implementation) -> Cost:
+        """Its cost on this profile's device."""
+        return self.costs[implementation.cost]
+
+    def allocated_bytes(self, storage: Storage) -> int:
+        """What the device's allocator takes for ``storage``."""
+        return round_up(storage.bytes, self.device.rounding_bytes)
+
+    def workspace_bytes(self, implementation: Implementation) -> int:
+        """The implementation's workspace, as the allocator takes it."""
+        return round_up(self.cost(implementation).workspace_bytes, self.device.rounding_bytes)
+
+    @cached_property
+    def fixed_bytes(self) -> int:
+        """Allocated throughout, whatever the schedule: model, batch, optimizer state, library workspace."""
+        persistent = sum(self.allocated_bytes(self.graph.storages[i]) for i in self.graph.persistent)
+        return persistent + self.optimizer_state_bytes + self.device.persistent_workspace_bytes
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the content, equal for equal profiles; keys caches."""
+        content = storage_format.to_content(self)
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def save(self, path: str | Path) -> None:
+        """Write the profile as JSON, with a schema version and a checksum."""
+        storage_format.write(path, self, schema=SCHEMA)
+
+    def with_optimizer_state(self, state_bytes: int) -> Profile:
+        """The same profile with ``state_bytes`` held for an optimizer throughout the step."""
+        return replace(self, optimizer_state_bytes=state_bytes)
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile; needs neither torch nor the model.
+
+    Args:
+        path: a file that ``Profile.save`` wrote, or the name of a bundled profile.
+
+    Raises:
+        ValueError: no such file or bundled name, or the file is truncated, changed or of another version.
+    """
+    if Path(path).suffix == "" and not Path(path).exists():
+        return storage_format.read(bundled_path(str(path)), Profile, schema=SCHEMA)
+    return storage_format.read(path, Profile, schema=SCHEMA)
+
+
+def bundled_path(name: str) -> Path:
+    """Where the bundled profile ``name`` lies.
+
+    Raises:
+        ValueError: there is none of that name; lists those there are.
+    """
+    folder = Path(__file__).with_name("profiles")
+    path = folder / f"{name}.json"
+    if not path.exists():
+        known = ", ".join(sorted(repr(x.stem) for x in folder.glob("*.json"))) or "none"
+        raise ValueError(f"no bundled profile {name!r}; bundled: {known}")
+    return path
+
+
+def round_up(amount_bytes: int, multiple: int) -> int:
+    """``amount_bytes`` rounded up to a multiple."""
+    return -(-amount_bytes // multiple) * multiple

@@ -1,0 +1,110 @@
+"""What to run, with which implementation, and when to free what: a training step as a list of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from explorer import storage_format
+from explorer.graph import Identity, Phase, TrainingGraph
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run an operator; a second run of a forward operator is a recomputation."""
+
+    operator: int
+    implementation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Free a storage."""
+
+    storage: int
+
+
+Step = Run | Free
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A complete training step for one graph.
+
+    Steps before the first backward operator are the forward pass; forward operators run after it are
+    recomputations.
+
+    Attributes:
+        identity: the graph it is for.
+        steps: in order.
+        method: what made it (``"monet"``, ``"keep-all"``).
+        budget_bytes: what it was made to fit, None if nothing.
+    """
+
+    identity: Identity
+    steps: tuple[Step, ...]
+    method: str
+    budget_bytes: int | None = None
+
+    def save(self, path: str | Path) -> None:
+        """Write the schedule as JSON, with a schema version and a checksum."""
+        storage_format.write(path, self, schema=SCHEMA)
+
+    def recomputed(self, graph: TrainingGraph) -> dict[int, int]:
+        """How often each forward operator is recomputed; operators run once are absent."""
+        runs: dict[int, int] = {}
+        for step in self.steps:
+            if isinstance(step, Run) and step.operator < graph.forward_count:
+                runs[step.operator] = runs.get(step.operator, 0) + 1
+        return {operator: count - 1 for operator, count in runs.items() if count > 1}
+
+
+def load_schedule(path: str | Path) -> Schedule:
+    """Read a schedule.
+
+    Raises:
+        ValueError: the file is missing, truncated, changed, or of another version.
+    """
+    return storage_format.read(path, Schedule, schema=SCHEMA)
+
+
+def with_frees(graph: TrainingGraph, runs: Iterable[Run], *, method: str, budget_bytes: int | None) -> Schedule:
+    """Complete an order of runs: drop recomputations nobody reads, free each storage after its last use.
+
+    Args:
+        graph: the graph to run.
+        runs: every operator once in order, recomputations wherever they are wanted in the backward pass.
+        method: what made the order.
+        budget_bytes: what it was made to fit.
+
+    Returns:
+        The schedule with the least memory for that order (MONeT Algorithms 1 and 2: greedy freeing).
+    """
+    held = {storage.id for storage in graph.storages if storage.held}
+    alive = set(held)
+    runs = list(runs)
+    seen: set[int] = set()
+    first = [run.operator not in seen and not seen.add(run.operator) for run in runs]
+    steps: list[Step] = []
+    for run, is_first in zip(reversed(runs), reversed(first), strict=True):
+        implementation = graph.operators[run.operator].implementation(run.implementation)
+        # A held storage never died, so a second run does not make it again.
+        writes = set(implementation.writes) - (set() if is_first else held)
+        if not is_first and not writes & alive:
+            continue
+        reads = set(implementation.reads) - graph.persistent
+        dying = (writes | reads) - alive - {implementation.overwrites}
+        steps.extend(Free(storage) for storage in sorted(dying, reverse=True))
+        steps.append(run)
+        alive = (alive - writes) | reads
+    steps.reverse()
+    return Schedule(graph.identity, tuple(steps), method, budget_bytes)
+
+
+def keep_all(graph: TrainingGraph) -> Schedule:
+    """Recompute nothing: what plain PyTorch does, with every storage freed after its last use."""
+    runs = [Run(operator.id, operator.default().name) for operator in graph.operators]
+    return with_frees(graph, runs, method="keep-all", budget_bytes=None)

@@ -1,0 +1,253 @@
+"""The one judge of schedules: bytes at every step, peak and time, or a refusal that names the step.
+
+Memory at a step is what is alive before it, plus what it writes, plus its own workspace (MONeT equations 1-3, with
+the exact local set instead of its upper bound).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from explorer.graph import Operator, Phase, Role, Storage, TrainingGraph
+from explorer.profile import Profile
+from explorer.schedule import Free, Run, Schedule
+
+
+class Category(StrEnum):
+    """What the bytes of a step are for, from the bottom of the stack to its top."""
+
+    PARAMETERS = "parameters"
+    BUFFERS = "buffers"
+    INPUTS = "inputs"
+    OPTIMIZER_STATE = "optimizer state"
+    PARAMETER_GRADIENTS = "parameter gradients"
+    SAVED = "saved activations"
+    RECOMPUTED = "recomputed activations"
+    TEMPORARIES = "forward temporaries"
+    ACTIVATION_GRADIENTS = "activation gradients"
+    WORKSPACE = "workspace"
+
+
+CATEGORIES = tuple(Category)
+_COLUMN = {category: column for column, category in enumerate(CATEGORIES)}
+_ROLE_CATEGORY = {
+    Role.PARAMETER: Category.PARAMETERS,
+    Role.BUFFER: Category.BUFFERS,
+    Role.INPUT: Category.INPUTS,
+    Role.GRADIENT: Category.ACTIVATION_GRADIENTS,
+    Role.PARAMETER_GRADIENT: Category.PARAMETER_GRADIENTS,
+}
+
+
+class Stage(StrEnum):
+    """What a run is part of."""
+
+    FORWARD = "forward"
+    RECOMPUTE = "recompute"
+    BACKWARD = "backward"
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """One stay of a storage in memory, from run ``start`` to run ``end`` inclusive."""
+
+    storage: int
+    start: int
+    end: int
+    category: Category
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Predicted memory and time of a schedule, one row per run.
+
+    Attributes:
+        operators: operator id of each run.
+        implementations: its implementation's name.
+        stages: what each run is part of.
+        bytes: int64, shape (runs, categories), columns as ``CATEGORIES``, allocated bytes at each run's worst moment.
+        times_ms: float64, shape (runs,).
+        lifetimes: every stay of every storage that is not persistent.
+    """
+
+    operators: tuple[int, ...]
+    implementations: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    bytes: np.ndarray
+    times_ms: np.ndarray
+    lifetimes: tuple[Lifetime, ...]
+
+    @cached_property
+    def total_bytes(self) -> np.ndarray:
+        """int64, shape (runs,): all categories together."""
+        return self.bytes.sum(axis=1)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The highest total."""
+        return int(self.total_bytes.max(initial=0))
+
+    @property
+    def peak_run(self) -> int:
+        """The run at which the peak is first reached."""
+        return int(self.total_bytes.argmax())
+
+    @property
+    def time_ms(self) -> float:
+        """Duration of the whole step."""
+        return float(self.times_ms.sum())
+
+    @cached_property
+    def recompute_time_ms(self) -> float:
+        """Time spent on recomputations."""
+        again = np.array([stage is Stage.RECOMPUTE for stage in self.stages], dtype=bool)
+        return float(self.times_ms[again].sum())
+
+    def alive_at(self, run: int) -> tuple[Lifetime, ...]:
+        """What is in memory at a run, besides the persistent storages."""
+        return tuple(x for x in self.lifetimes if x.start <= run <= x.end)
+
+
+def simulate(profile: Profile, schedule: Schedule) -> Timeline:
+    """Predict memory and time of a schedule.
+
+    Args:
+        profile: graph and costs.
+        schedule: for that graph.
+
+    Returns:
+        The timeline.
+
+    Raises:
+        ValueError: the schedule belongs to another graph or is invalid; the message names the step.
+    """
+    if difference := schedule.identity.difference(profile.graph.identity):
+        raise ValueError(f"the schedule does not belong to this profile: {difference}")
+    return _Simulator(profile, schedule).run()
+
+
+class _Simulator:
+    def __init__(self, profile: Profile, schedule: Schedule) -> None:
+        self.profile = profile
+        self.graph: TrainingGraph = profile.graph
+        self.schedule = schedule
+        self.now = np.zeros(len(CATEGORIES), dtype=np.int64)
+        for storage in self.graph.persistent:
+            found = self.graph.storages[storage]
+            self.now[_COLUMN[_ROLE_CATEGORY[found.role]]] += profile.allocated_bytes(found)
+        self.now[_COLUMN[Category.OPTIMIZER_STATE]] += profile.optimizer_state_bytes
+        self.now[_COLUMN[Category.WORKSPACE]] += profile.device.persistent_workspace_bytes
+        self.alive: dict[int, tuple[int, Category]] = {}
+        self.ran: set[int] = set()
+        self.lifetimes: list[Lifetime] = []
+        self.rows: list[np.ndarray] = []
+        self.times_ms: list[float] = []
+        self.runs: list[tuple[int, str, Stage]] = []
+
+    def run(self) -> Timeline:
+        outlives_forward = _outlives_forward(self.graph, self.schedule)
+        for position, step in enumerate(self.schedule.steps):
+            if isinstance(step, Run):
+                self._run(position, step, outlives_forward)
+            else:
+                self._free(position, step)
+        if missing := [x.name for x in self.graph.operators if x.id not in self.ran]:
+            raise ValueError(f"the schedule never runs {len(missing)} operators, {missing[0]!r} first")
+        last = len(self.runs) - 1
+        self.lifetimes += [Lifetime(x, start, last, category) for x, (start, category) in self.alive.items()]
+        operators, implementations, stages = zip(*self.runs, strict=True) if self.runs else ((), (), ())
+        rows = np.array(self.rows, dtype=np.int64).reshape(len(self.rows), len(CATEGORIES))
+        return Timeline(
+            operators, implementations, stages, rows, np.array(self.times_ms), tuple(self.lifetimes)
+        )
+
+    def _run(self, position: int, step: Run, outlives_forward: set[int]) -> None:
+        if not 0 <= step.operator < len(self.graph.operators):
+            raise ValueError(f"step {position} runs operator {step.operator}, which does not exist")
+        operator = self.graph.operators[step.operator]
+        where = f"step {position} (run {operator.name!r})"
+        again = operator.id in self.ran
+        try:
+            implementation = operator.implementation(step.implementation)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if not (implementation.again if again else implementation.first):
+            raise ValueError(f"{where}: {implementation.name!r} cannot serve {'another' if again else 'a first'} run")
+        self._check_order(where, operator, again)
+        for storage in implementation.reads:
+            if storage not in self.alive and storage not in self.graph.persistent:
+                raise ValueError(f"{where} reads {self._name(storage)}, which is not in memory then")
+        stage = Stage(operator.phase.value) if not again else Stage.RECOMPUTE
+        overwritten = implementation.overwrites
+        if overwritten is not None:
+            if self.graph.storages[overwritten].held or overwritten in self.graph.persistent:
+                raise ValueError(f"{where} overwrites {self._name(overwritten)}, which must be kept")
+            self._drop(overwritten, len(self.runs) - 1)
+        discarded = 0
+        for storage in implementation.writes:
+            found = self.graph.storages[storage]
+            if storage in self.alive:
+                # Made a second time while the first copy lives: the new one goes as soon as the call returns.
+                discarded += self.profile.allocated_bytes(found)
+                continue
+            category = self._category(found, position, again, outlives_forward)
+            self.alive[storage] = (len(self.runs), category)
+            self.now[_COLUMN[category]] += self.profile.allocated_bytes(found)
+        row = self.now.copy()
+        row[_COLUMN[Category.WORKSPACE]] += self.profile.workspace_bytes(implementation) + discarded
+        self.rows.append(row)
+        self.times_ms.append(self.profile.cost(implementation).time_ms)
+        self.runs.append((operator.id, implementation.name, stage))
+        self.ran.add(operator.id)
+
+    def _check_order(self, where: str, operator: Operator, again: bool) -> None:
+        if again and operator.phase is Phase.BACKWARD:
+            raise ValueError(f"{where}: a backward operator runs once")
+        if not again and operator.phase is Phase.FORWARD and self.graph.forward_count in self.ran:
+            raise ValueError(f"{where}: its first run comes after the forward pass has ended")
+
+    def _free(self, position: int, step: Free) -> None:
+        if step.storage not in self.alive:
+            raise ValueError(f"step {position} frees {self._name(step.storage)}, which is not in memory then")
+        if self.graph.storages[step.storage].held:
+            raise ValueError(f"step {position} frees {self._name(step.storage)}, which the caller receives")
+        self._drop(step.storage, len(self.runs) - 1)
+
+    def _drop(self, storage: int, end: int) -> None:
+        start, category = self.alive.pop(storage)
+        self.now[_COLUMN[category]] -= self.profile.allocated_bytes(self.graph.storages[storage])
+        self.lifetimes.append(Lifetime(storage, start, end, category))
+
+    def _category(self, storage: Storage, position: int, again: bool, outlives_forward: set[int]) -> Category:
+        if storage.role is not Role.ACTIVATION:
+            return _ROLE_CATEGORY[storage.role]
+        if again:
+            return Category.RECOMPUTED
+        saved = storage.held or (position, storage.id) in outlives_forward
+        return Category.SAVED if saved else Category.TEMPORARIES
+
+    def _name(self, storage: int) -> str:
+        if 0 <= storage < len(self.graph.storages):
+            return repr(self.graph.storages[storage].name)
+        return f"storage {storage}, which does not exist"
+
+
+def _outlives_forward(graph: TrainingGraph, schedule: Schedule) -> set[tuple[int, int]]:
+    """(step, storage) of every production in the forward pass that is still in memory when it ends."""
+    boundary = graph.forward_count
+    made: dict[int, int] = {}
+    for position, step in enumerate(schedule.steps):
+        if isinstance(step, Free):
+            made.pop(step.storage, None)
+        elif step.operator == boundary:
+            break
+        elif 0 <= step.operator < boundary:
+            for implementation in graph.operators[step.operator].implementations:
+                if implementation.name == step.implementation:
+                    made |= {x: position for x in implementation.writes if x not in made}
+                    made.pop(implementation.overwrites, None)
+    return {(position, storage) for storage, position in made.items()}

@@ -1,0 +1,118 @@
+"""What a solver answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from explorer.schedule import Schedule
+from explorer.units import format_bytes
+
+
+class Status(StrEnum):
+    """How a solve ended."""
+
+    OPTIMAL = "optimal"
+    """A schedule, proven best for the whole problem."""
+    FEASIBLE = "feasible"
+    """A schedule that fits the budget; ``gap`` says how far from the bound at most."""
+    INFEASIBLE = "infeasible"
+    """No schedule fits; ``minimum`` says what would."""
+    UNKNOWN = "unknown"
+    """Time ran out before a schedule was found or excluded."""
+    CANCELLED = "cancelled"
+    """Stopped by the caller before a schedule was found."""
+    FAILED = "failed"
+    """The solver died; ``message`` says how."""
+
+
+class BoundScope(StrEnum):
+    """For which problem a bound holds."""
+
+    PROBLEM = "all schedules"
+    GROUPING = "schedules of this grouping"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """No schedule within ``scope`` and the budget takes less than ``time_ms``."""
+
+    time_ms: float
+    scope: BoundScope
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """The smallest budget for which a schedule is known.
+
+    Attributes:
+        budget_bytes: peak of the smallest schedule known.
+        lower_bound_bytes: below this there is none.
+        operator: name of the operator at which the memory cannot be less.
+        layer: its module path.
+    """
+
+    budget_bytes: int
+    lower_bound_bytes: int
+    operator: str
+    layer: str
+
+    @property
+    def proven(self) -> bool:
+        """Is it known that nothing smaller exists?"""
+        return self.budget_bytes <= self.lower_bound_bytes
+
+    def __str__(self) -> str:
+        """As a sentence."""
+        at = f"{self.operator!r}" + (f" in {self.layer!r}" if self.layer else "")
+        return f"the smallest feasible budget known is {format_bytes(self.budget_bytes)} ({self.budget_bytes} bytes), set by {at}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Size of the integer program as handed to the solver."""
+
+    rows: int
+    columns: int
+    nonzeros: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A schedule with what is known about it.
+
+    Attributes:
+        status: how the solve ended.
+        budget_bytes: what was asked.
+        schedule: the best found, judged by the simulator; None without one.
+        time_ms: its simulated step time; None without one.
+        peak_bytes: its simulated peak; None without one.
+        bounds: proven lower bounds, at most one per scope.
+        minimum: smallest feasible budget, given when the budget is infeasible.
+        statistics: of the integer program, if one was built.
+        elapsed_s: from the call to the answer.
+        message: one sentence for people.
+    """
+
+    status: Status
+    budget_bytes: int
+    schedule: Schedule | None = None
+    time_ms: float | None = None
+    peak_bytes: int | None = None
+    bounds: tuple[Bound, ...] = ()
+    minimum: Minimum | None = None
+    statistics: Statistics | None = None
+    elapsed_s: float = 0.0
+    message: str = ""
+
+    def bound_ms(self, scope: BoundScope = BoundScope.PROBLEM) -> float | None:
+        """The bound that holds for ``scope``, None if none is known."""
+        return next((bound.time_ms for bound in self.bounds if bound.scope is scope), None)
+
+    def gap(self, scope: BoundScope = BoundScope.PROBLEM) -> float | None:
+        """(time − bound) / time for ``scope``; None where either is unknown."""
+        bound = self.bound_ms(scope)
+        if self.time_ms is None or bound is None:
+            return None
+        return max(0.0, (self.time_ms - bound) / self.time_ms) if self.time_ms else 0.0

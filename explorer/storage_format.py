@@ -1,0 +1,83 @@
+"""JSON files that notice truncation and tampering.
+
+A file is one JSON object: ``kind``, ``schema`` (version), ``checksum`` over the content, and ``content``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+T = TypeVar("T")
+
+
+@cache
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)
+
+
+def to_content(value: Any) -> Any:
+    """A value (frozen dataclasses, tuples, enums) as plain JSON types."""
+    return _adapter(type(value)).dump_python(value, mode="json")
+
+
+def write(path: str | Path, value: Any, *, schema: int) -> None:
+    """Write ``value`` under its class name, with a checksum; replaces the file in one step."""
+    content = to_content(value)
+    document = {"kind": type(value).__name__, "schema": schema, "checksum": _checksum(content), "content": content}
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    partial.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
+    partial.replace(target)
+
+
+def read(path: str | Path, kind: type[T], *, schema: int) -> T:
+    """Read what ``write`` wrote.
+
+    Raises:
+        ValueError: the file is missing, truncated, of another kind or version, changed since it was written, or
+            its content is not a valid ``kind``.
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not complete JSON ({error}): truncated, or not a saved file") from error
+    if not isinstance(document, dict) or document.get("kind") != kind.__name__:
+        found = document.get("kind") if isinstance(document, dict) else type(document).__name__
+        raise ValueError(f"{path} holds {found!r}, not a {kind.__name__}")
+    if document.get("schema") != schema:
+        raise ValueError(f"{path} has schema version {document.get('schema')!r}; this version reads {schema}")
+    content = document.get("content")
+    # An edit by hand is welcome: whoever deletes the checksum says that it was meant.
+    if "checksum" in document and document["checksum"] != _checksum(content):
+        raise ValueError(
+            f"{path} was changed after it was written (its checksum does not match); write it again, or delete "
+            "its 'checksum' entry if the edit was yours"
+        )
+    return from_content(content, kind, origin=str(path))
+
+
+def from_content(content: Any, kind: type[T], *, origin: str) -> T:
+    """Plain JSON types back to a ``kind``.
+
+    Raises:
+        ValueError: naming ``origin`` and the first entry that is wrong.
+    """
+    try:
+        return _adapter(kind).validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "its structure"
+        raise ValueError(f"{origin} is not a valid {kind.__name__}: {where}: {first['msg']}") from error
+
+
+def _checksum(content: Any) -> str:
+    canonical = json.dumps(content, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
