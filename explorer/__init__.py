@@ -9,11 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from explorer.capture import Capture, capture
     from explorer.execution import ScheduledModule, apply, measure
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
-    from explorer.profile import Profile, load_profile
+    from explorer.device_profile import Profile, load_profile
     from explorer.profiling import profile
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
     from widgets import Explorer, explore
 
 _HOMES = {
-    "Capture": "explorer.capture",
     "Explorer": "widgets",
     "Measurement": "explorer.measurement",
-    "Profile": "explorer.profile",
+    "Profile": "explorer.device_profile",
     "Schedule": "explorer.schedule",
     "ScheduledModule": "explorer.execution",
     "Solution": "explorer.solution",
@@ -35,11 +33,10 @@ _HOMES = {
     "Timeline": "explorer.simulation",
     "TrainingGraph": "explorer.graph",
     "apply": "explorer.execution",
-    "capture": "explorer.capture",
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
-    "load_profile": "explorer.profile",
+    "load_profile": "explorer.device_profile",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
     "parse_bytes": "explorer.units",
@@ -50,7 +47,6 @@ _HOMES = {
     "trade_off": "explorer.solvers",
 }
 __all__ = [
-    "Capture",
     "Explorer",
     "Measurement",
     "Profile",
@@ -62,7 +58,6 @@ __all__ = [
     "Timeline",
     "TrainingGraph",
     "apply",
-    "capture",
     "explore",
     "format_bytes",
     "keep_all",
@@ -82,7 +77,6 @@ def __getattr__(name: str) -> Any:
     """Load a public name from its home."""
     if name not in _HOMES:
         raise AttributeError(f"module 'explorer' has no attribute {name!r}")
-    # Bind every name at once: importing a submodule called like a function would otherwise hide the function.
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

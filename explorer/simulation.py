@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from explorer.graph import Operator, Phase, Role, Storage, TrainingGraph
-from explorer.profile import Profile
+from explorer.device_profile import Profile
 from explorer.schedule import Free, Run, Schedule
 
 
