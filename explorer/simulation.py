@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from explorer.graph import Operator, Phase, Role, Storage, TrainingGraph
-from explorer.device_profile import Profile
+from explorer.device_profile import Cost, Device, Profile
 from explorer.schedule import Free, Run, Schedule
 
 
@@ -251,3 +251,14 @@ def _outlives_forward(graph: TrainingGraph, schedule: Schedule) -> set[tuple[int
                     made |= {x: position for x in implementation.writes if x not in made}
                     made.pop(implementation.overwrites, None)
     return {(position, storage) for storage, position in made.items()}
+
+
+def validate(graph: TrainingGraph, schedule: Schedule) -> None:
+    """Check a schedule against a graph alone, without costs.
+
+    Raises:
+        ValueError: it belongs to another graph or is invalid; the message names the step.
+    """
+    keys = {implementation.cost for operator in graph.operators for implementation in operator.implementations}
+    free = Profile(graph, dict.fromkeys(keys, Cost(0.0, 0)), Device("none", "none", "none"))
+    simulate(free, schedule)

@@ -1,0 +1,325 @@
+"""From a normalised joint graph to the torch-free training graph and the calls that run it."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from explorer.capture.batch import dtype_name
+from explorer.capture.normalise import backward_nodes, tensors_of
+from explorer.capture.tracing import GraphInput, Source, Traced
+from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
+from explorer.operators import Variant, variants_of
+from explorer.operators.registry import draws_random_numbers
+
+TANGENTS = "explorer.tangents"
+UPDATE_BUFFERS = "explorer.update_buffers"
+_ROLES = {
+    Source.PARAMETER: Role.PARAMETER,
+    Source.BUFFER: Role.BUFFER,
+    Source.CONSTANT: Role.BUFFER,
+    Source.INPUT: Role.INPUT,
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What running an implementation calls; leaves of the arguments may be nodes of the joint graph.
+
+    Attributes:
+        target: the callable.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        results: the node that each result is bound to; None where nobody reads it.
+        is_tuple: whether ``target`` returns a tuple.
+    """
+
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[fx.Node | None, ...]
+    is_tuple: bool
+
+
+@dataclass(frozen=True)
+class Built:
+    """A training graph with what torch needs to run it.
+
+    Attributes:
+        graph: torch-free.
+        calls: by operator id and implementation name.
+        storage_of: storage id of every tensor node.
+        owners: for each storage, the nodes whose tensors it was allocated for.
+        views: nodes that are re-derived from other tensors whenever they are read.
+    """
+
+    graph: TrainingGraph
+    calls: dict[tuple[int, str], Call]
+    storage_of: dict[fx.Node, int]
+    owners: dict[int, tuple[fx.Node, ...]]
+    views: frozenset[fx.Node]
+
+
+def build(traced: Traced, *, model: str, batch: tuple[TensorSpec, ...], parameters: tuple[TensorSpec, ...]) -> Built:
+    """Build the training graph of a normalised joint graph."""
+    return _Builder(traced).build(model, batch, parameters)
+
+
+class _Builder:
+    def __init__(self, traced: Traced) -> None:
+        self.traced = traced
+        self.storages: list[Storage] = []
+        self.operators: list[Operator] = []
+        self.calls: dict[tuple[int, str], Call] = {}
+        self.by_data: dict[int, int] = {}
+        self.storage_of: dict[fx.Node, int] = {}
+        self.owners: dict[int, list[fx.Node]] = {}
+        self.views: set[fx.Node] = set()
+        self.names: dict[str, int] = {}
+        self.tensor_inputs = [x for x in traced.inputs if x.source is Source.INPUT]
+        self.held = self._held()
+
+    def build(self, model: str, batch: tuple[TensorSpec, ...], parameters: tuple[TensorSpec, ...]) -> Built:
+        for graph_input in self.traced.inputs:
+            if graph_input.source is not Source.TANGENT:
+                self._own(graph_input.node, self._input_name(graph_input, batch), _ROLES[graph_input.source])
+        forward, backward = _passes(self.traced)
+        for node in forward:
+            self._add(node, Phase.FORWARD)
+        self._add_update()
+        self._add_tangents()
+        for node in backward:
+            self._add(node, Phase.BACKWARD)
+        graph = TrainingGraph(model, batch, parameters, tuple(self.storages), tuple(self.operators))
+        owners = {storage: tuple(nodes) for storage, nodes in self.owners.items()}
+        return Built(graph, self.calls, self.storage_of, owners, frozenset(self.views))
+
+    def _input_name(self, graph_input: GraphInput, batch: tuple[TensorSpec, ...]) -> str:
+        """As the user knows it: the parameter's name in the model, the tensor's place in the batch."""
+        if graph_input.source is Source.INPUT:
+            return batch[self.tensor_inputs.index(graph_input)].name
+        return graph_input.name.removeprefix("model.")
+
+    def _operator_name(self, node: fx.Node) -> str:
+        """``convolution_3``: what the call computes, without the tags of PyTorch's internal versions of it."""
+        packet = str(node.target).split(".")[1] if isinstance(node.target, torch._ops.OpOverload) else "copy_in_layout"
+        base = re.sub(r"^_*(native_)?|_legit(_functional)?$", "", packet)
+        number = self.names.get(base, 0)
+        self.names[base] = number + 1
+        return f"{base}_{number}" if number else base
+
+    def _held(self) -> set[int]:
+        """Storages (by address) that the caller receives."""
+        nodes = [x for x in self.traced.outputs if isinstance(x, fx.Node)]
+        nodes += [node for _, node in self.traced.gradients]
+        return {tensor.untyped_storage()._cdata for node in nodes for tensor in tensors_of(node)}
+
+    def _own(self, node: fx.Node, name: str, role: Role) -> int:
+        """Enter the storage that ``node`` is the first tensor of."""
+        (tensor,) = tensors_of(node)
+        data = tensor.untyped_storage()
+        if data._cdata not in self.by_data:
+            held = not role.persistent and data._cdata in self.held
+            if role is Role.GRADIENT and data._cdata in self._parameter_gradients():
+                role = Role.PARAMETER_GRADIENT
+            self.by_data[data._cdata] = len(self.storages)
+            self.storages.append(
+                Storage(
+                    id=len(self.storages),
+                    name=name,
+                    bytes=data.nbytes(),
+                    role=role,
+                    shape=tuple(tensor.shape),
+                    dtype=dtype_name(tensor.dtype),
+                    held=held,
+                )
+            )
+        storage = self.by_data[data._cdata]
+        self.storage_of[node] = storage
+        self.owners.setdefault(storage, []).append(node)
+        return storage
+
+    def _parameter_gradients(self) -> set[int]:
+        pairs = self.traced.gradients
+        nodes = [node for graph_input, node in pairs if graph_input.source is Source.PARAMETER]
+        return {tensor.untyped_storage()._cdata for node in nodes for tensor in tensors_of(node)}
+
+    def _add(self, node: fx.Node, phase: Phase) -> None:
+        read = {tensor.untyped_storage()._cdata for x in node.all_input_nodes for tensor in tensors_of(x)}
+        made = {tensor.untyped_storage()._cdata for tensor in tensors_of(node)}
+        if made and made <= read:
+            self._add_view(node)
+            return
+        if made & read:
+            raise ValueError(f"{node.target} returns new memory together with a view of its input: not supported")
+        outputs = _outputs(node)
+        role = Role.ACTIVATION if phase is Phase.FORWARD else Role.GRADIENT
+        name = self._operator_name(node)
+        for index, output in outputs.items():
+            self._own(output, name if index == 0 else f"{name}[{index}]", role)
+        implementations = tuple(self._implementation(node, variant, outputs, phase) for variant in variants_of(node))
+        layer = node.meta.get("custom", {}).get("layer", "")
+        self.operators.append(Operator(len(self.operators), name, _target_name(node), phase, layer, implementations))
+
+    def _add_view(self, node: fx.Node) -> None:
+        for x in (node, *(user for user in node.users if user.target is operator.getitem)):
+            self.views.add(x)
+            for tensor in tensors_of(x):
+                self.storage_of[x] = self.by_data[tensor.untyped_storage()._cdata]
+
+    def _implementation(
+        self, node: fx.Node, variant: Variant, outputs: dict[int, fx.Node], phase: Phase
+    ) -> Implementation:
+        is_tuple = not isinstance(node.meta["val"], torch.Tensor)
+        count = len(node.meta["val"]) if is_tuple else 1
+        numbers = variant.outputs if variant.outputs is not None else tuple(range(count))
+        results = tuple(outputs.get(number) for number in numbers)
+        single = len(numbers) == 1 and (variant.outputs is not None or not is_tuple)
+        call = Call(variant.target, variant.args, variant.kwargs, results, is_tuple=not single)
+        self.calls[len(self.operators), variant.name] = call
+        when = variant.when
+        if phase is Phase.FORWARD and when is When.ALWAYS and self._reads_changed_buffer(node):
+            when = When.FIRST
+        return Implementation(
+            name=variant.name,
+            reads=self._reads(call),
+            writes=tuple(dict.fromkeys(self.storage_of[x] for x in results if x is not None)),
+            cost=signature(call),
+            when=when,
+            exact=variant.exact,
+        )
+
+    def _reads(self, call: Call) -> tuple[int, ...]:
+        found: dict[int, None] = {}
+        for node in argument_nodes(call):
+            # A tuple of views stands for the storage below it.
+            source = node if node in self.storage_of else node.args[0]
+            assert isinstance(source, fx.Node)
+            found[self.storage_of[source]] = None
+        return tuple(found)
+
+    def _reads_changed_buffer(self, node: fx.Node) -> bool:
+        changed = {self.storage_of[graph_input.node] for graph_input, _ in self.traced.mutations}
+        return any(self.storage_of.get(x) in changed for x in node.all_input_nodes)
+
+    def _add_update(self) -> None:
+        """At the end of the forward pass, buffers take their new values."""
+        if not self.traced.mutations:
+            return
+        args = tuple(x for graph_input, node in self.traced.mutations for x in (graph_input.node, node))
+        self._add_pseudo("update_buffers", UPDATE_BUFFERS, Phase.FORWARD, Call(update_buffers, args, {}, (), False))
+
+    def _add_tangents(self) -> None:
+        """The gradients of the outputs arrive from autograd, which holds them until the backward pass is done."""
+        nodes = tuple(x.node for x in self.traced.inputs if x.source is Source.TANGENT)
+        for node in nodes:
+            self.held |= {tensor.untyped_storage()._cdata for tensor in tensors_of(node)}
+            self._own(node, node.name, Role.GRADIENT)
+        self._add_pseudo("tangents", TANGENTS, Phase.BACKWARD, Call(_nothing, (), {}, nodes, True))
+
+    def _add_pseudo(self, name: str, target: str, phase: Phase, call: Call) -> None:
+        writes = tuple(dict.fromkeys(self.storage_of[x] for x in call.results if x is not None))
+        implementation = Implementation(name, self._reads(call), writes, target, when=When.FIRST)
+        self.calls[len(self.operators), name] = call
+        self.operators.append(Operator(len(self.operators), name, target, phase, "", (implementation,)))
+
+
+def _target_name(node: fx.Node) -> str:
+    return str(node.target) if isinstance(node.target, torch._ops.OpOverload) else f"explorer.{node.name}"
+
+
+def update_buffers(*pairs: torch.Tensor) -> None:
+    """Copy new values into buffers: old, new, old, new, …"""
+    for old, new in zip(pairs[::2], pairs[1::2], strict=True):
+        old.copy_(new)
+
+
+def _nothing() -> tuple[()]:
+    return ()
+
+
+def argument_nodes(call: Call) -> list[fx.Node]:
+    """The nodes among a call's arguments, in order, each once."""
+    found: dict[fx.Node, None] = {}
+    fx.map_arg((call.args, call.kwargs), lambda node: found.setdefault(node))
+    return list(found)
+
+
+def _outputs(node: fx.Node) -> dict[int, fx.Node]:
+    """Output number to the node that names it."""
+    if isinstance(node.meta["val"], torch.Tensor):
+        return {0: node}
+    elements = [user for user in node.users if user.target is operator.getitem]
+    return {int(str(element.args[1])): element for element in sorted(elements, key=lambda x: int(str(x.args[1])))}
+
+
+def _passes(traced: Traced) -> tuple[list[fx.Node], list[fx.Node]]:
+    """Computing and viewing nodes of the forward and of the backward pass, each in order.
+
+    What only serves the backward pass and needs no gradient (a constant, a mask) runs there, before its first reader;
+    unless it draws random numbers, whose order must stay.
+    """
+    backward = backward_nodes(traced)
+    calls = [x for x in traced.graph.nodes if x.op == "call_function" and x.target is not operator.getitem]
+    needed = _needed_in_forward(traced, backward)
+    forward = [node for node in calls if node not in backward and node in needed]
+    late = {node for node in calls if node not in backward and node not in needed}
+    ordered: list[fx.Node] = []
+    placed: set[fx.Node] = set()
+
+    def place(node: fx.Node) -> None:
+        if node in placed or node.op != "call_function":
+            return
+        placed.add(node)
+        for source in node.all_input_nodes:
+            origin = source.args[0] if source.target is operator.getitem else source
+            if origin in late:
+                assert isinstance(origin, fx.Node)
+                place(origin)
+        ordered.append(node)
+
+    for node in calls:
+        if node in backward:
+            place(node)
+    return forward, ordered
+
+
+def _needed_in_forward(traced: Traced, backward: set[fx.Node]) -> set[fx.Node]:
+    pending = [x for x in traced.outputs if isinstance(x, fx.Node)]
+    pending += [node for _, node in traced.mutations]
+    for node in traced.graph.nodes:
+        mutates = getattr(getattr(node.target, "_schema", None), "is_mutable", False)
+        if node.op == "call_function" and node not in backward and (mutates or draws_random_numbers(node)):
+            pending.append(node)
+    needed: set[fx.Node] = set()
+    while pending:
+        node = pending.pop()
+        if node not in needed:
+            needed.add(node)
+            pending.extend(node.all_input_nodes)
+    return needed
+
+
+def signature(call: Call) -> str:
+    """Equal for calls that cost the same: callable, shapes, strides, dtypes, plain arguments, results in use."""
+
+    def describe(value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return tuple(
+                (tuple(x.shape), x.stride(), str(x.dtype), x.storage_offset(), str(x.device)) for x in tensors_of(value)
+            )
+        if isinstance(value, tuple | list):
+            return tuple(describe(x) for x in value)
+        return repr(value)
+
+    kept = tuple(x is not None for x in call.results)
+    described = repr((describe(call.args), sorted((k, describe(v)) for k, v in call.kwargs.items()), kept))
+    name = str(call.target) if isinstance(call.target, torch._ops.OpOverload) else call.target.__name__
+    return f"{name}#{hashlib.sha256(described.encode()).hexdigest()[:12]}"

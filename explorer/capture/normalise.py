@@ -1,0 +1,213 @@
+"""Rewrites of the joint graph that make it run like eager mode and keep its memory ours to decide."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from explorer.capture.tracing import GraphInput, Source, Traced
+
+aten = torch.ops.aten
+_FUNCTIONAL_NORM = aten._native_batch_norm_legit_functional.default
+
+
+def normalise(traced: Traced, step: nn.Module) -> Traced:
+    """Apply every rewrite; the graph is changed in place.
+
+    Args:
+        traced: the joint graph as captured.
+        step: the module that was captured; tells which parameters are tied.
+
+    Returns:
+        The same graph with the interface that it has now.
+    """
+    _drop_aliases(traced)
+    traced = _merge_tied(traced, step)
+    traced = _update_statistics_in_place(traced)
+    _forget_statistics_in_backward(traced)
+    _protect_old_buffers(traced)
+    _keep_masks(traced)
+    traced = _own_gradients(traced)
+    _sweep(traced)
+    return traced
+
+
+def value_of(node: fx.Node) -> Any:
+    """The fake tensor (or tuple of them) that the node stands for."""
+    return node.meta["val"]
+
+
+def _drop_aliases(traced: Traced) -> None:
+    """``detach`` means nothing below autograd; assertions were met while tracing."""
+    for node in list(traced.graph.nodes):
+        if node.target is aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+            traced.graph.erase_node(node)
+        elif node.op == "call_function" and "_assert_" in str(node.target) and not node.users:
+            traced.graph.erase_node(node)
+
+
+def _merge_tied(traced: Traced, step: nn.Module) -> Traced:
+    """One graph input per parameter object; gradients of its uses add up in the order in which they are made."""
+    named = dict(step.named_parameters(remove_duplicate=False))
+    kept: dict[int, GraphInput] = {}
+    alias: dict[GraphInput, GraphInput] = {}
+    for graph_input in traced.inputs:
+        if graph_input.source is Source.PARAMETER:
+            first = kept.setdefault(id(named[graph_input.name]), graph_input)
+            if first is not graph_input:
+                alias[graph_input] = first
+                graph_input.node.replace_all_uses_with(first.node)
+                traced.graph.erase_node(graph_input.node)
+    if not alias:
+        return traced
+    position = {node: index for index, node in enumerate(traced.graph.nodes)}
+    gradients: dict[GraphInput, fx.Node] = {}
+    for graph_input, gradient in sorted(traced.gradients, key=lambda x: position[x[1]]):
+        target = alias.get(graph_input, graph_input)
+        if target in gradients:
+            gradient = _insert_after(traced.graph, gradient, aten.add.Tensor, (gradients[target], gradient))
+        gradients[target] = gradient
+    inputs = tuple(x for x in traced.inputs if x not in alias)
+    return replace(traced, inputs=inputs, gradients=tuple(gradients.items()))
+
+
+def _insert_after(graph: fx.Graph, place: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
+    with graph.inserting_after(place):
+        node = graph.call_function(target, args)
+    fake = next(value_of(x) for x in node.all_input_nodes)
+    with fake.fake_mode:
+        node.meta = dict(place.meta)
+        node.meta["val"] = target(*fx.map_arg(args, value_of))
+    return node
+
+
+def _update_statistics_in_place(traced: Traced) -> Traced:
+    """Let batch normalisation update its running statistics itself, as in eager mode, instead of copying them."""
+    mutated = {node: graph_input for graph_input, node in traced.mutations}
+    done: set[fx.Node] = set()
+    for node in list(traced.graph.nodes):
+        if node.target is not _FUNCTIONAL_NORM:
+            continue
+        updates = {user.args[1]: user for user in node.users if user.args[1] in (3, 4)}
+        readers = [x for update in updates.values() for x in update.users if not _is_norm_backward(x)]
+        own = all(
+            update in mutated and mutated[update].node is node.args[int(index)] for index, update in updates.items()
+        )
+        if any(x.op != "output" for x in readers) or not own or len(updates) != 2:
+            continue
+        node.target = aten._native_batch_norm_legit.default
+        node.meta = {**node.meta, "val": value_of(node)[:3]}
+        done |= set(updates.values())
+    return replace(traced, mutations=tuple((i, node) for i, node in traced.mutations if node not in done))
+
+
+def _is_norm_backward(node: fx.Node) -> bool:
+    return node.target is aten.native_batch_norm_backward.default
+
+
+def _forget_statistics_in_backward(traced: Traced) -> None:
+    """In training the backward operator ignores the running statistics: do not make it wait for them."""
+    for node in traced.graph.nodes:
+        if _is_norm_backward(node) and node.args[7]:
+            node.args = (*node.args[:3], None, None, *node.args[5:])
+
+
+def _protect_old_buffers(traced: Traced) -> None:
+    """Backward operators that read a buffer which the forward pass changes read a copy of its old value."""
+    backward = backward_nodes(traced)
+    for graph_input, _ in traced.mutations:
+        readers = [user for user in graph_input.node.users if user in backward]
+        if readers:
+            last_input = [node for node in traced.graph.nodes if node.op == "placeholder"][-1]
+            copy = _insert_after(traced.graph, last_input, aten.clone.default, (graph_input.node,))
+            for reader in readers:
+                reader.replace_input_with(graph_input.node, copy)
+
+
+def backward_nodes(traced: Traced) -> set[fx.Node]:
+    """What depends on a tangent."""
+    found = {x.node for x in traced.inputs if x.source is Source.TANGENT}
+    for node in traced.graph.nodes:
+        if node.op == "call_function" and any(x in found for x in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _keep_masks(traced: Traced) -> None:
+    """Name the mask of every dropout, so that its output can be recomputed from it."""
+    for node in list(traced.graph.nodes):
+        if node.target is aten.native_dropout.default and all(user.args[1] != 1 for user in node.users):
+            with traced.graph.inserting_after(node):
+                mask = traced.graph.call_function(operator.getitem, (node, 1))
+            mask.meta = {**node.meta, "val": value_of(node)[1]}
+
+
+def _own_gradients(traced: Traced) -> Traced:
+    """Give each gradient a storage of its own, in its parameter's layout.
+
+    Otherwise autograd would copy it when it accumulates, in memory that no schedule accounts for; or two gradients
+    would share their memory.
+    """
+    backward = backward_nodes(traced)
+    position = {node: index for index, node in enumerate(traced.graph.nodes)}
+    made_in_backward = {_storage(value_of(x)) for x in backward if _computes(x)}
+    seen: set[int] = set()
+    gradients = []
+    for graph_input, gradient in sorted(traced.gradients, key=lambda x: position[x[1]]):
+        storage = _storage(value_of(gradient))
+        like = value_of(graph_input.node)
+        same_layout = value_of(gradient).stride() == like.stride()
+        if storage in seen or storage not in made_in_backward or not same_layout:
+            gradient = _insert_after(traced.graph, gradient, copy_in_layout, (gradient, graph_input.node))
+            storage = _storage(value_of(gradient))
+        seen.add(storage)
+        gradients.append((graph_input, gradient))
+    return replace(traced, gradients=tuple(gradients))
+
+
+def copy_in_layout(source: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A copy of ``source`` with the strides of ``like``."""
+    return torch.empty_strided(like.shape, like.stride(), dtype=source.dtype, device=source.device).copy_(source)
+
+
+def _storage(value: torch.Tensor) -> int:
+    return value.untyped_storage()._cdata
+
+
+def _computes(node: fx.Node) -> bool:
+    """Does the node make new memory (a computing call, or an element of what one returned)?"""
+    if node.op != "call_function" or not isinstance(value_of(node), torch.Tensor):
+        return False
+    source = node.args[0] if node.target is operator.getitem else node
+    assert isinstance(source, fx.Node)
+    inputs = {_storage(x) for n in source.all_input_nodes for x in tensors_of(n)}
+    return _storage(value_of(node)) not in inputs
+
+
+def tensors_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
+    """The fake tensors that a node stands for: one, several, or none."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    return tuple(x for x in value if isinstance(x, torch.Tensor)) if isinstance(value, tuple | list) else ()
+
+
+def _sweep(traced: Traced) -> None:
+    """Erase what leads to no result, buffer or gradient."""
+    wanted = {x for x in traced.outputs if isinstance(x, fx.Node)}
+    wanted |= {node for _, node in (*traced.mutations, *traced.gradients)}
+    for node in reversed(list(traced.graph.nodes)):
+        if node.op == "output":
+            traced.graph.erase_node(node)
+        elif node.op == "call_function" and node not in wanted and not node.users and not _updates_buffers(node):
+            traced.graph.erase_node(node)
+
+
+def _updates_buffers(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable

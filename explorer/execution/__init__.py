@@ -1,0 +1,6 @@
+"""Running schedules for real, and watching them run."""
+
+from explorer.execution.measuring import measure
+from explorer.execution.scheduled import ScheduledModule, apply
+
+__all__ = ["ScheduledModule", "apply", "measure"]

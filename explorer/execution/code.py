@@ -1,0 +1,245 @@
+"""A schedule as straight-line Python: one function forward, one backward, with a ``del`` at every free."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from explorer.capture import Capture
+from explorer.capture.building import TANGENTS, Call, argument_nodes
+from explorer.capture.tracing import Source
+from explorer.schedule import Free, Run, Schedule
+
+Compiled = Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The two passes of a schedule.
+
+    Attributes:
+        forward: takes the values of ``inputs``, returns the flat outputs, then what is saved for the backward pass.
+        backward: takes ``backward_inputs``, then the saved values, then the tangents; returns the gradients.
+        inputs: positions in ``Traced.inputs`` that the forward pass reads.
+        backward_inputs: positions that the backward pass reads.
+        output_count: how many of the forward pass's results are outputs.
+        forward_source: Python text, for the curious.
+        backward_source: likewise.
+    """
+
+    forward: Compiled
+    backward: Compiled
+    inputs: tuple[int, ...]
+    backward_inputs: tuple[int, ...]
+    output_count: int
+    forward_source: str
+    backward_source: str
+
+
+def generate(capture: Capture, schedule: Schedule) -> Program:
+    """Compile a schedule that the simulator has accepted.
+
+    Both functions take one list and empty it, so that no caller keeps alive what they free.
+    """
+    steps = list(schedule.steps)
+    boundary = next(i for i, x in enumerate(steps) if isinstance(x, Run) and _is_tangents(capture, x))
+    traced = capture.traced
+    plain = [x for x in traced.inputs if x.source in (Source.PARAMETER, Source.BUFFER, Source.INPUT)]
+    outputs = [x for x in traced.outputs if isinstance(x, fx.Node)]
+
+    forward = _Writer(capture, "forward", [x.node for x in plain], [])
+    forward.write(steps[:boundary])
+    saved = [node for node in forward.live if node not in set(outputs)]
+    saved_for_use = _read_later(capture, steps[boundary:], saved)
+    # What the caller receives and the backward pass reads is saved too: the same tensor, no second copy.
+    shared = _read_later(capture, steps[boundary:], [x for x in forward.live if x in set(outputs)])
+    saved = [*saved_for_use, *shared]
+    forward.finish([*outputs, *saved])
+
+    tangents = [x.node for x in traced.inputs if x.source is Source.TANGENT]
+    needed = _inputs_read(capture, steps[boundary:])
+    backward_plain = [x.node for x in plain if x.node in needed]
+    backward = _Writer(capture, "backward", backward_plain, [*saved, *tangents])
+    backward.write(steps[boundary + 1 :])
+    backward.finish([node for _, node in traced.gradients])
+
+    position = {x.node: index for index, x in enumerate(traced.inputs)}
+    return Program(
+        forward=forward.compile(),
+        backward=backward.compile(),
+        inputs=tuple(position[x.node] for x in plain),
+        backward_inputs=tuple(position[node] for node in backward_plain),
+        output_count=len(outputs),
+        forward_source=forward.source,
+        backward_source=backward.source,
+    )
+
+
+def _is_tangents(capture: Capture, step: Run) -> bool:
+    return capture.graph.operators[step.operator].target == TANGENTS
+
+
+def _calls(capture: Capture, steps: Iterable[Any]) -> Iterable[Call]:
+    for step in steps:
+        if isinstance(step, Run):
+            yield capture.built.calls[step.operator, step.implementation]
+
+
+def _read_later(capture: Capture, steps: list[Any], candidates: list[fx.Node]) -> list[fx.Node]:
+    """Those candidates whose storage the backward pass frees or reads."""
+    storage_of = capture.built.storage_of
+    used = {step.storage for step in steps if isinstance(step, Free)}
+    used |= {storage for call in _calls(capture, steps) for storage in _storages(capture, call)}
+    return [node for node in candidates if storage_of[node] in used]
+
+
+def _storages(capture: Capture, call: Call) -> set[int]:
+    nodes = (node if node in capture.built.storage_of else node.args[0] for node in argument_nodes(call))
+    return {capture.built.storage_of[node] for node in nodes if isinstance(node, fx.Node)}
+
+
+def _inputs_read(capture: Capture, steps: list[Any]) -> set[fx.Node]:
+    """Graph inputs below what the backward pass reads, through views."""
+    found: set[fx.Node] = set()
+    pending = [node for call in _calls(capture, steps) for node in argument_nodes(call)]
+    pending += [node for _, node in capture.traced.gradients]
+    seen: set[fx.Node] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op == "placeholder":
+            found.add(node)
+        elif node in capture.built.views:
+            pending.extend(node.all_input_nodes)
+    return found
+
+
+class _Writer:
+    """Writes one function, keeping track of which tensors and views have a name at each point."""
+
+    def __init__(self, capture: Capture, name: str, persistent: list[fx.Node], values: list[fx.Node]) -> None:
+        self.capture = capture
+        self.name = name
+        self.scope: dict[str, Any] = {}
+        self.live: dict[fx.Node, None] = dict.fromkeys(values)
+        self.views: dict[fx.Node, None] = {}
+        self.named: set[fx.Node] = set(persistent)
+        arguments = [node.name for node in (*persistent, *values)]
+        self.lines = [f"def {name}(values):"]
+        if arguments:
+            self.lines.append(f"    {', '.join(arguments)}, = values")
+        self.lines.append("    values.clear()")
+
+    @property
+    def source(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def compile(self) -> Compiled:
+        exec(compile(self.source, f"<schedule {self.name}>", "exec"), self.scope)  # noqa: S102  (our own text)
+        return self.scope[self.name]
+
+    def write(self, steps: Iterable[Any]) -> None:
+        for step in steps:
+            if isinstance(step, Free):
+                self._free(step.storage)
+            else:
+                self._run(step)
+
+    def finish(self, results: list[fx.Node]) -> None:
+        for node in results:
+            self._ensure(node)
+        self.lines.append(f"    return [{', '.join(node.name for node in results)}]")
+
+    def _run(self, step: Run) -> None:
+        call = self.capture.built.calls[step.operator, step.implementation]
+        for node in argument_nodes(call):
+            self._ensure(node)
+        # A second run makes again what was freed; what is still alive stays, and the new copy goes at once.
+        fresh = [x if x is not None and x not in self.live else None for x in call.results]
+        names = [node.name if node is not None else "_" for node in fresh]
+        text = self._call_text(call)
+        bound_to = ", ".join(names) + (", = " if call.is_tuple else " = ") if names else ""
+        self.lines.append(f"    {bound_to}{text}")
+        if "_" in names:
+            self.lines.append("    _ = None")
+        self.live |= dict.fromkeys(x for x in fresh if x is not None)
+
+    def _free(self, storage: int) -> None:
+        nodes = [x for x in (*self.live, *self.views) if self._storage(x) == storage]
+        if nodes:
+            self.lines.append(f"    del {', '.join(node.name for node in nodes)}")
+        for node in nodes:
+            self.live.pop(node, None)
+            self.views.pop(node, None)
+
+    def _storage(self, node: fx.Node) -> int:
+        source = node if node in self.capture.built.storage_of else node.args[0]
+        assert isinstance(source, fx.Node)
+        return self.capture.built.storage_of[source]
+
+    def _ensure(self, node: fx.Node) -> None:
+        """Give ``node`` a name: re-derive it from the tensor below, if it is a view."""
+        if node in self.live or node in self.views or node in self.named:
+            return
+        if node.op == "get_attr" or node.op == "placeholder":
+            self._constant(node)
+            return
+        assert node in self.capture.built.views, f"{node.name} is not in memory"
+        for source in node.all_input_nodes:
+            self._ensure(source)
+        if node.target is operator.getitem:
+            source, index = node.args
+            assert isinstance(source, fx.Node)
+            self.lines.append(f"    {node.name} = {source.name}[{index}]")
+        else:
+            text = self._call_text(Call(_callable(node), node.args, dict(node.kwargs), (), is_tuple=False))
+            self.lines.append(f"    {node.name} = {text}")
+        self.views[node] = None
+
+    def _constant(self, node: fx.Node) -> None:
+        constant = next(x.constant for x in self.capture.traced.inputs if x.node is node)
+        assert constant is not None, f"{node.name} was not passed"
+        self.scope[node.name] = constant
+        self.named.add(node)
+
+    def _call_text(self, call: Call) -> str:
+        function = call.target
+        # The bare binding behind an OpOverload skips a Python frame per call.
+        bound = function._op if isinstance(function, torch._ops.OpOverload) else function
+        key = self._global(getattr(function, "__name__", "call").replace(".", "_"), bound)
+        parts = [self._literal(x) for x in call.args]
+        parts += [f"{name}={self._literal(x)}" for name, x in call.kwargs.items()]
+        return f"{key}({', '.join(parts)})"
+
+    def _literal(self, value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return value.name
+        if isinstance(value, list | tuple):
+            inner = ", ".join(self._literal(x) for x in value)
+            return f"[{inner}]"
+        if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+            return repr(value)
+        return self._global("constant", value)
+
+    def _global(self, stem: str, value: Any) -> str:
+        """A global name for ``value``; equal objects share one."""
+        number = 0
+        while (key := f"{stem}__{number}") in self.scope:
+            if self.scope[key] is value:
+                return key
+            number += 1
+        self.scope[key] = value
+        return key
+
+
+def _callable(node: fx.Node) -> Callable[..., Any]:
+    assert callable(node.target)
+    return node.target

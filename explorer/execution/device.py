@@ -1,0 +1,60 @@
+"""Naming the device at hand."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import torch
+from torch import nn
+
+from explorer.device_profile import Device
+
+CUDA_ROUNDING_BYTES = 512
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where the module's parameters are.
+
+    Raises:
+        ValueError: it has none, they are on several devices, or on one that cannot be profiled.
+    """
+    devices = {x.device for x in module.parameters()}
+    if len(devices) != 1:
+        found = ", ".join(sorted(map(str, devices))) or "none"
+        raise ValueError(f"the model's parameters must be on one device; found: {found}")
+    (device,) = devices
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"the model is on {device}; allowed: cpu and cuda")
+    return device
+
+
+def describe_device(device: torch.device) -> Device:
+    """Name and allocator of ``device`` (``"cpu"`` or ``"cuda"``)."""
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return Device(
+            name=properties.name,
+            kind="cuda",
+            torch_version=torch.__version__,
+            rounding_bytes=CUDA_ROUNDING_BYTES,
+            memory_bytes=properties.total_memory,
+        )
+    return Device(
+        name=f"{_processor()}, {torch.get_num_threads()} threads",
+        kind="cpu",
+        torch_version=torch.__version__,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None,
+    )
+
+
+def _processor() -> str:
+    """The processor's model name where the system tells it, its architecture elsewhere."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,97 @@
+"""Peak, timeline and duration of real training steps."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from explorer.capture import Batch, Loss
+from explorer.execution.device import describe_device, device_of
+from explorer.execution.memory import watch_cpu_memory
+from explorer.execution.steps import persistent_bytes, step_of, unchanged
+from explorer.measurement import Measurement
+
+
+
+def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps: int = 3) -> Measurement:
+    """Run real training steps and watch memory and time; the module is as before afterwards.
+
+    On CPU the allocator's events are recorded by PyTorch's profiler (exact; library scratch memory included); on CUDA
+    the caching allocator's statistics and history are.
+
+    Args:
+        module: from ``apply``, or a plain model to compare with.
+        batch: real tensors.
+        loss: for a plain model, as for ``profile``; a scheduled module knows its own.
+        steps: how many steps are timed; the median counts.
+
+    Returns:
+        The measurement; bytes include model and batch.
+
+    Raises:
+        ValueError: ``steps`` is not positive.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; it must be 1 or more")
+    device = device_of(module)
+    run = step_of(module, batch, loss=loss)
+    base_bytes = persistent_bytes(module, batch)
+    with unchanged(module):
+        run()
+        step_time_ms = statistics.median(_timed(run, device) for _ in range(steps))
+        watch = _watch_cuda if device.type == "cuda" else _watch_cpu
+        peak_bytes, reserved_bytes, times_ms, allocated_bytes = watch(run, base_bytes)
+    return Measurement(
+        device=describe_device(device).name,
+        method="allocator history" if device.type == "cuda" else "profiler memory events",
+        peak_bytes=peak_bytes,
+        reserved_peak_bytes=reserved_bytes,
+        step_time_ms=step_time_ms,
+        times_ms=times_ms,
+        allocated_bytes=allocated_bytes,
+    )
+
+
+def _timed(run: Callable[[], None], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - start) * 1e3
+
+
+_Watched = tuple[int, int | None, np.ndarray, np.ndarray]
+
+
+def _watch_cpu(run: Callable[[], None], base_bytes: int) -> _Watched:
+    events = watch_cpu_memory(run)
+    times_ms = (events.times_ns - events.times_ns[:1].sum()) / 1e6
+    return base_bytes + events.peak_bytes(), None, times_ms, base_bytes + events.deltas_bytes.cumsum()
+
+
+def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
+    """The base is what the allocator holds before the step: the model and batch, and what the process keeps besides."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.memory._record_memory_history(context=None)
+    try:
+        run()
+        torch.cuda.synchronize()
+        trace = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    peak = torch.cuda.max_memory_allocated() - before + base_bytes
+    signs = {"alloc": 1, "free_completed": -1}
+    events = [(x["time_us"], signs[x["action"]] * x["size"]) for x in trace if x["action"] in signs]
+    times_us = np.array([x[0] for x in events], dtype=np.float64)
+    allocated = base_bytes + np.cumsum(np.array([x[1] for x in events], dtype=np.int64))
+    times_ms = (times_us - times_us[0]) / 1e3 if events else times_us
+    return peak, torch.cuda.max_memory_reserved(), times_ms, allocated

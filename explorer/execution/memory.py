@@ -1,0 +1,62 @@
+"""Allocations on the CPU as PyTorch's profiler sees them: every one, library scratch memory included."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryEvents:
+    """Allocations and releases in order, and the labelled spans among them.
+
+    Attributes:
+        times_ns: int64, shape (events,).
+        deltas_bytes: int64, shape (events,), negative for a release.
+        spans_ns: label of each ``torch.profiler.record_function`` span to its start and end.
+    """
+
+    times_ns: np.ndarray
+    deltas_bytes: np.ndarray
+    spans_ns: dict[str, tuple[int, int]]
+
+    def peak_bytes(self) -> int:
+        """Highest sum of the differences so far, at least 0."""
+        return int(self.deltas_bytes.cumsum().max(initial=0))
+
+    def within(self, label: str) -> MemoryEvents:
+        """The events inside one span."""
+        start, end = self.spans_ns[label]
+        inside = (self.times_ns >= start) & (self.times_ns <= end)
+        return MemoryEvents(self.times_ns[inside], self.deltas_bytes[inside], {})
+
+
+def watch_cpu_memory(run: Callable[[], None], *, label_prefix: str | None = None) -> MemoryEvents:
+    """Record every allocation of CPU memory during ``run``.
+
+    Args:
+        run: what to watch.
+        label_prefix: keep the spans whose label begins so.
+    """
+    # The profiler's library prints two lines per session otherwise.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+        run()
+    results = profiler.profiler.kineto_results  # type: ignore[union-attr]  # set once the profiler has stopped
+    assert results is not None
+    memory: list[tuple[int, int]] = []
+    spans: dict[str, tuple[int, int]] = {}
+    for event in results.events():
+        name = event.name()
+        if name == "[memory]":
+            memory.append((event.start_ns(), event.nbytes()))
+        elif label_prefix is not None and name.startswith(label_prefix):
+            spans[name] = (event.start_ns(), event.start_ns() + event.duration_ns())
+    memory.sort(key=lambda x: x[0])
+    table = np.array(memory, dtype=np.int64).reshape(-1, 2)
+    return MemoryEvents(table[:, 0], table[:, 1], spans)

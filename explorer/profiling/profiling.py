@@ -1,0 +1,115 @@
+"""From a model and a batch to a profile on the device at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from explorer.capture import Batch, Capture, Loss, capture
+from explorer.capture.building import TANGENTS
+from explorer.device_profile import Cost, Profile, round_up
+from explorer.execution.device import describe_device, device_of
+from explorer.execution.measuring import measure
+from explorer.profiling.costing import Subject, measure_costs
+from explorer.schedule import keep_all
+from explorer.simulation import simulate
+
+Progress = Callable[[int, int, str], None]
+"""Called with (done, total, what comes next)."""
+
+OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adamw": 2}
+"""Tensors of the size of the parameters that an optimizer holds."""
+
+
+def profile(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    optimizer: str | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Capture a training step and measure its operators; the model is as before afterwards.
+
+    Args:
+        model: in training mode.
+        batch: a tensor, tuple or dict for the model; with a loss the pair (inputs, target).
+        loss: ``loss(model(inputs), target)`` is what is trained on; None if the model returns its loss.
+        device: where to profile, ``"cpu"`` or ``"cuda"``; None: where the model is. The model and batch must be there.
+        optimizer: name of an optimizer whose state counts towards the budget; None: none.
+        progress: called as the work goes on.
+
+    Returns:
+        The profile.
+
+    Raises:
+        ValueError: the model cannot be captured, is not on ``device``, or ``optimizer`` is unknown.
+    """
+    here = device_of(model)
+    if device is not None and torch.device(device).type != here.type:
+        raise ValueError(f"the model is on {here}, not on {device}; move it and the batch with .to({str(device)!r})")
+    if optimizer is not None and optimizer.lower() not in OPTIMIZER_STATES:
+        raise ValueError(f"optimizer {optimizer!r} is unknown; allowed: {', '.join(OPTIMIZER_STATES)}")
+    measured = profile_capture(capture(model, batch, loss=loss), model, batch, progress=progress)
+    if optimizer is None:
+        return measured
+    trained = sum(x.untyped_storage().nbytes() for x in model.parameters() if x.requires_grad)
+    return replace(measured, optimizer_state_bytes=OPTIMIZER_STATES[optimizer.lower()] * trained)
+
+
+def profile_capture(
+    captured: Capture, model: nn.Module, batch: Batch, *, progress: Progress | None = None
+) -> Profile:
+    """Measure the operators of a capture, and one plain step to calibrate their sum with.
+
+    Args:
+        captured: of ``model`` and ``batch``.
+        model: what was captured.
+        batch: real tensors on the model's device.
+        progress: called as the work goes on.
+    """
+    device = device_of(model)
+    described = describe_device(device)
+    subjects = _subjects(captured, described.rounding_bytes)
+    total = len(subjects) + 2
+    done = iter(range(total + 1))
+
+    def report(label: str) -> None:
+        if progress is not None:
+            progress(next(done), total, label)
+
+    costs = measure_costs(subjects, device=device, report=report)
+    costs[TANGENTS] = Cost(0.0, 0)
+    report("a plain step")
+    plain = measure(model, batch, loss=captured.loss)
+    raw = Profile(captured.graph, costs, described)
+    factor = plain.step_time_ms / simulate(raw, keep_all(captured.graph)).time_ms
+    calibrated = {key: replace(cost, time_ms=cost.time_ms * factor) for key, cost in costs.items()}
+    return Profile(
+        captured.graph,
+        calibrated,
+        described,
+        eager_time_ms=plain.step_time_ms,
+        eager_peak_bytes=plain.peak_bytes,
+        calibration=factor,
+    )
+
+
+def _subjects(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
+    """One call for each cost key, in execution order."""
+    found: dict[str, Subject] = {}
+    for operator in captured.graph.operators:
+        for implementation in operator.implementations:
+            if implementation.cost in found or operator.target == TANGENTS:
+                continue
+            written = [captured.graph.storages[x].bytes for x in implementation.writes]
+            found[implementation.cost] = Subject(
+                call=captured.built.calls[operator.id, implementation.name],
+                name=operator.name,
+                written_bytes=sum(round_up(x, rounding_bytes) for x in written),
+            )
+    return found

@@ -1,0 +1,57 @@
+"""The schedules worth remembering: no other has both a smaller peak and a shorter time."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+from explorer.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A schedule with its simulated peak and time."""
+
+    peak_bytes: int
+    time_ms: float
+    schedule: Schedule
+
+
+class Frontier:
+    """Pareto set of schedules, by peak and time; safe to share between threads.
+
+    Whoever answers from it never gives a worse schedule for a larger budget.
+    """
+
+    def __init__(self) -> None:
+        self._points: list[Point] = []
+        self._lock = threading.Lock()
+
+    def add(self, point: Point) -> bool:
+        """Remember ``point``, and forget what it dominates.
+
+        Returns:
+            Whether it is new: nothing known has at most its peak and at most its time.
+        """
+        with self._lock:
+            at = bisect_right(self._points, point.peak_bytes, key=lambda x: x.peak_bytes)
+            if at and self._points[at - 1].time_ms <= point.time_ms:
+                return False
+            start = bisect_left(self._points, point.peak_bytes, key=lambda x: x.peak_bytes)
+            end = start
+            while end < len(self._points) and self._points[end].time_ms >= point.time_ms:
+                end += 1
+            self._points[start:end] = [point]
+            return True
+
+    def best(self, budget_bytes: int) -> Point | None:
+        """The quickest schedule whose peak is within the budget, None if there is none."""
+        with self._lock:
+            at = bisect_right(self._points, budget_bytes, key=lambda x: x.peak_bytes)
+            return self._points[at - 1] if at else None
+
+    def points(self) -> tuple[Point, ...]:
+        """All of them: peaks increase, times decrease."""
+        with self._lock:
+            return tuple(self._points)

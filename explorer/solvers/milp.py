@@ -1,0 +1,49 @@
+"""A mixed-integer linear program as arrays: what a formulation hands to a solver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+
+@dataclass(frozen=True, eq=False)
+class Milp:
+    """Minimise ``objective @ x + objective_offset`` within the rows and bounds; infinities stand for absent bounds.
+
+    Attributes:
+        objective: float64, shape (columns,), in ms.
+        objective_offset: constant part of the objective, in ms.
+        matrix: shape (rows, columns).
+        row_lower: float64, shape (rows,).
+        row_upper: float64, shape (rows,).
+        lower: float64, shape (columns,).
+        upper: float64, shape (columns,).
+        integer: bool, shape (columns,): which columns must be whole.
+    """
+
+    objective: np.ndarray
+    objective_offset: float
+    matrix: sparse.csr_matrix
+    row_lower: np.ndarray
+    row_upper: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    integer: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Check that the shapes agree."""
+        rows, columns = self.matrix.shape
+        assert self.row_lower.shape == self.row_upper.shape == (rows,)
+        assert self.objective.shape == self.lower.shape == self.upper.shape == self.integer.shape == (columns,)
+
+    def value(self, x: np.ndarray) -> float:
+        """Objective of ``x`` in ms, its constant part included."""
+        return float(self.objective @ x) + self.objective_offset
+
+    def violation(self, x: np.ndarray) -> float:
+        """By how much ``x`` misses the worst of the rows and bounds, 0.0 where it keeps all of them."""
+        activity = self.matrix @ x
+        misses = (self.row_lower - activity, activity - self.row_upper, self.lower - x, x - self.upper)
+        return max((float(miss.max(initial=0.0)) for miss in misses), default=0.0)

@@ -1,0 +1,92 @@
+"""Work beside the kernel's main thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Latest(Generic[T]):
+    """Hands items to a function in one thread; an item that waits is replaced by a newer one.
+
+    Args:
+        use: called with one item at a time.
+        interval_s: least time between two calls, except for urgent items.
+    """
+
+    def __init__(self, use: Callable[[T], None], *, interval_s: float) -> None:
+        self._use = use
+        self._interval_s = interval_s
+        self._changed = threading.Condition()
+        self._waiting: list[T] = []
+        self._urgent = False
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="schedule-explorer-draw", daemon=True)
+        self._thread.start()
+
+    def put(self, item: T, *, urgent: bool = False) -> None:
+        """Replace what waits by ``item``; an urgent one does not wait for the interval."""
+        with self._changed:
+            self._waiting = [item]
+            self._urgent = self._urgent or urgent
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop; what waits is dropped. Returns when nothing is in use any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                item, self._urgent = self._waiting.pop(), False
+            self._use(item)
+            with self._changed:
+                self._changed.wait_for(lambda: self._urgent or self._closed, timeout=self._interval_s)
+
+
+class Activity:
+    """Which kinds of work are under way; someone can wait until none is."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: set[str] = set()
+
+    def begin(self, kind: str) -> bool:
+        """Note that ``kind`` is under way; False if it was already."""
+        with self._changed:
+            fresh = kind not in self._running
+            self._running.add(kind)
+            return fresh
+
+    def end(self, kind: str) -> None:
+        """Note that ``kind`` has ended."""
+        with self._changed:
+            self._running.discard(kind)
+            self._changed.notify_all()
+
+    def __contains__(self, kind: str) -> bool:
+        """Is it under way?"""
+        with self._changed:
+            return kind in self._running
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until nothing is under way; False if that took longer than ``timeout`` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._running, timeout)
+
+
+def start(work: Callable[[], None], name: str) -> threading.Thread:
+    """Run ``work`` in a thread that does not keep the process alive."""
+    thread = threading.Thread(target=work, name=f"schedule-explorer-{name}", daemon=True)
+    thread.start()
+    return thread

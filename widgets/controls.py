@@ -1,0 +1,87 @@
+"""The controls above the plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anywidget
+import ipywidgets
+import traitlets
+
+_FRONTEND = Path(__file__).with_name("frontend")
+_STEPS = 160
+
+
+# Read as text: given a path, anywidget keeps a watcher per class that outlives the widgets.
+def _read(name: str) -> str:
+    return (_FRONTEND / name).read_text(encoding="utf-8")
+
+
+class BudgetSlider(anywidget.AnyWidget):
+    """A slider over bytes with a readout in GiB; reports a value when the handle rests, not while it moves.
+
+    ipywidgets' own slider gives its handle no accessible name, hence this one.
+    """
+
+    _esm = _read("budget_slider.js")
+    _css = _read("style.css")
+    budget_bytes = traitlets.Int(0).tag(sync=True)
+    minimum_bytes = traitlets.Int(0).tag(sync=True)
+    maximum_bytes = traitlets.Int(1).tag(sync=True)
+    step_bytes = traitlets.Int(1).tag(sync=True)
+    disabled = traitlets.Bool(True).tag(sync=True)
+
+    def set_range(self, minimum_bytes: int, maximum_bytes: int) -> None:
+        """Let the handle run from ``minimum_bytes`` to at least ``maximum_bytes``, in whole steps."""
+        step = max(1, -(-(maximum_bytes - minimum_bytes) // _STEPS))
+        with self.hold_sync():
+            self.minimum_bytes = minimum_bytes
+            self.step_bytes = step
+            self.maximum_bytes = minimum_bytes + -(-(maximum_bytes - minimum_bytes) // step) * step
+
+
+class StatusLine(anywidget.AnyWidget):
+    """A sentence in a live region, with a progress bar while there is progress to show."""
+
+    _esm = _read("status_line.js")
+    text = traitlets.Unicode().tag(sync=True)
+    tone = traitlets.Enum(("busy", "good", "warning", "bad"), "busy").tag(sync=True)
+    progress = traitlets.Float(None, allow_none=True).tag(sync=True)
+
+
+class Controls:
+    """Slider, status, buttons and the table of figures; what a click does is the explorer's business."""
+
+    def __init__(self) -> None:
+        self.slider = BudgetSlider(layout=ipywidgets.Layout(flex="1 1 360px", min_width="300px"))
+        self.status = StatusLine()
+        self.run = _button("Run", "play", "Run real training steps with this schedule and measure them")
+        self.cancel = _button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
+        self.save = _button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
+        self.file_name = ipywidgets.Text(
+            placeholder="file name",
+            tooltip="File name for Save schedule",
+            layout=ipywidgets.Layout(width="210px"),
+        )
+        self.figures = ipywidgets.HTML()
+        row = ipywidgets.HBox(
+            [self.slider, self.run, self.cancel, self.save, self.file_name],
+            layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
+        )
+        self.box = ipywidgets.VBox([row, self.status, self.figures])
+
+    def say(self, text: str, tone: str, *, progress: float | None = None) -> None:
+        """Show one sentence; ``progress`` from 0 to 1, None for no bar."""
+        with self.status.hold_sync():
+            self.status.text, self.status.tone, self.status.progress = text, tone, progress
+
+    def enable(self, *, solving: bool, busy: bool, schedule: bool) -> None:
+        """Only offer what can be done now."""
+        self.cancel.disabled = not (solving or busy)
+        self.run.disabled = busy or not schedule
+        self.save.disabled = not schedule
+
+
+def _button(text: str, icon: str, tooltip: str) -> ipywidgets.Button:
+    layout = ipywidgets.Layout(width="auto")
+    return ipywidgets.Button(description=text, icon=icon, tooltip=tooltip, disabled=True, layout=layout)

@@ -1,0 +1,83 @@
+"""Module paths cut to a depth at which a person can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from explorer.graph import TrainingGraph
+from explorer.simulation import Stage, Timeline
+
+NO_MODULE = "outside modules"
+
+
+@dataclass(frozen=True)
+class LayerGroups:
+    """The layers of a graph, gathered under common ancestors until few enough are left.
+
+    Attributes:
+        labels: distinct labels in order of first use.
+        of_operator: position in ``labels`` for each operator.
+    """
+
+    labels: tuple[str, ...]
+    of_operator: tuple[int, ...]
+
+
+def group_layers(graph: TrainingGraph, *, most: int = 48) -> LayerGroups:
+    """Gather the layers at the greatest depth that leaves at most ``most`` groups (or at depth 1)."""
+    paths = [operator.layer for operator in graph.operators]
+    depth = _depth(paths, lambda cut: len(set(cut)) <= most)
+    cut = [_cut(path, depth) for path in paths]
+    labels = tuple(dict.fromkeys(cut))
+    position = {label: i for i, label in enumerate(labels)}
+    return LayerGroups(labels, tuple(position[label] for label in cut))
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive runs of one layer: ``start`` inclusive, ``end`` exclusive."""
+
+    label: str
+    start: int
+    end: int
+
+
+def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 24) -> tuple[Segment, ...]:
+    """Stretches of the step worth a label on its axis.
+
+    Recomputations belong to the stretch of the backward pass that asked for them. Stretches under a fiftieth of the
+    step get no label.
+    """
+    own = [i for i, stage in enumerate(timeline.stages) if stage is not Stage.RECOMPUTE]
+    paths = [graph.operators[timeline.operators[i]].layer for i in own]
+    depth = _depth(paths, lambda cut: sum(1 for _ in groupby(cut)) <= most)
+    found: list[Segment] = []
+    start = 0
+    for label, members in groupby(range(len(own)), key=lambda i: (timeline.stages[own[i]], _cut(paths[i], depth))):
+        end = own[list(members)[-1]] + 1
+        if end - start >= len(timeline.operators) / 50 and label[1] != NO_MODULE:
+            found.append(Segment(label[1], start, end))
+        start = end
+    return tuple(found)
+
+
+def _depth(paths: Sequence[str], readable) -> int:
+    deepest = max((path.count(".") + 1 for path in paths if path), default=1)
+    for depth in range(deepest, 1, -1):
+        if readable([_cut(path, depth) for path in paths]):
+            return depth
+    return 1
+
+
+def _cut(path: str, depth: int) -> str:
+    return ".".join(path.split(".")[:depth]) or NO_MODULE
+
+
+def sums(groups: LayerGroups, operators: Iterable[int], amounts: Iterable[float]) -> list[float]:
+    """Total of ``amounts``, one for each of ``operators``, by layer group."""
+    totals = [0.0] * len(groups.labels)
+    for operator, amount in zip(operators, amounts, strict=True):
+        totals[groups.of_operator[operator]] += amount
+    return totals

@@ -1,0 +1,78 @@
+"""What is explored: a profile, or a model with a batch, from which each can get the other where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from explorer.device_profile import Profile, load_profile
+
+
+@dataclass
+class Subject:
+    """A profile to solve for and, where there is one, a model to run.
+
+    Attributes:
+        name: for titles and file names.
+        profile: None until a model was profiled.
+        model: None where only a profile is known.
+        batch: the model's sample batch.
+        loss: as in ``explorer.profile``.
+        device: as in ``explorer.profile``.
+        bundled: name of the bundled model that can stand in for ``model``.
+    """
+
+    name: str
+    profile: Profile | None = None
+    model: Any = None
+    batch: Any = None
+    loss: Any = None
+    device: str | None = None
+    bundled: str | None = None
+
+    def profiled(self, progress: Callable[[int, int, str], None]) -> Profile:
+        """The profile, measured now where there is none yet."""
+        if self.profile is None:
+            import explorer
+
+            self.profile = explorer.profile(
+                self.model, self.batch, loss=self.loss, device=self.device, progress=progress
+            )
+        return self.profile
+
+    def runnable(self) -> tuple[Any, Any, Any]:
+        """Model, batch and loss to run a schedule with.
+
+        Raises:
+            ValueError: there is only a profile, and no bundled model belongs to it.
+        """
+        if self.model is None:
+            if self.bundled is None:
+                raise ValueError(
+                    "only a profile is open, so there is no model to run; open the model itself with "
+                    "explore(model, batch), or apply the saved schedule with explorer.apply"
+                )
+            self.model, self.batch, self.loss = _build(self.bundled, self.profile)
+        return self.model, self.batch, self.loss
+
+
+def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:
+    """Recognise what ``explore`` was given.
+
+    Raises:
+        ValueError: it is neither a model with a batch, nor a profile, nor the name or path of one.
+    """
+    if isinstance(what, Profile | str):
+        if batch is not None or loss is not None or device is not None:
+            raise ValueError("a profile already has its batch, loss and device; give those with a model only")
+        profile = load_profile(what) if isinstance(what, str) else what
+        bundled = what if isinstance(what, str) and _is_bundled(what) else None
+        return Subject(bundled or profile.graph.model, profile, bundled=bundled)
+    if not (callable(what) and hasattr(what, "named_parameters")):
+        raise ValueError(
+            f"explore needs a torch.nn.Module with a batch, a Profile, or the name or path of a profile; got {what!r}"
+        )
+    if batch is None:
+        raise ValueError("explore(model) needs a sample batch as well: explore(model, batch)")
+    return Subject(type(what).__name__, model=what, batch=batch, loss=loss, device=device)

@@ -1,0 +1,135 @@
+"""What the widget says: sentences for its status line, and its table of figures."""
+
+from __future__ import annotations
+
+import html
+
+from explorer.device_profile import Profile
+from explorer.measurement import Measurement
+from explorer.simulation import Timeline
+from explorer.solution import BoundScope, Solution, Status
+from widgets import style
+
+TONES = {
+    Status.OPTIMAL: "good",
+    Status.FEASIBLE: "good",
+    Status.INFEASIBLE: "warning",
+    Status.UNKNOWN: "warning",
+    Status.CANCELLED: "warning",
+    Status.FAILED: "bad",
+}
+
+
+def gib(amount_bytes: float) -> str:
+    """As ``"0.312 GiB"``, with more digits where the amount is small."""
+    amount = amount_bytes / style.GIB
+    return f"{amount:.{3 if abs(amount) >= 0.1 else 4}f} GiB"
+
+
+def proven(solution: Solution) -> str:
+    """What is proven about a schedule, or that nothing is yet."""
+    for scope, of in ((BoundScope.PROBLEM, "all schedules"), (BoundScope.GROUPING, "the schedules of its grouping")):
+        gap = solution.gap(scope)
+        if gap is not None:
+            return f"proven within {100 * gap:.1f} % of the best of {of}"
+    return "no bound proven yet"
+
+
+def best_gap(solution: Solution) -> float | None:
+    """The gap that ``proven`` speaks of."""
+    gaps = (solution.gap(scope) for scope in (BoundScope.PROBLEM, BoundScope.GROUPING))
+    return next((gap for gap in gaps if gap is not None), None)
+
+
+def progress(solution: Solution, keep_all_ms: float) -> str:
+    """A solve that goes on."""
+    best = _schedule(solution, keep_all_ms)
+    return f"Solving for {gib(solution.budget_bytes)}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
+
+
+def outcome(solution: Solution, keep_all_ms: float) -> str:
+    """How a solve ended, and what to do where it found nothing."""
+    budget, best = gib(solution.budget_bytes), _schedule(solution, keep_all_ms)
+    said = f" {solution.message.rstrip('.')}." if solution.message else ""
+    match solution.status:
+        case Status.OPTIMAL | Status.FEASIBLE:
+            head = "Optimal" if solution.status is Status.OPTIMAL else "Solved"
+            note = said if _died(solution) else ""
+            return f"{head} for {budget} in {solution.elapsed_s:.1f} s: {best}.{note}"
+        case Status.INFEASIBLE:
+            advice = f" {_sentence(str(solution.minimum))}" if solution.minimum else said
+            return f"No schedule fits {budget}.{advice} Choose a larger budget."
+        case Status.CANCELLED:
+            return f"Cancelled for {budget}: " + (f"{best} stays." if best else "no schedule was found. Move the slider to solve.")
+        case Status.UNKNOWN:
+            return f"Time ran out for {budget} before a schedule was found.{said} Choose a larger budget."
+        case Status.FAILED:
+            stays = f" Best so far: {best}." if best else ""
+            return f"The solver failed for {budget}.{said}{stays} Move the slider to solve again with a fresh one."
+
+
+def figures(
+    profile: Profile, keep_all: Timeline, solution: Solution, timeline: Timeline | None, measurement: Measurement | None
+) -> str:
+    """The table of figures, as HTML: predicted and measured peak and time, next to a plain step's."""
+    rows = [("no recomputation", gib(keep_all.peak_bytes), style.format_ms(keep_all.time_ms), "0 % extra time")]
+    if timeline is not None and solution.schedule is not None:
+        again = solution.schedule.recomputed(profile.graph)
+        extra = f"{_overhead(timeline.time_ms, keep_all.time_ms)}, {len(again)} of {profile.graph.forward_count} operators recomputed"
+        rows.append(("this schedule, predicted", gib(timeline.peak_bytes), style.format_ms(timeline.time_ms), extra))
+        if measurement is not None:
+            rows.append(_measured_row(timeline, measurement))
+    head = "".join(f"<th scope='col'>{x}</th>" for x in ("", "peak memory", "step time", ""))
+    body = "".join(
+        f"<tr><th scope='row'>{html.escape(name)}</th><td><strong>{html.escape(peak)}</strong></td>"
+        f"<td><strong>{html.escape(time)}</strong></td><td>{html.escape(note)}</td></tr>"
+        for name, peak, time, note in rows
+    )
+    return f"<table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def heading(profile: Profile) -> str:
+    """What is explored and where its costs come from."""
+    batch = ", ".join(str(tensor) for tensor in profile.graph.batch)
+    origin = "estimated for" if profile.device.estimated else "profiled on"
+    return f"{profile.graph.model} · {batch} · {origin} {profile.device.name}, torch {profile.device.torch_version}"
+
+
+def failure(error: BaseException) -> str:
+    """An exception as a sentence: our own ValueErrors speak for themselves, others need their type."""
+    told = str(error).strip()
+    return told if isinstance(error, ValueError) and told else f"{type(error).__name__}: {told}" if told else type(error).__name__
+
+
+def _measured_row(timeline: Timeline, measurement: Measurement) -> tuple[str, str, str, str]:
+    peak = _percent(measurement.peak_bytes / timeline.peak_bytes - 1)
+    time = _percent(measurement.step_time_ms / timeline.time_ms - 1) if timeline.time_ms else "—"
+    reserved = ""
+    if measurement.reserved_peak_bytes is not None:
+        reserved = f", {gib(measurement.reserved_peak_bytes)} reserved"
+    note = f"{peak} peak and {time} time against the prediction{reserved}; on {measurement.device}"
+    return "this schedule, measured", gib(measurement.peak_bytes), style.format_ms(measurement.step_time_ms), note
+
+
+def _schedule(solution: Solution, keep_all_ms: float) -> str:
+    if solution.time_ms is None or solution.peak_bytes is None:
+        return ""
+    extra = _overhead(solution.time_ms, keep_all_ms)
+    return f"{style.format_ms(solution.time_ms)} a step ({extra}), peak {gib(solution.peak_bytes)}, {proven(solution)}"
+
+
+def _overhead(time_ms: float, keep_all_ms: float) -> str:
+    return f"{_percent(time_ms / keep_all_ms - 1)} extra time" if keep_all_ms else "no time known"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:+.1f} %"
+
+
+def _died(solution: Solution) -> bool:
+    """A schedule with a message of its own: the solver ended before it could finish."""
+    return bool(solution.message) and "die" in solution.message.lower()
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:].rstrip(".") + "."
