@@ -25,7 +25,8 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     Returns:
         The same graph with the interface that it has now.
     """
-    _drop_aliases(traced)
+    traced = _inline_plain_inputs(traced)
+    traced = _drop_aliases(traced)
     traced = _merge_tied(traced, step)
     traced = _update_statistics_in_place(traced)
     _forget_statistics_in_backward(traced)
@@ -41,14 +42,45 @@ def value_of(node: fx.Node) -> Any:
     return node.meta["val"]
 
 
-def _drop_aliases(traced: Traced) -> None:
+def _inline_plain_inputs(traced: Traced) -> Traced:
+    """Numbers among the arguments are part of the graph, like every other plain value."""
+    plain = [x for x in traced.inputs if not tensors_of(x.node)]
+    for graph_input in plain:
+        node, value = graph_input.node, value_of(graph_input.node)
+
+        def inlined(x: fx.Node, node: fx.Node = node, value: Any = value) -> Any:
+            return value if x is node else x
+
+        for user in list(node.users):
+            user.args = fx.map_arg(user.args, inlined)
+            user.kwargs = fx.map_arg(user.kwargs, inlined)
+        traced.graph.erase_node(node)
+    return replace(traced, inputs=tuple(x for x in traced.inputs if x not in plain))
+
+
+def _drop_aliases(traced: Traced) -> Traced:
     """``detach`` means nothing below autograd; assertions were met while tracing."""
+    source_of: dict[fx.Node, fx.Node] = {}
     for node in list(traced.graph.nodes):
         if node.target is aten.detach.default:
-            node.replace_all_uses_with(node.args[0])
+            source = node.args[0]
+            node.replace_all_uses_with(source)
+            source_of[node] = source
             traced.graph.erase_node(node)
         elif node.op == "call_function" and "_assert_" in str(node.target) and not node.users:
             traced.graph.erase_node(node)
+
+    def origin(value: Any) -> Any:
+        while value in source_of:
+            value = source_of[value]
+        return value
+
+    return replace(
+        traced,
+        outputs=tuple(origin(x) if isinstance(x, fx.Node) else x for x in traced.outputs),
+        mutations=tuple((graph_input, origin(node)) for graph_input, node in traced.mutations),
+        gradients=tuple((graph_input, origin(node)) for graph_input, node in traced.gradients),
+    )
 
 
 def _merge_tied(traced: Traced, step: nn.Module) -> Traced:

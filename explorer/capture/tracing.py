@@ -86,30 +86,21 @@ def trace(step: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tra
         try:
             joint = aot_export_joint_with_descriptors(stack, step, args, kwargs)
             traced = step
-        except _DATA_DEPENDENT:
+        except _DATA_DEPENDENT as refused:
             # Some library code asks for tensor values that export knows to specialise (mask checks, for example).
-            traced = _exported(step, args, kwargs)
-            joint = aot_export_joint_with_descriptors(stack, traced, args, kwargs)
+            try:
+                traced = torch.export.export(step, args, kwargs, strict=False).module()
+                joint = aot_export_joint_with_descriptors(stack, traced, args, kwargs)
+            except Exception as error:
+                raise _explained(refused) from error
         except Exception as error:
             raise _explained(error) from error
-    return _resolve(joint, traced, {name for name, _ in step.named_buffers(remove_duplicate=False)})
-
-
-def _exported(step: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> nn.Module:
-    try:
-        exported = torch.export.export(step, args, kwargs, strict=False).module()
-    except Exception as error:
-        raise _explained(error) from error
-    return exported.train(step.training) if _allows_train(exported) else exported
-
-
-def _allows_train(module: nn.Module) -> bool:
-    """Exported modules refuse ``train`` since their mode is traced in."""
-    try:
-        module.train(module.training)
-    except NotImplementedError:
-        return False
-    return True
+    resolved = _resolve(joint, traced, {name for name, _ in step.named_buffers(remove_duplicate=False)})
+    leaves = pytree.tree_leaves((args, kwargs))
+    for graph_input in resolved.inputs:
+        if graph_input.source is Source.INPUT:
+            graph_input.node.meta.setdefault("val", leaves[int(graph_input.name)])
+    return resolved
 
 
 def _explained(error: Exception) -> Exception:

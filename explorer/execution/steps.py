@@ -31,9 +31,11 @@ def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Cal
     args, kwargs = call_arguments(batch, loss=loss)
 
     def run() -> None:
-        outputs = [x for x in pytree.tree_leaves(step(*args, **kwargs)) if _differentiable(x)]
-        torch.autograd.backward(outputs, [torch.ones_like(x) for x in outputs])
-        del outputs
+        # Like a training loop, hold all that the step returns until it has gone back.
+        results = pytree.tree_leaves(step(*args, **kwargs))
+        losses = [x for x in results if _differentiable(x)]
+        torch.autograd.backward(losses, [torch.ones_like(x) for x in losses])
+        del results, losses
         for parameter in module.parameters():
             parameter.grad = None
 

@@ -1,0 +1,88 @@
+"""Small networks with everything that makes scheduling hard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+Sample = tuple[nn.Module, Any, Callable[[Any, Any], torch.Tensor] | None]
+
+
+class Branches(nn.Module):
+    """Convolutions with a skip, a concatenation, max-pooling, in-place activations and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.left = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.right = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.3))
+        self.pool = nn.MaxPool2d(2)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.norm(self.stem(x)), inplace=True)
+        x = self.pool(torch.cat([self.left(x) + x, self.right(x)], 1))
+        return self.head(functional.hardswish(x).mean((2, 3)))
+
+
+class TiedAttention(nn.Module):
+    """Tied embeddings, attention, layer normalisation; returns a dict with its loss, like Hugging Face models."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(31, 16)
+        self.norm = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 31, bias=False)
+        self.out.weight = self.embedding.weight
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.calls += 1
+        x = self.embedding(tokens)
+        batch, length, width = x.shape
+        q, k, v = (y.view(batch, length, 2, 8).transpose(1, 2) for y in self.qkv(self.norm(x)).split(width, dim=2))
+        attended = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
+        x = x + functional.dropout(attended.transpose(1, 2).reshape(batch, length, width), 0.2)
+        logits = self.out(functional.gelu(x))
+        loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return {"loss": loss, "logits": logits}
+
+
+class Shared(nn.Module):
+    """One layer used three times, two outputs, no loss of its own, a frozen parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 12)
+        self.frozen = nn.Linear(12, 12)
+        self.frozen.requires_grad_(requires_grad=False)
+
+    def forward(self, x: torch.Tensor, scale: float = 2.0) -> tuple[torch.Tensor, torch.Tensor]:
+        for _ in range(3):
+            x = torch.tanh(self.layer(x)) + self.frozen(x)
+        return x * scale, x.sigmoid()
+
+
+def branches() -> Sample:
+    torch.manual_seed(0)
+    return Branches().train(), (torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))), functional.cross_entropy
+
+
+def tied_attention() -> Sample:
+    torch.manual_seed(0)
+    tokens = torch.randint(0, 31, (3, 9))
+    return TiedAttention().train(), {"tokens": tokens, "labels": tokens}, None
+
+
+def shared() -> Sample:
+    torch.manual_seed(0)
+    return Shared().train(), torch.randn(6, 12), None
+
+
+SAMPLES = {"branches": branches, "tied_attention": tied_attention, "shared": shared}

@@ -1,0 +1,80 @@
+"""Whatever the schedule: the same bits as eager mode, and the predicted peak to the byte."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import explorer
+from explorer.capture import capture
+from explorer.capture.batch import TrainingStep, call_arguments
+from explorer.schedule import Schedule, keep_all
+from tests.execution.models import SAMPLES, Sample
+from tests.schedules import random_schedule
+
+
+def train(module: nn.Module, batch: Any, loss: Any, *, steps: int) -> list[Any]:
+    """Results, gradients and buffers of a few steps of SGD with momentum."""
+    step = module if isinstance(module, explorer.ScheduledModule) else TrainingStep(module, loss)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    args, kwargs = call_arguments(batch, loss=loss)
+    seen: list[Any] = []
+    for number in range(steps):
+        torch.manual_seed(number)
+        results = [x for x in pytree.tree_leaves(step(*args, **kwargs)) if isinstance(x, torch.Tensor)]
+        torch.autograd.backward([x.sum() for x in results if x.requires_grad])
+        seen += [x.detach().clone() for x in results]
+        seen += [None if x.grad is None else x.grad.clone() for x in module.parameters()]
+        seen += [x.clone() for x in module.buffers()]
+        optimizer.step()
+        optimizer.zero_grad()
+    return seen
+
+
+def same_bits(left: list[Any], right: list[Any]) -> bool:
+    return all(
+        (a is None and b is None) or (a is not None and b is not None and torch.equal(a, b))
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def assert_trains_like_eager(sample: Sample, schedule: Schedule) -> None:
+    model, batch, loss = sample
+    plain = copy.deepcopy(model)
+    scheduled = explorer.apply(copy.deepcopy(model), schedule, batch, loss=loss)
+    assert same_bits(train(scheduled, batch, loss, steps=3), train(plain, batch, loss, steps=3))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_keeping_all_is_eager(name: str) -> None:
+    model, batch, loss = SAMPLES[name]()
+    schedule = keep_all(capture(model, batch, loss=loss).graph)
+    assert_trains_like_eager((model, batch, loss), schedule)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6), keep=st.sampled_from([0.0, 0.3, 0.7, 0.95]))
+def test_any_schedule_trains_like_eager(name: str, seed: int, keep: float) -> None:
+    model, batch, loss = SAMPLES[name]()
+    schedule = random_schedule(capture(model, batch, loss=loss).graph, seed, keep=keep)
+    assert_trains_like_eager((model, batch, loss), schedule)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_predicted_peak_is_measured(name: str) -> None:
+    model, batch, loss = SAMPLES[name]()
+    profile = explorer.profile(model, batch, loss=loss)
+    for seed, keep in enumerate((1.0, 0.7, 0.3, 0.0)):
+        schedule = random_schedule(profile.graph, seed, keep=keep)
+        predicted = explorer.simulate(profile, schedule).peak_bytes
+        scheduled = explorer.apply(model, schedule, batch, loss=loss)
+        measured = explorer.measure(scheduled, batch, steps=1).peak_bytes
+        assert abs(predicted - measured) <= 0.01 * measured, (keep, predicted, measured)
