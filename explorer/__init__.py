@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from explorer.device_profile import Profile, load_profile
     from explorer.execution import ScheduledModule, apply, measure
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
-    from explorer.device_profile import Profile, load_profile
     from explorer.profiling import profile
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from explorer import storage_format
-from explorer.graph import Identity, Phase, TrainingGraph
+from explorer.graph import Identity, TrainingGraph
 
 SCHEMA = 1
 

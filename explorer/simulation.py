@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from explorer.graph import Operator, Phase, Role, Storage, TrainingGraph
 from explorer.device_profile import Cost, Device, Profile
+from explorer.graph import Operator, Phase, Role, Storage, TrainingGraph
 from explorer.schedule import Free, Run, Schedule
 
 
@@ -161,11 +161,9 @@ class _Simulator:
         self.lifetimes += [Lifetime(x, start, last, category) for x, (start, category) in self.alive.items()]
         operators, implementations, stages = zip(*self.runs, strict=True) if self.runs else ((), (), ())
         rows = np.array(self.rows, dtype=np.int64).reshape(len(self.rows), len(CATEGORIES))
-        return Timeline(
-            operators, implementations, stages, rows, np.array(self.times_ms), tuple(self.lifetimes)
-        )
+        return Timeline(operators, implementations, stages, rows, np.array(self.times_ms), tuple(self.lifetimes))
 
-    def _run(self, position: int, step: Run, outlives_forward: set[int]) -> None:
+    def _run(self, position: int, step: Run, outlives_forward: set[tuple[int, int]]) -> None:
         if not 0 <= step.operator < len(self.graph.operators):
             raise ValueError(f"step {position} runs operator {step.operator}, which does not exist")
         operator = self.graph.operators[step.operator]
@@ -177,7 +175,7 @@ class _Simulator:
             raise ValueError(f"{where}: {error}") from error
         if not (implementation.again if again else implementation.first):
             raise ValueError(f"{where}: {implementation.name!r} cannot serve {'another' if again else 'a first'} run")
-        self._check_order(where, operator, again)
+        self._check_order(where, operator, again=again)
         for storage in implementation.reads:
             if storage not in self.alive and storage not in self.graph.persistent:
                 raise ValueError(f"{where} reads {self._name(storage)}, which is not in memory then")
@@ -194,7 +192,7 @@ class _Simulator:
                 # Made a second time while the first copy lives: the new one goes as soon as the call returns.
                 discarded += self.profile.allocated_bytes(found)
                 continue
-            category = self._category(found, position, again, outlives_forward)
+            category = self._category(found, position, outlives_forward, again=again)
             self.alive[storage] = (len(self.runs), category)
             self.now[_COLUMN[category]] += self.profile.allocated_bytes(found)
         row = self.now.copy()
@@ -204,7 +202,7 @@ class _Simulator:
         self.runs.append((operator.id, implementation.name, stage))
         self.ran.add(operator.id)
 
-    def _check_order(self, where: str, operator: Operator, again: bool) -> None:
+    def _check_order(self, where: str, operator: Operator, *, again: bool) -> None:
         if again and operator.phase is Phase.BACKWARD:
             raise ValueError(f"{where}: a backward operator runs once")
         if not again and operator.phase is Phase.FORWARD and self.graph.forward_count in self.ran:
@@ -222,7 +220,9 @@ class _Simulator:
         self.now[_COLUMN[category]] -= self.profile.allocated_bytes(self.graph.storages[storage])
         self.lifetimes.append(Lifetime(storage, start, end, category))
 
-    def _category(self, storage: Storage, position: int, again: bool, outlives_forward: set[int]) -> Category:
+    def _category(
+        self, storage: Storage, position: int, outlives_forward: set[tuple[int, int]], *, again: bool
+    ) -> Category:
         if storage.role is not Role.ACTIVATION:
             return _ROLE_CATEGORY[storage.role]
         if again:
@@ -249,7 +249,8 @@ def _outlives_forward(graph: TrainingGraph, schedule: Schedule) -> set[tuple[int
             for implementation in graph.operators[step.operator].implementations:
                 if implementation.name == step.implementation:
                     made |= {x: position for x in implementation.writes if x not in made}
-                    made.pop(implementation.overwrites, None)
+                    if implementation.overwrites is not None:
+                        made.pop(implementation.overwrites, None)
     return {(position, storage) for storage, position in made.items()}
 
 

@@ -65,7 +65,8 @@ class Minimum:
     def __str__(self) -> str:
         """As a sentence."""
         at = f"{self.operator!r}" + (f" in {self.layer!r}" if self.layer else "")
-        return f"the smallest feasible budget known is {format_bytes(self.budget_bytes)} ({self.budget_bytes} bytes), set by {at}"
+        smallest = f"{format_bytes(self.budget_bytes)} ({self.budget_bytes} bytes)"
+        return f"the smallest feasible budget known is {smallest}, set by {at}"
 
 
 @dataclass(frozen=True, slots=True)

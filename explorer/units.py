@@ -41,8 +41,7 @@ def parse_bytes(value: int | str) -> int:
         factor = _FACTORS.get(match[2].upper())
         if factor is None:
             raise ValueError(
-                f"budget {value!r} has the unknown unit {match[2]!r}; allowed: B, KB, MB, GB, TB, "
-                "KiB, MiB, GiB, TiB"
+                f"budget {value!r} has the unknown unit {match[2]!r}; allowed: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
             )
         amount = int(float(match[1]) * factor)
     if amount <= 0:

@@ -94,7 +94,9 @@ def test_rounding_and_persistent_memory() -> None:
     profile = small_profile(rounding_bytes=512)
     assert profile.fixed_bytes == 1024
     richer = replace(profile, optimizer_state_bytes=1000)
-    difference = simulate(richer, keep_all(profile.graph)).total_bytes - simulate(profile, keep_all(profile.graph)).total_bytes
+    difference = (
+        simulate(richer, keep_all(profile.graph)).total_bytes - simulate(profile, keep_all(profile.graph)).total_bytes
+    )
     assert np.all(difference == 1000)
 
 

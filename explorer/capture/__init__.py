@@ -61,8 +61,6 @@ def capture(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Capt
     step = TrainingStep(model, loss)
     with torch.enable_grad():
         traced = normalise(trace(step, args, kwargs), step)
-    parameters = tuple(
-        TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters()
-    )
+    parameters = tuple(TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters())
     built = build(traced, model=type(model).__name__, batch=layout.specs, parameters=parameters)
     return Capture(built, traced, layout, loss)

@@ -18,6 +18,7 @@ from explorer.capture.tracing import GraphInput, Source, Traced
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 from explorer.operators import Variant, variants_of
 from explorer.operators.registry import draws_random_numbers
+from explorer.torch_private import OpOverload, storage_key
 
 TANGENTS = "explorer.tangents"
 UPDATE_BUFFERS = "explorer.update_buffers"
@@ -109,7 +110,7 @@ class _Builder:
 
     def _operator_name(self, node: fx.Node) -> str:
         """``convolution_3``: what the call computes, without the tags of PyTorch's internal versions of it."""
-        packet = str(node.target).split(".")[1] if isinstance(node.target, torch._ops.OpOverload) else "copy_in_layout"
+        packet = str(node.target).split(".")[1] if isinstance(node.target, OpOverload) else "copy_in_layout"
         base = re.sub(r"^_*(native_)?|_legit(_functional)?$", "", packet)
         number = self.names.get(base, 0)
         self.names[base] = number + 1
@@ -119,29 +120,29 @@ class _Builder:
         """Storages (by address) that the caller receives."""
         nodes = [x for x in self.traced.outputs if isinstance(x, fx.Node)]
         nodes += [node for _, node in self.traced.gradients]
-        return {tensor.untyped_storage()._cdata for node in nodes for tensor in tensors_of(node)}
+        return {storage_key(tensor) for node in nodes for tensor in tensors_of(node)}
 
     def _own(self, node: fx.Node, name: str, role: Role) -> int:
         """Enter the storage that ``node`` is the first tensor of."""
         (tensor,) = tensors_of(node)
-        data = tensor.untyped_storage()
-        if data._cdata not in self.by_data:
-            held = not role.persistent and data._cdata in self.held
-            if role is Role.GRADIENT and data._cdata in self._parameter_gradients():
+        key = storage_key(tensor)
+        if key not in self.by_data:
+            held = not role.persistent and key in self.held
+            if role is Role.GRADIENT and key in self._parameter_gradients():
                 role = Role.PARAMETER_GRADIENT
-            self.by_data[data._cdata] = len(self.storages)
+            self.by_data[key] = len(self.storages)
             self.storages.append(
                 Storage(
                     id=len(self.storages),
                     name=name,
-                    bytes=data.nbytes(),
+                    bytes=tensor.untyped_storage().nbytes(),
                     role=role,
                     shape=tuple(tensor.shape),
                     dtype=dtype_name(tensor.dtype),
                     held=held,
                 )
             )
-        storage = self.by_data[data._cdata]
+        storage = self.by_data[key]
         self.storage_of[node] = storage
         self.owners.setdefault(storage, []).append(node)
         return storage
@@ -149,11 +150,11 @@ class _Builder:
     def _parameter_gradients(self) -> set[int]:
         pairs = self.traced.gradients
         nodes = [node for graph_input, node in pairs if graph_input.source is Source.PARAMETER]
-        return {tensor.untyped_storage()._cdata for node in nodes for tensor in tensors_of(node)}
+        return {storage_key(tensor) for node in nodes for tensor in tensors_of(node)}
 
     def _add(self, node: fx.Node, phase: Phase) -> None:
-        read = {tensor.untyped_storage()._cdata for x in node.all_input_nodes for tensor in tensors_of(x)}
-        made = {tensor.untyped_storage()._cdata for tensor in tensors_of(node)}
+        read = {storage_key(tensor) for x in node.all_input_nodes for tensor in tensors_of(x)}
+        made = {storage_key(tensor) for tensor in tensors_of(node)}
         if made and made <= read:
             self._add_view(node)
             return
@@ -172,7 +173,7 @@ class _Builder:
         for x in (node, *(user for user in node.users if user.target is operator.getitem)):
             self.views.add(x)
             for tensor in tensors_of(x):
-                self.storage_of[x] = self.by_data[tensor.untyped_storage()._cdata]
+                self.storage_of[x] = self.by_data[storage_key(tensor)]
 
     def _implementation(
         self, node: fx.Node, variant: Variant, outputs: dict[int, fx.Node], phase: Phase
@@ -220,7 +221,7 @@ class _Builder:
         """The gradients of the outputs arrive from autograd, which holds them until the backward pass is done."""
         nodes = tuple(x.node for x in self.traced.inputs if x.source is Source.TANGENT)
         for node in nodes:
-            self.held |= {tensor.untyped_storage()._cdata for tensor in tensors_of(node)}
+            self.held |= {storage_key(tensor) for tensor in tensors_of(node)}
             self._own(node, node.name, Role.GRADIENT)
         self._add_pseudo("tangents", TANGENTS, Phase.BACKWARD, Call(_nothing, (), {}, nodes, True))
 
@@ -232,11 +233,11 @@ class _Builder:
 
 
 def _target_name(node: fx.Node) -> str:
-    return str(node.target) if isinstance(node.target, torch._ops.OpOverload) else f"explorer.{node.name}"
+    return str(node.target) if isinstance(node.target, OpOverload) else f"explorer.{node.name}"
 
 
 def update_buffers(*pairs: torch.Tensor) -> None:
-    """Copy new values into buffers: old, new, old, new, …"""
+    """Copy new values into buffers, given as old, new, old, new and so on."""
     for old, new in zip(pairs[::2], pairs[1::2], strict=True):
         old.copy_(new)
 
@@ -248,7 +249,7 @@ def _nothing() -> tuple[()]:
 def argument_nodes(call: Call) -> list[fx.Node]:
     """The nodes among a call's arguments, in order, each once."""
     found: dict[fx.Node, None] = {}
-    fx.map_arg((call.args, call.kwargs), lambda node: found.setdefault(node))
+    fx.map_arg((call.args, call.kwargs), found.setdefault)
     return list(found)
 
 
@@ -321,5 +322,5 @@ def signature(call: Call) -> str:
 
     kept = tuple(x is not None for x in call.results)
     described = repr((describe(call.args), sorted((k, describe(v)) for k, v in call.kwargs.items()), kept))
-    name = str(call.target) if isinstance(call.target, torch._ops.OpOverload) else call.target.__name__
+    name = str(call.target) if isinstance(call.target, OpOverload) else call.target.__name__
     return f"{name}#{hashlib.sha256(described.encode()).hexdigest()[:12]}"

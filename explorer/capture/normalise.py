@@ -10,6 +10,7 @@ import torch
 from torch import fx, nn
 
 from explorer.capture.tracing import GraphInput, Source, Traced
+from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
 _FUNCTIONAL_NORM = aten._native_batch_norm_legit_functional.default
@@ -101,9 +102,10 @@ def _merge_tied(traced: Traced, step: nn.Module) -> Traced:
     gradients: dict[GraphInput, fx.Node] = {}
     for graph_input, gradient in sorted(traced.gradients, key=lambda x: position[x[1]]):
         target = alias.get(graph_input, graph_input)
-        if target in gradients:
-            gradient = _insert_after(traced.graph, gradient, aten.add.Tensor, (gradients[target], gradient))
-        gradients[target] = gradient
+        so_far = gradients.get(target)
+        gradients[target] = (
+            gradient if so_far is None else _insert_after(traced.graph, gradient, aten.add.Tensor, (so_far, gradient))
+        )
     inputs = tuple(x for x in traced.inputs if x not in alias)
     return replace(traced, inputs=inputs, gradients=tuple(gradients.items()))
 
@@ -187,18 +189,17 @@ def _own_gradients(traced: Traced) -> Traced:
     """
     backward = backward_nodes(traced)
     position = {node: index for index, node in enumerate(traced.graph.nodes)}
-    made_in_backward = {_storage(value_of(x)) for x in backward if _computes(x)}
+    made_in_backward = {storage_key(value_of(x)) for x in backward if _computes(x)}
     seen: set[int] = set()
     gradients = []
     for graph_input, gradient in sorted(traced.gradients, key=lambda x: position[x[1]]):
-        storage = _storage(value_of(gradient))
-        like = value_of(graph_input.node)
-        same_layout = value_of(gradient).stride() == like.stride()
+        storage = storage_key(value_of(gradient))
+        same_layout = value_of(gradient).stride() == value_of(graph_input.node).stride()
+        own = gradient
         if storage in seen or storage not in made_in_backward or not same_layout:
-            gradient = _insert_after(traced.graph, gradient, copy_in_layout, (gradient, graph_input.node))
-            storage = _storage(value_of(gradient))
-        seen.add(storage)
-        gradients.append((graph_input, gradient))
+            own = _insert_after(traced.graph, gradient, copy_in_layout, (gradient, graph_input.node))
+        seen.add(storage_key(value_of(own)))
+        gradients.append((graph_input, own))
     return replace(traced, gradients=tuple(gradients))
 
 
@@ -207,18 +208,14 @@ def copy_in_layout(source: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(like.shape, like.stride(), dtype=source.dtype, device=source.device).copy_(source)
 
 
-def _storage(value: torch.Tensor) -> int:
-    return value.untyped_storage()._cdata
-
-
 def _computes(node: fx.Node) -> bool:
     """Does the node make new memory (a computing call, or an element of what one returned)?"""
     if node.op != "call_function" or not isinstance(value_of(node), torch.Tensor):
         return False
     source = node.args[0] if node.target is operator.getitem else node
     assert isinstance(source, fx.Node)
-    inputs = {_storage(x) for n in source.all_input_nodes for x in tensors_of(n)}
-    return _storage(value_of(node)) not in inputs
+    inputs = {storage_key(x) for n in source.all_input_nodes for x in tensors_of(n)}
+    return storage_key(value_of(node)) not in inputs
 
 
 def tensors_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
@@ -234,9 +231,8 @@ def _sweep(traced: Traced) -> None:
     wanted = {x for x in traced.outputs if isinstance(x, fx.Node)}
     wanted |= {node for _, node in (*traced.mutations, *traced.gradients)}
     for node in reversed(list(traced.graph.nodes)):
-        if node.op == "output":
-            traced.graph.erase_node(node)
-        elif node.op == "call_function" and node not in wanted and not node.users and not _updates_buffers(node):
+        unused = node not in wanted and not node.users and not _updates_buffers(node)
+        if node.op == "output" or (node.op == "call_function" and unused):
             traced.graph.erase_node(node)
 
 

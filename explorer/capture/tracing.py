@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx, nn
@@ -151,7 +151,9 @@ def _layer_notes(step: nn.Module) -> Iterator[None]:
 
     handles = []
     for path, module in step.named_modules():
-        handles.append(module.register_forward_pre_hook(enter(path.removeprefix("model").removeprefix(".")), prepend=True))
+        handles.append(
+            module.register_forward_pre_hook(enter(path.removeprefix("model").removeprefix(".")), prepend=True)
+        )
         handles.append(module.register_forward_hook(leave, always_call=True))
     try:
         yield
@@ -192,7 +194,7 @@ def _graph_input(node: fx.Node, module: fx.GraphModule, traced: nn.Module, buffe
         return GraphInput(node, Source.CONSTANT, str(node.target), constant=_attribute(module, str(node.target)))
     described = node.meta["desc"]
     if isinstance(described, descriptors.TangentAOTInput):
-        return GraphInput(node, Source.TANGENT, node.name, output=described.output.idx)
+        return GraphInput(node, Source.TANGENT, node.name, output=cast("Any", described.output).idx)
     if isinstance(described, descriptors.ParamAOTInput):
         return GraphInput(node, Source.PARAMETER, described.target)
     if isinstance(described, descriptors.BufferAOTInput):

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import fx
 
 from explorer.capture import Capture
 from explorer.capture.building import TANGENTS, Call, argument_nodes
 from explorer.capture.tracing import Source
 from explorer.schedule import Free, Run, Schedule
+from explorer.torch_private import bare_binding
 
 Compiled = Callable[[list[Any]], list[Any]]
 
@@ -189,7 +189,7 @@ class _Writer:
         """Give ``node`` a name: re-derive it from the tensor below, if it is a view."""
         if node in self.live or node in self.views or node in self.named:
             return
-        if node.op == "get_attr" or node.op == "placeholder":
+        if node.op in ("get_attr", "placeholder"):
             self._constant(node)
             return
         assert node in self.capture.built.views, f"{node.name} is not in memory"
@@ -211,10 +211,7 @@ class _Writer:
         self.named.add(node)
 
     def _call_text(self, call: Call) -> str:
-        function = call.target
-        # The bare binding behind an OpOverload skips a Python frame per call.
-        bound = function._op if isinstance(function, torch._ops.OpOverload) else function
-        key = self._global(getattr(function, "__name__", "call").replace(".", "_"), bound)
+        key = self._global(getattr(call.target, "__name__", "call").replace(".", "_"), bare_binding(call.target))
         parts = [self._literal(x) for x in call.args]
         parts += [f"{name}={self._literal(x)}" for name, x in call.kwargs.items()]
         return f"{key}({', '.join(parts)})"

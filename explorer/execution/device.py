@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -51,7 +52,7 @@ def describe_device(device: torch.device) -> Device:
 def _processor() -> str:
     """The processor's model name where the system tells it, its architecture elsewhere."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
             for line in lines:
                 if line.startswith("model name"):
                     return line.split(":", 1)[1].strip()

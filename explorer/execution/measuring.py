@@ -15,7 +15,7 @@ from explorer.execution.device import describe_device, device_of
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import Measurement
-
+from explorer.torch_private import cuda_memory_trace
 
 
 def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps: int = 3) -> Measurement:
@@ -81,13 +81,7 @@ def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    torch.cuda.memory._record_memory_history(context=None)
-    try:
-        run()
-        torch.cuda.synchronize()
-        trace = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
-    finally:
-        torch.cuda.memory._record_memory_history(enabled=None)
+    trace = cuda_memory_trace(run)
     peak = torch.cuda.max_memory_allocated() - before + base_bytes
     signs = {"alloc": 1, "free_completed": -1}
     events = [(x["time_us"], signs[x["action"]] * x["size"]) for x in trace if x["action"] in signs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,6 +52,7 @@ def watch_cpu_memory(run: Callable[[], None], *, label_prefix: str | None = None
     assert results is not None
     memory: list[tuple[int, int]] = []
     spans: dict[str, tuple[int, int]] = {}
+    event: Any  # the stub of its class lacks the bytes
     for event in results.events():
         name = event.name()
         if name == "[memory]":

@@ -15,6 +15,7 @@ from explorer.capture.tracing import GraphInput, Source
 from explorer.execution.code import Program, generate
 from explorer.schedule import Schedule
 from explorer.simulation import validate
+from explorer.torch_private import graph_is_kept
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Plan:
             program=generate(capture, schedule),
             schedule=schedule,
             differentiable=tuple(position[x] for x, _ in traced.gradients),
-            tangent_outputs=tuple(tensors.index(cast(int, x)) for x in tangents),
+            tangent_outputs=tuple(tensors.index(cast("int", x)) for x in tangents),
         )
 
 
@@ -59,13 +60,13 @@ class ScheduledModule(nn.Module):
     else runs the model as it was.
     """
 
-    _plan: Plan
-    _model_class: type[nn.Module]
+    plan: Plan
+    model_class: type[nn.Module]
 
     @property
     def schedule(self) -> Schedule:
         """The schedule that training steps follow."""
-        return type(self)._plan.schedule
+        return type(self).plan.schedule
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run one training step's forward pass by the schedule.
@@ -76,22 +77,22 @@ class ScheduledModule(nn.Module):
         Raises:
             ValueError: the batch has other shapes, dtypes or structure than the schedule was made for.
         """
-        plan = type(self)._plan
+        plan = type(self).plan
         loss = plan.capture.loss
         with_target = loss is not None and len(args) == 2 and not kwargs
         if loss is not None and not with_target:
-            return type(self)._model_class.forward(self, *args, **kwargs)
+            return type(self).model_class.forward(self, *args, **kwargs)
         if self.training and torch.is_grad_enabled():
             return run_step(plan, self, args, kwargs)
         if loss is None:
-            return type(self)._model_class.forward(self, *args, **kwargs)
+            return type(self).model_class.forward(self, *args, **kwargs)
         model_args, model_kwargs = as_arguments(args[0])
-        return loss(type(self)._model_class.forward(self, *model_args, **model_kwargs), args[1])
+        return loss(type(self).model_class.forward(self, *model_args, **model_kwargs), args[1])
 
     def __reduce__(self) -> Any:
         """Pickling would need the generated class: save the ``state_dict`` and the schedule instead."""
         raise TypeError(
-            f"a scheduled {type(self)._model_class.__name__} cannot be pickled; save its state_dict() and its "
+            f"a scheduled {type(self).model_class.__name__} cannot be pickled; save its state_dict() and its "
             "schedule (module.schedule.save(path)), and apply the schedule again after loading"
         )
 
@@ -125,11 +126,11 @@ def apply(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | No
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
     validate(captured.graph, schedule)
     plan = Plan.of(captured, schedule)
-    attributes = {"_plan": plan, "_model_class": type(model), "__doc__": type(model).__doc__}
+    attributes = {"plan": plan, "model_class": type(model), "__doc__": type(model).__doc__}
     made = type(f"Scheduled{type(model).__name__}", (ScheduledModule, type(model)), attributes)
     module = object.__new__(made)
     module.__dict__ = model.__dict__
-    return cast(ScheduledModule, module)
+    return cast("ScheduledModule", module)
 
 
 def run_step(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -181,7 +182,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        if torch._C._autograd._get_current_graph_task_keep_graph():
+        if graph_is_kept():
             raise RuntimeError(
                 "a scheduled step frees its activations as its backward pass goes on, so it supports neither "
                 "retain_graph=True nor create_graph=True"

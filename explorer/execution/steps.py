@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import TrainingStep, call_arguments
 from explorer.execution.scheduled import ScheduledModule
+from explorer.torch_private import storage_key
 
 
 def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Callable[[], None]:
@@ -24,7 +25,7 @@ def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Cal
         loss: as for ``capture``.
     """
     if isinstance(module, ScheduledModule):
-        loss = type(module)._plan.capture.loss
+        loss = type(module).plan.capture.loss
         step: nn.Module = module
     else:
         step = TrainingStep(module, loss)
@@ -68,5 +69,5 @@ def unchanged(module: nn.Module) -> Iterator[None]:
 def persistent_bytes(module: nn.Module, batch: Batch) -> int:
     """Parameters, buffers and batch, each storage once."""
     tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(batch)]
-    storages = {x.untyped_storage()._cdata: x.untyped_storage() for x in tensors if isinstance(x, torch.Tensor)}
+    storages = {storage_key(x): x.untyped_storage() for x in tensors if isinstance(x, torch.Tensor)}
     return sum(x.nbytes() for x in storages.values())

@@ -70,6 +70,5 @@ def draws_random_numbers(node: fx.Node) -> bool:
     for position, argument in enumerate(schema.arguments if schema is not None else ()):
         if argument.name == "dropout_p":
             value = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
-            return value != 0.0
+            return bool(value)
     return True
-

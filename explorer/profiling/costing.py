@@ -14,6 +14,7 @@ from torch import fx
 from explorer.capture.building import Call
 from explorer.device_profile import Cost
 from explorer.execution.memory import watch_cpu_memory
+from explorer.torch_private import storage_key
 
 _MIN_REPEATS = 4
 _MAX_REPEATS = 20
@@ -92,10 +93,9 @@ def _realised(value: Any, storages: dict[tuple[int, torch.dtype], torch.Tensor],
         return tuple(_realised(x, storages, device) for x in value)
     if not isinstance(value, torch.Tensor):
         return value
-    data = value.untyped_storage()
-    key = (data._cdata, value.dtype)
+    key = (storage_key(value), value.dtype)
     if key not in storages:
-        flat = torch.zeros(data.nbytes() // value.element_size(), dtype=value.dtype, device=device)
+        flat = torch.zeros(value.untyped_storage().nbytes() // value.element_size(), dtype=value.dtype, device=device)
         storages[key] = flat.uniform_(0.1, 1.0) if value.dtype.is_floating_point else flat
     return storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
 

@@ -61,9 +61,7 @@ def profile(
     return replace(measured, optimizer_state_bytes=OPTIMIZER_STATES[optimizer.lower()] * trained)
 
 
-def profile_capture(
-    captured: Capture, model: nn.Module, batch: Batch, *, progress: Progress | None = None
-) -> Profile:
+def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progress: Progress | None = None) -> Profile:
     """Measure the operators of a capture, and one plain step to calibrate their sum with.
 
     Args:

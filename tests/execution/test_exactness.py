@@ -45,11 +45,11 @@ def same_bits(left: list[Any], right: list[Any]) -> bool:
     )
 
 
-def assert_trains_like_eager(sample: Sample, schedule: Schedule) -> None:
+def assert_trains_like_eager(sample: Sample, schedule: Schedule, *, steps: int = 3) -> None:
     model, batch, loss = sample
     plain = copy.deepcopy(model)
     scheduled = explorer.apply(copy.deepcopy(model), schedule, batch, loss=loss)
-    assert same_bits(train(scheduled, batch, loss, steps=3), train(plain, batch, loss, steps=3))
+    assert same_bits(train(scheduled, batch, loss, steps=steps), train(plain, batch, loss, steps=steps))
 
 
 @pytest.mark.parametrize("name", SAMPLES)

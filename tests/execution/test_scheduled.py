@@ -81,7 +81,7 @@ def test_backward_twice_is_refused() -> None:
     module, _, batch = scheduled_branches()
     loss = module(*batch)
     loss.backward()
-    with pytest.raises(RuntimeError, match="second time|called twice"):
+    with pytest.raises(RuntimeError, match=r"second time|called twice"):
         loss.backward()
 
 

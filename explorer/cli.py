@@ -1,0 +1,306 @@
+"""The ``schedule-explorer`` command. Exit codes: 0 done, 1 no schedule or a failed run, 2 bad input."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from typer.core import TyperGroup
+
+from explorer.device_profile import Profile, load_profile
+from explorer.schedule import keep_all, load_schedule
+from explorer.simulation import CATEGORIES, Timeline, simulate
+from explorer.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from explorer.measurement import Measurement
+    from explorer.solution import Solution
+
+
+class _Commands(TyperGroup):
+    """Ends every command in an exit code and at most one line of error, never in a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError) as error:
+            _complain("error", str(error))
+            raise typer.Exit(2) from error
+        except MemoryError as error:
+            _complain("failed", "out of memory")
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Memory-optimised training schedules for PyTorch: profile a model, solve for a budget, run the schedule.",
+)
+_MODEL = typer.Argument(
+    metavar="MODEL",
+    help="A bundled model (resnet50, unet …) or package.module:factory, a callable that returns (model, batch) or "
+    "(model, batch, loss).",
+)
+_SIZE = "one number for all sides, or one for each: 416x608"
+
+
+@app.command()
+def profile(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
+    model: Annotated[str, _MODEL],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; MODEL.json if not given.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's batch.")] = None,
+    image_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's images: {_SIZE}.")] = None,
+    volume_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's volumes: {_SIZE}.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+) -> None:
+    """Measure time and memory of every operator of a training step."""
+    import explorer
+
+    sizes = {
+        "batch_size": batch_size,
+        "image_size": _sides(image_size),
+        "volume_size": _sides(volume_size),
+        "sequence_length": sequence_length,
+    }
+    made, batch, loss = _model(model, {name: size for name, size in sizes.items() if size is not None}, device=device)
+    with _progress() as bar:
+        task = bar.add_task("capture", total=None)
+        result = explorer.profile(
+            made,
+            batch,
+            loss=loss,
+            device=device,
+            optimizer=optimizer,
+            progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
+        )
+    target = output or Path(f"{model.rpartition(':')[2]}.json")
+    result.save(target)
+    plain = simulate(result, keep_all(result.graph))
+    _out().print(
+        f"{result.graph.model} on {result.device.name}: {len(result.graph.operators)} operators, without recomputation "
+        f"{plain.time_ms:.0f} ms a step and a peak of {format_bytes(plain.peak_bytes)}. Wrote {target}"
+    )
+
+
+@app.command()
+def solve(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
+    budget: Annotated[str, typer.Option("--budget", "-b", help="Peak memory allowed: '8 GiB', '800 MB'.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Schedule to write.")] = Path("schedule.json"),
+    formulation: Annotated[str, typer.Option(help="Of the integer program: grouped or paper.")] = "grouped",
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 10.0,
+    gap: Annotated[float, typer.Option(min=0.0, max=1.0, help="Stop when proven this close to the best: 0.01.")] = 0.01,
+) -> None:
+    """Find a schedule that fits a budget."""
+    import explorer
+
+    loaded, budget_bytes = load_profile(profile), parse_bytes(budget)
+    with Console(stderr=True).status(f"solving for {format_bytes(budget_bytes)}, at most {time_limit:g} s"):
+        found = explorer.solve(loaded, budget=budget_bytes, formulation=formulation, time_limit=time_limit, gap=gap)
+    if found.schedule is None:
+        _complain(found.status.value, found.message or f"no schedule for {format_bytes(budget_bytes)}")
+        if found.minimum is not None and str(found.minimum) not in found.message:
+            _complain(found.status.value, str(found.minimum))
+        raise typer.Exit(1)
+    found.schedule.save(output)
+    _out().print(_solution_table(loaded, found))
+    _out().print(f"Wrote {output}")
+
+
+@app.command("simulate")
+def simulate_command(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
+    schedule: Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote.")],
+) -> None:
+    """Predict memory and time of a schedule."""
+    loaded = load_profile(profile)
+    timeline = simulate(loaded, load_schedule(schedule))
+    table = Table("at the peak", "bytes", "share", title=f"{loaded.graph.model} on {loaded.device.name}")
+    at_peak = timeline.bytes[timeline.peak_run].tolist()
+    for category, amount in zip(CATEGORIES, at_peak, strict=True):
+        if amount:
+            table.add_row(category.value, format_bytes(amount), f"{100 * amount / timeline.peak_bytes:.1f} %")
+    table.add_section()
+    table.add_row("all", format_bytes(timeline.peak_bytes), "100 %")
+    operator = loaded.graph.operators[timeline.operators[timeline.peak_run]]
+    _out().print(table)
+    _out().print(
+        f"Peak at run {timeline.peak_run} of {len(timeline.operators)}: {operator.name}, "
+        f"{operator.layer or 'no module'}, {timeline.stages[timeline.peak_run].value}.\n"
+        f"Step {timeline.time_ms:.1f} ms, of which recomputation {timeline.recompute_time_ms:.1f} ms."
+    )
+
+
+@app.command()
+def run(
+    model: Annotated[str, _MODEL],
+    schedule: Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote.")],
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", help="The schedule's profile, for the prediction to compare with.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps to time.")] = 3,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
+) -> None:
+    """Train for a few real steps with a schedule, and measure them."""
+    import explorer
+
+    loaded = load_schedule(schedule)
+    predicted = None if profile is None else simulate(load_profile(profile), loaded)
+    made, batch, loss = _model(model, {}, like=loaded.identity.batch, device=device)
+    with Console(stderr=True).status("applying the schedule") as status:
+        module = explorer.apply(made, loaded, batch, loss=loss)
+        status.update(f"measuring {steps} steps")
+        try:
+            measured = explorer.measure(module, batch, steps=steps)
+        except RuntimeError as error:
+            _complain("failed", f"the step did not run: {error}")
+            raise typer.Exit(1) from error
+    _out().print(_run_table(predicted, measured))
+
+
+@app.command()
+def explore(
+    profile: Annotated[
+        str, typer.Argument(metavar="[PROFILE|NAME]", help="A file that 'profile' wrote, or a bundled name.")
+    ] = "resnet50",
+    *,
+    browser: Annotated[bool, typer.Option(help="Open a browser; without one, use the URL that is printed.")] = True,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="JupyterLab's; the next free one if taken.")] = 8888,
+) -> None:
+    """Open JupyterLab on a notebook that explores a profile."""
+    import subprocess
+
+    load_profile(profile)  # so that a wrong name is refused here, not in the notebook
+    notebook = Path(f"explore-{Path(profile).stem}.ipynb")
+    if not notebook.exists():
+        notebook.write_text(_notebook(profile), encoding="utf-8")
+    if browser and not _has_browser():
+        browser = False
+        _out().print("There is no browser here: open one of the URLs that JupyterLab prints.")
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        str(notebook),
+        f"--port={port}",
+        *([] if browser else ["--no-browser"]),
+    ]
+    raise typer.Exit(subprocess.call(command))
+
+
+def _notebook(profile: str) -> str:
+    """A notebook with one cell that opens ``profile``, as JSON."""
+    import json
+
+    source = f"import explorer\n\nexplorer.explore({profile!r})"
+    cell = {
+        "cell_type": "code",
+        "id": "explore",
+        "source": source,
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
+
+
+def _model(
+    name: str, sizes: dict[str, Any], *, like: tuple[Any, ...] = (), device: str | None = None
+) -> tuple[Any, Any, Any]:
+    """Model, batch and loss of a bundled name or a factory, on ``device``."""
+    from explorer import model_source
+
+    if ":" not in name:
+        made = model_source.bundled(name, like=like, **sizes)
+    elif sizes:
+        raise ValueError(f"{', '.join(sizes)} are for bundled models; {name} makes its own batch")
+    else:
+        made = model_source.factory(name)
+    return made if device is None else model_source.moved(made, device)
+
+
+def _sides(size: str | None) -> tuple[int, ...] | int | None:
+    """``"112"`` or ``"416x608"``."""
+    if size is None:
+        return None
+    parts = size.lower().split("x")
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ValueError(f"size {size!r} must be a positive number, or several with x between them: 416x608")
+    sides = tuple(int(part) for part in parts)
+    return sides[0] if len(sides) == 1 else sides
+
+
+def _solution_table(profile: Profile, found: Solution) -> Table:
+    assert found.schedule is not None, "checked"
+    assert found.peak_bytes is not None, "a schedule has a peak"
+    assert found.time_ms is not None, "a schedule has a time"
+    plain = simulate(profile, keep_all(profile.graph))
+    table = Table(
+        "", "peak", "step time", "recomputed operators", title=f"{found.status.value} in {found.elapsed_s:.1f} s"
+    )
+    table.add_row("no recomputation", format_bytes(plain.peak_bytes), f"{plain.time_ms:.1f} ms", "0")
+    extra = 100 * (found.time_ms / plain.time_ms - 1) if plain.time_ms else 0.0
+    table.add_row(
+        f"budget {format_bytes(found.budget_bytes)}",
+        format_bytes(found.peak_bytes),
+        f"{found.time_ms:.1f} ms ({extra:+.1f} %)",
+        str(len(found.schedule.recomputed(profile.graph))),
+    )
+    for bound in found.bounds:
+        table.add_row(f"bound for {bound.scope.value}", "", f"{bound.time_ms:.1f} ms", "")
+    return table
+
+
+def _run_table(predicted: Timeline | None, measured: Measurement) -> Table:
+    table = Table("", "peak", "step time", title=f"{measured.device}, {measured.method}")
+    if predicted is not None:
+        table.add_row("predicted", format_bytes(predicted.peak_bytes), f"{predicted.time_ms:.1f} ms")
+    table.add_row("measured", format_bytes(measured.peak_bytes), f"{measured.step_time_ms:.1f} ms")
+    if measured.reserved_peak_bytes is not None:
+        table.add_row("reserved", format_bytes(measured.reserved_peak_bytes), "")
+    if predicted is not None:
+        table.add_row(
+            "difference",
+            f"{100 * (measured.peak_bytes / predicted.peak_bytes - 1):+.2f} %",
+            f"{100 * (measured.step_time_ms / predicted.time_ms - 1):+.1f} %",
+        )
+    return table
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def _out() -> Console:
+    return Console(soft_wrap=True, highlight=False)
+
+
+def _complain(kind: str, message: str) -> None:
+    typer.echo(f"{kind}: {' '.join(message.split())}", err=True)
+
+
+def _has_browser() -> bool:
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    app()

@@ -1,0 +1,101 @@
+"""Models with a batch, by name: bundled ones in any size, and whatever a user's own function makes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from explorer.graph import TensorSpec
+
+_SEED = 0
+
+
+def bundled(name: str, *, like: Sequence[TensorSpec] = (), **sizes: Any) -> tuple[Any, Any, Any]:
+    """A bundled model with random weights and a random batch for it, equal at every call.
+
+    Args:
+        name: a key of ``explorer.models.MODELS``.
+        like: a batch whose shapes to take, as ``TrainingGraph.batch``; the model's own sizes where empty.
+        **sizes: what ``ModelSpec.batch`` takes, instead of ``like``'s: ``batch_size``, ``image_size`` …
+
+    Returns:
+        Model, batch and loss, as ``explorer.profile`` and ``explorer.apply`` take them.
+
+    Raises:
+        ValueError: there is no such model, or it has no such size.
+    """
+    import torch
+
+    from explorer.models import MODELS
+
+    if name not in MODELS:
+        raise ValueError(f"no bundled model {name!r}; bundled: {', '.join(MODELS)}")
+    spec = MODELS[name]
+    wanted = {**_sizes(like), **sizes}
+    # The caller's own random numbers go on as if nothing was drawn here.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        try:
+            batch = spec.batch(**wanted)
+        except TypeError as error:
+            raise ValueError(f"{spec.title} does not take all of {', '.join(wanted)}: {error}") from error
+        return spec.build(), batch, spec.loss
+
+
+def factory(path: str) -> tuple[Any, Any, Any]:
+    """Call ``package.module:function`` for a model and its batch; modules of the current folder are found.
+
+    Returns:
+        Model, batch and loss; no loss where the function returns two things only.
+
+    Raises:
+        ValueError: there is no such module or function, or it returns something else.
+    """
+    module_name, _, function_name = path.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        function = getattr(import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"cannot find {path!r}: {error}") from error
+    made = function()
+    if not (isinstance(made, tuple) and len(made) in (2, 3)):
+        raise ValueError(
+            f"{path} returned {type(made).__name__}; it must return (model, batch) or (model, batch, loss)"
+        )
+    return made[0], made[1], made[2] if len(made) == 3 else None
+
+
+def moved(made: tuple[Any, Any, Any], device: str) -> tuple[Any, Any, Any]:
+    """The same on another device.
+
+    Raises:
+        ValueError: torch knows no such device here.
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
+    model, batch, loss = made
+    try:
+        batch = pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), batch)
+        return model.to(device), batch, loss
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+
+
+def _sizes(like: Sequence[TensorSpec]) -> dict[str, Any]:
+    """The sizes of the first tensor of a batch, by the keyword that its rank has in the bundled models."""
+    if not like:
+        return {}
+    batch_size, *sizes = like[0].shape
+    match sizes:
+        case [length]:
+            return {"batch_size": batch_size, "sequence_length": length}
+        case [_, height, width]:
+            return {"batch_size": batch_size, "image_size": (height, width)}
+        case [_, depth, height, width]:
+            return {"batch_size": batch_size, "volume_size": (depth, height, width)}
+    return {"batch_size": batch_size}

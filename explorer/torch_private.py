@@ -1,0 +1,39 @@
+"""PyTorch's private calls outside tracing, in one place, tested on every supported version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+OpOverload = torch._ops.OpOverload
+"""The type of ``torch.ops.aten.relu.default``."""
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Equal for tensors, real or fake, that share their memory."""
+    return tensor.untyped_storage()._cdata
+
+
+def bare_binding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What an OpOverload calls after a Python frame of its own; other functions as they are."""
+    return function._op if isinstance(function, OpOverload) else function
+
+
+def graph_is_kept() -> bool:
+    """Within a backward pass: was it asked for with ``retain_graph`` or ``create_graph``?"""
+    autograd: Any = torch._C._autograd  # type: ignore[attr-defined]  # a compiled module without a stub
+    return autograd._get_current_graph_task_keep_graph()
+
+
+def cuda_memory_trace(run: Callable[[], None]) -> list[dict[str, Any]]:
+    """The caching allocator's events on the current CUDA device during ``run``."""
+    torch.cuda.memory._record_memory_history(context=None)
+    try:
+        run()
+        torch.cuda.synchronize()
+        snapshot: Any = torch.cuda.memory._snapshot()
+        return snapshot["device_traces"][torch.cuda.current_device()]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
