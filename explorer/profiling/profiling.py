@@ -13,6 +13,7 @@ from explorer.capture.building import TANGENTS
 from explorer.device_profile import Cost, Profile, round_up
 from explorer.execution.device import describe_device, device_of
 from explorer.execution.measuring import measure
+from explorer.execution.steps import unchanged
 from explorer.profiling.costing import Subject, measure_costs
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
@@ -80,11 +81,13 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
         if progress is not None:
             progress(next(done), total, label)
 
-    costs = measure_costs(subjects, device=device, report=report)
+    with unchanged(model):
+        costs = measure_costs(subjects, device=device, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
     plain = measure(model, batch, loss=captured.loss)
     raw = Profile(captured.graph, costs, described)
+    report("done")
     factor = plain.step_time_ms / simulate(raw, keep_all(captured.graph)).time_ms
     calibrated = {key: replace(cost, time_ms=cost.time_ms * factor) for key, cost in costs.items()}
     return Profile(

@@ -1,0 +1,88 @@
+"""Profiling on the CPU: what is measured, what is reported, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import explorer
+from explorer.schedule import keep_all
+from tests.execution.models import branches
+
+
+def test_every_call_has_a_cost_and_the_sum_is_the_step() -> None:
+    model, batch, loss = branches()
+    profile = explorer.profile(model, batch, loss=loss)
+    assert profile.device.kind == "cpu"
+    assert profile.device.torch_version == torch.__version__
+    assert profile.eager_time_ms is not None
+    timeline = explorer.simulate(profile, keep_all(profile.graph))
+    assert timeline.time_ms == pytest.approx(profile.eager_time_ms)
+    assert [str(x) for x in profile.graph.batch] == ["batch[0] float32[4, 3, 16, 16]", "batch[1] int64[4]"]
+    convolutions = {x.name: profile.cost(x.default()) for x in profile.graph.operators if "convolution" in x.name}
+    assert all(cost.time_ms > 0 for cost in convolutions.values())
+
+
+def test_keeping_all_takes_no_more_memory_than_plain_pytorch() -> None:
+    model, batch, loss = branches()
+    profile = explorer.profile(model, batch, loss=loss)
+    predicted = explorer.simulate(profile, keep_all(profile.graph)).peak_bytes
+    assert profile.eager_peak_bytes is not None
+    # Less is possible: PyTorch keeps a dropout's mask as floats on the CPU, the captured graph as booleans.
+    assert 0.5 * profile.eager_peak_bytes < predicted <= 1.01 * profile.eager_peak_bytes
+
+
+def test_progress_goes_from_nothing_to_all() -> None:
+    model, batch, loss = branches()
+    seen: list[tuple[int, int, str]] = []
+    explorer.profile(model, batch, loss=loss, progress=lambda done, total, label: seen.append((done, total, label)))
+    assert [done for done, _, _ in seen] == list(range(seen[-1][1] + 1))
+    assert {total for _, total, _ in seen} == {seen[-1][1]}
+    assert seen[-1][2] == "done"
+    assert any("convolution" in label for _, _, label in seen)
+
+
+def test_profiling_changes_nothing() -> None:
+    model, batch, loss = branches()
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    state = torch.get_rng_state()
+    explorer.profile(model, batch, loss=loss)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    assert all(x.grad is None for x in model.parameters())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_an_optimizer_counts() -> None:
+    model, batch, loss = branches()
+    plain = explorer.profile(model, batch, loss=loss)
+    adam = explorer.profile(model, batch, loss=loss, optimizer="AdamW")
+    assert adam.fixed_bytes - plain.fixed_bytes == 2 * sum(x.nbytes for x in model.parameters())
+
+
+def test_refusals() -> None:
+    model, batch, loss = branches()
+    with pytest.raises(ValueError, match="optimizer 'lion' is unknown; allowed: sgd"):
+        explorer.profile(model, batch, loss=loss, optimizer="lion")
+    with pytest.raises(ValueError, match=r"the model is on cpu, not on cuda; move it"):
+        explorer.profile(model, batch, loss=loss, device="cuda")
+    with pytest.raises(ValueError, match="found: none"):
+        explorer.profile(nn.ReLU(), torch.randn(2))
+    with pytest.raises(ValueError, match="on meta; allowed: cpu and cuda"):
+        explorer.profile(nn.Linear(2, 2, device="meta"), torch.randn(1, 2), loss=functional.mse_loss)
+
+
+def test_solving_side_needs_no_torch(tmp_path: Path) -> None:
+    model, batch, loss = branches()
+    profile = explorer.profile(model, batch, loss=loss)
+    profile.save(tmp_path / "profile.json")
+    code = (
+        "import sys, explorer; p = explorer.load_profile(sys.argv[1]); "
+        "explorer.simulate(p, explorer.keep_all(p.graph)); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "profile.json")], check=True)
