@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -167,7 +167,7 @@ class Identity:
         model: class name of the model.
         batch: its sample batch, flattened.
         parameters: hash of the parameters' names, shapes and dtypes.
-        operators: hash of the whole graph: calls, storages, bytes, implementations.
+        operators: hash of the whole graph: calls, storages, bytes, implementations; not of the layers' names.
     """
 
     model: str
@@ -258,7 +258,7 @@ class TrainingGraph:
             model=self.model,
             batch=self.batch,
             parameters=_digest(self.parameters),
-            operators=_digest((self.storages, self.operators)),
+            operators=_digest((self.storages, tuple(replace(x, layer="") for x in self.operators))),
         )
 
 

@@ -82,7 +82,7 @@ def trace(step: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tra
         ValueError: its control flow or shapes depend on tensor values (names the source line), or nothing that it
             returns needs a gradient.
     """
-    with contextlib.ExitStack() as stack, _layer_notes(step), fx_traceback.preserve_node_meta():
+    with contextlib.ExitStack() as stack, _clean_notes(), _layer_notes(step), fx_traceback.preserve_node_meta():
         try:
             joint = aot_export_joint_with_descriptors(stack, step, args, kwargs)
             traced = step
@@ -131,6 +131,16 @@ def _user_line(error: BaseException) -> str:
 
 def _below(filename: str, folders: tuple[Path, ...]) -> bool:
     return any(Path(filename).is_relative_to(folder) for folder in folders)
+
+
+@contextlib.contextmanager
+def _clean_notes() -> Iterator[None]:
+    """Begin without annotations: torch 2.11 leaves those of a trace that failed behind."""
+    left_behind, fx_traceback.current_meta = fx_traceback.current_meta, {}
+    try:
+        yield
+    finally:
+        fx_traceback.current_meta = left_behind
 
 
 @contextlib.contextmanager
