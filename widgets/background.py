@@ -18,6 +18,7 @@ class Latest(Generic[T]):
     """
 
     def __init__(self, use: Callable[[T], None], *, interval_s: float) -> None:
+        """Start the thread."""
         self._use = use
         self._interval_s = interval_s
         self._changed = threading.Condition()
@@ -58,6 +59,7 @@ class Activity:
     """Which kinds of work are under way; someone can wait until none is."""
 
     def __init__(self) -> None:
+        """Nothing is under way."""
         self._changed = threading.Condition()
         self._running: set[str] = set()
 
@@ -78,6 +80,11 @@ class Activity:
         """Is it under way?"""
         with self._changed:
             return kind in self._running
+
+    def wait_for(self, kind: str) -> None:
+        """Wait until ``kind`` has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: kind not in self._running)
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until nothing is under way; False if that took longer than ``timeout`` seconds."""

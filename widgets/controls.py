@@ -53,6 +53,7 @@ class Controls:
     """Slider, status, buttons and the table of figures; what a click does is the explorer's business."""
 
     def __init__(self) -> None:
+        """Everything disabled."""
         self.slider = BudgetSlider(layout=ipywidgets.Layout(flex="1 1 360px", min_width="300px"))
         self.status = StatusLine()
         self.run = _button("Run", "play", "Run real training steps with this schedule and measure them")

@@ -1,49 +1,69 @@
-"""The one kind of plotly figure used here, and the layout all plots share."""
+"""The widget that shows plotly figures, and the layout all plots share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import anywidget
 import plotly.graph_objects as go
+import plotly.offline
+import traitlets
 
 from widgets import style
 
 
-class Figure(go.FigureWidget):
-    """A figure with fixed traces whose arrays are replaced.
+def _script() -> str:
+    """Plotly's own script as a module's private value, then ours."""
+    ours = Path(__file__).with_name("frontend") / "plots.js"
+    return f"const module = {{ exports: {{}} }};\n{plotly.offline.get_plotlyjs()}\n{ours.read_text(encoding='utf-8')}"
 
-    Each instance ships plotly's whole script, so an explorer has two of them, not one for each plot.
+
+class Plots(anywidget.AnyWidget):
+    """Both figures of an explorer, each sent whole whenever it changes.
+
+    plotly's FigureWidget sends differences instead, and loses them (an empty plot, or one 700 pixels wide) when they
+    arrive while the page still draws the figure for the first time; here the state is the figure, at any time.
     """
 
-    # As text: given a path, anywidget keeps every closed figure alive.
-    _esm = str(go.FigureWidget._esm)
+    _esm = _script()
+    timeline = traitlets.Unicode().tag(sync=True)
+    overview = traitlets.Unicode().tag(sync=True)
 
-    @contextmanager
-    def redraw(self) -> Iterator[None]:
-        """Send all changes inside as one message, and keep them for a page that is reloaded."""
-        with self.batch_update():
-            yield
-        # The synced state is written only here and at construction.
-        self._repr_mimebundle_()
+    def show(self, *, timeline: go.Figure | None = None, overview: go.Figure | None = None) -> None:
+        """Replace a figure, or both, in one message."""
+        with self.hold_sync():
+            if timeline is not None:
+                self.timeline = _json(timeline)
+            if overview is not None:
+                self.overview = _json(overview)
 
 
-def base_layout(height: int) -> dict[str, Any]:
-    """Transparent, small type, no more furniture than needed."""
+def _json(figure: go.Figure) -> str:
+    text = figure.to_json()
+    assert text is not None, "plotly's to_json always returns text"
+    return text
+
+
+def base_layout(height: int, description: str) -> dict[str, Any]:
+    """Transparent, small type, no more furniture than needed; ``description`` is for those who cannot see it."""
     return {
         "height": height,
         "autosize": True,
+        "meta": description,
         "paper_bgcolor": "rgba(0, 0, 0, 0)",
         "plot_bgcolor": "rgba(0, 0, 0, 0)",
+        "template": "none",
         "font": {"size": 11, "color": style.TEXT},
         "hoverlabel": {"bgcolor": "#ffffff", "font": {"color": "#222222", "size": 12}, "align": "left"},
         "margin": {"l": 56, "r": 12, "t": 28, "b": 40},
-        "uirevision": "fixed",
+        "modebar": {"bgcolor": "rgba(0, 0, 0, 0)", "color": style.TEXT, "activecolor": style.BLUE},
+        # The reader's zoom outlives a new figure.
+        "uirevision": "kept",
     }
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """An axis with faint lines."""
-    grid = {"gridcolor": style.FAINT, "linecolor": style.TEXT, "zerolinecolor": style.FAINT}
+    grid = {"gridcolor": style.FAINT, "linecolor": style.TEXT, "zeroline": False, "tickcolor": style.TEXT}
     return {"title": {"text": title, "standoff": 6}, "showline": True, "ticks": "outside", **grid, **more}

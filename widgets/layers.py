@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from explorer.graph import TrainingGraph
 from explorer.simulation import Stage, Timeline
 
-NO_MODULE = "outside modules"
+NO_MODULE = "other"
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,28 @@ def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 24) -> tup
     step get no label.
     """
     own = [i for i, stage in enumerate(timeline.stages) if stage is not Stage.RECOMPUTE]
-    paths = [graph.operators[timeline.operators[i]].layer for i in own]
+    paths = _filled([graph.operators[timeline.operators[i]].layer for i in own])
     depth = _depth(paths, lambda cut: sum(1 for _ in groupby(cut)) <= most)
     found: list[Segment] = []
     start = 0
     for label, members in groupby(range(len(own)), key=lambda i: (timeline.stages[own[i]], _cut(paths[i], depth))):
         end = own[list(members)[-1]] + 1
-        if end - start >= len(timeline.operators) / 50 and label[1] != NO_MODULE:
+        if end - start >= len(timeline.operators) / 50:
             found.append(Segment(label[1], start, end))
         start = end
     return tuple(found)
 
 
-def _depth(paths: Sequence[str], readable) -> int:
+def _filled(paths: Sequence[str]) -> list[str]:
+    """Sums of gradients and the like belong to no module: they count for the layer before them."""
+    filled, last = [], ""
+    for path in paths:
+        last = path or last
+        filled.append(last)
+    return filled
+
+
+def _depth(paths: Sequence[str], readable: Callable[[list[str]], bool]) -> int:
     deepest = max((path.count(".") + 1 for path in paths if path), default=1)
     for depth in range(deepest, 1, -1):
         if readable([_cut(path, depth) for path in paths]):

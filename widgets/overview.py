@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from explorer.device_profile import Profile
 from explorer.simulation import Timeline
-from explorer.solution import Solution
-from widgets import style
-from widgets.figures import Figure, axis, base_layout
-from widgets.layers_plot import LayersPlot
-from widgets.trade_off_plot import TradeOffPlot
+from widgets.figures import axis, base_layout
+from widgets.layers_plot import layer_traces
+from widgets.trade_off_plot import TradeOff, trade_off_traces
 
-_TITLES = ("Overhead against memory", "Recomputation per layer (ms)", "Activations kept per layer (GiB)")
+_TITLES = (
+    "Extra time against memory",
+    "Recomputation per layer (ms)",
+    "Activations kept per layer (GiB; grey: by a plain step)",
+)
 
 
-class Overview:
-    """Trade-off and layers in one figure."""
+def overview_figure(profile: Profile, known: TradeOff, timeline: Timeline) -> go.Figure:
+    """Trade-off and layers.
 
-    def __init__(self) -> None:
-        grid = make_subplots(
-            rows=2,
-            cols=2,
-            specs=[[{"rowspan": 2}, {}], [None, {}]],
-            column_widths=[0.42, 0.58],
-            row_heights=[0.5, 0.5],
-            horizontal_spacing=0.08,
-            vertical_spacing=0.16,
-            subplot_titles=_TITLES,
-        )
-        grid.update_annotations(font={"size": 13})
-        self.figure = Figure(grid)
-        self._trade_off = TradeOffPlot(self.figure, row=1, col=1)
-        self._layers = LayersPlot(self.figure, rows=(1, 2), col=2)
-        self.figure.update_layout(
-            **base_layout(320),
-            barmode="overlay",
-            bargap=0.2,
-            legend={"orientation": "h", "y": -0.2, "x": 0, "yanchor": "top", "font": {"size": 10}},
-            xaxis=axis("peak memory (GiB)"),
-            yaxis=axis("extra time (%)", rangemode="tozero"),
-            xaxis2=axis("", showticklabels=False, matches="x3"),
-            xaxis3=axis("", tickangle=-40, tickfont={"size": 10}, automargin=True),
-            yaxis2=axis("", rangemode="tozero", nticks=4),
-            yaxis3=axis("", rangemode="tozero", nticks=4),
-        )
-
-    def show_plain(self, profile: Profile, keep_all: Timeline, points: Sequence[Solution]) -> None:
-        """Draw what is known before any solve."""
-        with self.figure.redraw():
-            self._trade_off.show_curve(points, keep_all_ms=keep_all.time_ms, keep_all_peak_bytes=keep_all.peak_bytes)
-            self._layers.show_keep_all(profile, keep_all)
-
-    def show(self, profile: Profile, solution: Solution, timeline: Timeline | None) -> None:
-        """Draw a solution; ``timeline`` is its schedule's, None where it has no schedule."""
-        with self.figure.redraw():
-            self._trade_off.show_current(solution)
-            if timeline is not None:
-                self._layers.show(profile, timeline)
+    Args:
+        profile: of everything shown.
+        known: for the trade-off.
+        timeline: for the layers: that of the current schedule, or of a plain step where there is none.
+    """
+    figure = make_subplots(
+        rows=2,
+        cols=2,
+        specs=[[{"rowspan": 2}, {}], [None, {}]],
+        column_widths=[0.45, 0.55],
+        horizontal_spacing=0.08,
+        vertical_spacing=0.18,
+        subplot_titles=_TITLES,
+    )
+    for trace in trade_off_traces(known):
+        figure.add_trace(trace, row=1, col=1)
+    for row, bars in enumerate(layer_traces(profile, known.keep_all, timeline), start=1):
+        for bar in bars:
+            figure.add_trace(bar, row=row, col=2)
+    figure.update_annotations(font={"size": 13})
+    figure.update_layout(
+        **base_layout(310, "; ".join(_TITLES)),
+        barmode="overlay",
+        bargap=0.2,
+        legend={"x": 0.41, "y": 1, "xanchor": "right", "yanchor": "top"},
+        xaxis=axis("peak memory (GiB)"),
+        yaxis=axis("extra time (%)", rangemode="tozero"),
+        xaxis2=axis("", showticklabels=False),
+        xaxis3=axis("", tickangle=-40, tickfont={"size": 10}, automargin=True, matches="x2"),
+        yaxis2=axis("", rangemode="tozero", nticks=4),
+        yaxis3=axis("", rangemode="tozero", nticks=4),
+    )
+    return figure

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from explorer import model_source
 from explorer.device_profile import Profile, load_profile
 
 
@@ -53,7 +55,8 @@ class Subject:
                     "only a profile is open, so there is no model to run; open the model itself with "
                     "explore(model, batch), or apply the saved schedule with explorer.apply"
                 )
-            self.model, self.batch, self.loss = _build(self.bundled, self.profile)
+            assert self.profile is not None, "a bundled name comes with its profile"
+            self.model, self.batch, self.loss = model_source.bundled(self.bundled, like=self.profile.graph.batch)
         return self.model, self.batch, self.loss
 
 
@@ -67,7 +70,8 @@ def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:
         if batch is not None or loss is not None or device is not None:
             raise ValueError("a profile already has its batch, loss and device; give those with a model only")
         profile = load_profile(what) if isinstance(what, str) else what
-        bundled = what if isinstance(what, str) and _is_bundled(what) else None
+        # As load_profile reads it: a name without a suffix that is no file is a bundled one.
+        bundled = what if isinstance(what, str) and not Path(what).suffix and not Path(what).exists() else None
         return Subject(bundled or profile.graph.model, profile, bundled=bundled)
     if not (callable(what) and hasattr(what, "named_parameters")):
         raise ValueError(

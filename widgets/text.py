@@ -50,32 +50,50 @@ def progress(solution: Solution, keep_all_ms: float) -> str:
 def outcome(solution: Solution, keep_all_ms: float) -> str:
     """How a solve ended, and what to do where it found nothing."""
     budget, best = gib(solution.budget_bytes), _schedule(solution, keep_all_ms)
-    said = f" {solution.message.rstrip('.')}." if solution.message else ""
     match solution.status:
         case Status.OPTIMAL | Status.FEASIBLE:
             head = "Optimal" if solution.status is Status.OPTIMAL else "Solved"
-            note = said if _died(solution) else ""
-            return f"{head} for {budget} in {solution.elapsed_s:.1f} s: {best}.{note}"
+            return f"{head} for {budget} in {solution.elapsed_s:.1f} s: {best}."
         case Status.INFEASIBLE:
-            advice = f" {_sentence(str(solution.minimum))}" if solution.minimum else said
-            return f"No schedule fits {budget}.{advice} Choose a larger budget."
+            reason = _sentence(str(solution.minimum) if solution.minimum else solution.message)
+            return f"No schedule fits {budget}. {reason} Choose a larger budget."
         case Status.CANCELLED:
-            return f"Cancelled for {budget}: " + (f"{best} stays." if best else "no schedule was found. Move the slider to solve.")
+            return f"Cancelled for {budget}: " + (
+                f"{best} stays." if best else "no schedule was found. Move the slider to solve."
+            )
         case Status.UNKNOWN:
-            return f"Time ran out for {budget} before a schedule was found.{said} Choose a larger budget."
+            return (
+                _sentence(solution.message or f"no schedule for {budget} was found in time")
+                + " Choose a larger budget."
+            )
         case Status.FAILED:
             stays = f" Best so far: {best}." if best else ""
-            return f"The solver failed for {budget}.{said}{stays} Move the slider to solve again with a fresh one."
+            reason = _sentence(solution.message or f"the solver failed for {budget}")
+            return f"{reason}{stays} Move the slider to solve again with a fresh solver."
+
+
+def measured(timeline: Timeline, measurement: Measurement) -> str:
+    """What a run showed, against the prediction."""
+    peak, time = _differences(timeline, measurement)
+    return (
+        f"Measured: peak {gib(measurement.peak_bytes)} ({peak} against the predicted {gib(timeline.peak_bytes)}), "
+        f"{style.format_ms(measurement.step_time_ms)} a step ({time} against {style.format_ms(timeline.time_ms)})."
+    )
 
 
 def figures(
-    profile: Profile, keep_all: Timeline, solution: Solution, timeline: Timeline | None, measurement: Measurement | None
+    profile: Profile,
+    keep_all: Timeline,
+    solution: Solution | None,
+    timeline: Timeline | None,
+    measurement: Measurement | None,
 ) -> str:
     """The table of figures, as HTML: predicted and measured peak and time, next to a plain step's."""
     rows = [("no recomputation", gib(keep_all.peak_bytes), style.format_ms(keep_all.time_ms), "0 % extra time")]
-    if timeline is not None and solution.schedule is not None:
+    if timeline is not None and solution is not None and solution.schedule is not None:
         again = solution.schedule.recomputed(profile.graph)
-        extra = f"{_overhead(timeline.time_ms, keep_all.time_ms)}, {len(again)} of {profile.graph.forward_count} operators recomputed"
+        share = f"{len(again)} of {profile.graph.forward_count} operators recomputed"
+        extra = f"{_overhead(timeline.time_ms, keep_all.time_ms)}, {share}"
         rows.append(("this schedule, predicted", gib(timeline.peak_bytes), style.format_ms(timeline.time_ms), extra))
         if measurement is not None:
             rows.append(_measured_row(timeline, measurement))
@@ -97,18 +115,29 @@ def heading(profile: Profile) -> str:
 
 def failure(error: BaseException) -> str:
     """An exception as a sentence: our own ValueErrors speak for themselves, others need their type."""
-    told = str(error).strip()
-    return told if isinstance(error, ValueError) and told else f"{type(error).__name__}: {told}" if told else type(error).__name__
+    told = str(error).strip().rstrip(".")
+    return (
+        told
+        if isinstance(error, ValueError) and told
+        else f"{type(error).__name__}: {told}"
+        if told
+        else type(error).__name__
+    )
 
 
 def _measured_row(timeline: Timeline, measurement: Measurement) -> tuple[str, str, str, str]:
-    peak = _percent(measurement.peak_bytes / timeline.peak_bytes - 1)
-    time = _percent(measurement.step_time_ms / timeline.time_ms - 1) if timeline.time_ms else "—"
+    peak, time = _differences(timeline, measurement)
     reserved = ""
     if measurement.reserved_peak_bytes is not None:
         reserved = f", {gib(measurement.reserved_peak_bytes)} reserved"
     note = f"{peak} peak and {time} time against the prediction{reserved}; on {measurement.device}"
     return "this schedule, measured", gib(measurement.peak_bytes), style.format_ms(measurement.step_time_ms), note
+
+
+def _differences(timeline: Timeline, measurement: Measurement) -> tuple[str, str]:
+    """Peak and time, measured against predicted."""
+    time = _percent(measurement.step_time_ms / timeline.time_ms - 1) if timeline.time_ms else "no comparison"
+    return _percent(measurement.peak_bytes / timeline.peak_bytes - 1), time
 
 
 def _schedule(solution: Solution, keep_all_ms: float) -> str:
@@ -124,11 +153,6 @@ def _overhead(time_ms: float, keep_all_ms: float) -> str:
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:+.1f} %"
-
-
-def _died(solution: Solution) -> bool:
-    """A schedule with a message of its own: the solver ended before it could finish."""
-    return bool(solution.message) and "die" in solution.message.lower()
 
 
 def _sentence(words: str) -> str:

@@ -46,7 +46,7 @@ def watch_cpu_memory(run: Callable[[], None], *, label_prefix: str | None = None
     # The profiler's library prints two lines per session otherwise.
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+    with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler:
         run()
     results = profiler.profiler.kineto_results  # type: ignore[union-attr]  # set once the profiler has stopped
     assert results is not None

@@ -1,1 +1,29 @@
-"""Solvers: from a profile and a budget to a schedule, with what is proven about it."""
+"""Solvers: from a profile and a budget to a schedule, with what is proven about it.
+
+Names load on first use: a notebook that solves through ``SolveSession`` imports no solver itself.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from explorer.solvers.session import SolveEvent, SolveSession
+    from explorer.solvers.solving import smallest_budget, solve, trade_off
+
+_HOMES = {
+    "SolveEvent": "session",
+    "SolveSession": "session",
+    "smallest_budget": "solving",
+    "solve": "solving",
+    "trade_off": "solving",
+}
+__all__ = ["SolveEvent", "SolveSession", "smallest_budget", "solve", "trade_off"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'explorer.solvers' has no attribute {name!r}")
+    return getattr(import_module(f"explorer.solvers.{_HOMES[name]}"), name)

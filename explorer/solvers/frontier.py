@@ -25,6 +25,7 @@ class Frontier:
     """
 
     def __init__(self) -> None:
+        """Empty."""
         self._points: list[Point] = []
         self._lock = threading.Lock()
 

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 
 from explorer.device_profile import Profile
-from explorer.graph import Implementation, Operator
-from explorer.schedule import Run, Schedule, with_frees
+from explorer.graph import Implementation
+from explorer.schedule import Run, Schedule, keep_all, with_frees
 from explorer.simulation import simulate
 from explorer.solvers import plan_kernel
 from explorer.solvers.frontier import Frontier, Point
-from explorer.solvers.plan_kernel import PlanArrays
+from explorer.solvers.minimum import peak_lower_bound
+from explorer.solvers.plan_kernel import Archive, PlanArrays
 
 _ARCHIVE_CELLS = 128
+_SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
+_PENALTIES = (3.0, 300.0)  # first and last of one search, see ``_per_byte``
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
 
 
@@ -32,32 +36,54 @@ class PlanSearch:
     """
 
     def __init__(self, profile: Profile, *, frontier: Frontier | None = None) -> None:
+        """Begins to seed the archive with the families, on another thread."""
         self.profile = profile
         self.frontier = Frontier() if frontier is None else frontier
-        self._first = [_untouching(operator, again=False) for operator in profile.graph.operators]
-        self._again = [_untouching(operator, again=True) if operator.recomputable else None
-                       for operator in profile.graph.forward]  # fmt: skip
+        self.floor = peak_lower_bound(profile)
+        self._first = [operator.default() for operator in profile.graph.operators]
+        self._again = [x.default(again=True) if x.recomputable else None for x in profile.graph.forward]
+        # In-place runs are the joint problem's; PyTorch's own captured operators never overwrite.
+        assert all(x is None or x.overwrites is None for x in (*self._first, *self._again))
         self.arrays = _plan_arrays(profile, self._first, self._again)
         genes = int(self.arrays.gene_start[-1])
         self._order = np.empty(_ORDER_FACTOR * len(self._first), np.int32)
         self._lock = threading.Lock()
-        self._archive = np.zeros((_ARCHIVE_CELLS, genes), np.uint8)
-        self._archive_ms = np.full(_ARCHIVE_CELLS, np.inf)
-        self._archive_peaks = np.zeros((2, _ARCHIVE_CELLS), np.int64)
-        keep_all = np.ones(genes, np.uint8)
-        self.keep_all_peak_bytes, self.keep_all_ms = self._judge(keep_all)
-        low = min(self.arrays.fixed_bytes, self.keep_all_peak_bytes - _ARCHIVE_CELLS)
-        self._archive_peaks[0] = np.linspace(low, self.keep_all_peak_bytes, _ARCHIVE_CELLS).round()
-        with self._lock:
-            for genes_ in _families(self.arrays):
-                self._evaluate(genes_)
+        keep = self._add(keep_all(profile.graph))
+        self.keep_all_peak_bytes, self.keep_all_ms = keep.peak_bytes, keep.time_ms
+        low = min(self.floor.peak_bytes, self.keep_all_peak_bytes - _ARCHIVE_CELLS)
+        self._archive = Archive(
+            edges=np.linspace(low, self.keep_all_peak_bytes, _ARCHIVE_CELLS).round().astype(np.int64),
+            genes=np.zeros((_ARCHIVE_CELLS, genes), np.uint8),
+            peaks=np.zeros(_ARCHIVE_CELLS, np.int64),
+            times_ms=np.full(_ARCHIVE_CELLS, np.inf),
+        )
+        # Where the kernel was never compiled before, that takes ten seconds: ``sketch`` answers meanwhile.
+        pool = ThreadPoolExecutor(1, "plan search")
+        self._seeded = pool.submit(self._seed)
+        pool.shutdown(wait=False)
+
+    def ready(self, *, timeout: float) -> bool:
+        """Is the kernel compiled and the archive seeded? Waits up to ``timeout`` seconds for that."""
+        return bool(wait([self._seeded], timeout).done)
+
+    def sketch(self, budget_bytes: int) -> Point | None:
+        """Answer without the compiled kernel, from a few plans decoded by the interpreter."""
+        order = np.empty_like(self._order)
+        plans = list(_families(self.arrays))
+        for genes in plans[:: len(plans) // _SKETCHES]:
+            count = plan_kernel.decode.py_func(self.arrays, genes, order)
+            if count >= 0:
+                self._add(self._schedule(order[:count].tolist(), budget_bytes))
+        return self.frontier.best(budget_bytes)
 
     def best(self, budget_bytes: int) -> Point | None:
         """The quickest schedule known that fits the budget, without searching; None if none is known."""
+        self._seeded.result()
         with self._lock:
-            fitting = np.flatnonzero((self._archive_peaks[1] <= budget_bytes) & np.isfinite(self._archive_ms))
-            genes = self._archive[fitting[self._archive_ms[fitting].argmin()]].copy() if fitting.size else None
-        if genes is not None:
+            times_ms = np.where(self._archive.peaks <= budget_bytes, self._archive.times_ms, np.inf)
+            cell = times_ms.argmin()
+            genes = self._archive.genes[cell].copy()
+        if np.isfinite(times_ms[cell]):
             self._remember(genes, budget_bytes)
         return self.frontier.best(budget_bytes)
 
@@ -69,83 +95,92 @@ class PlanSearch:
             effort: 1 takes about 0.1 s whatever the graph's size.
             seed: of the random moves; equal seeds on equal histories give equal answers.
         """
-        for genes in self._anneal(budget_bytes, effort, penalty=2.0, seed=seed):
-            self._remember(genes, budget_bytes)
+        if self.arrays.choices.size:
+            self._remember(self._anneal(budget_bytes, effort, seed), budget_bytes)
         return self.best(budget_bytes)
 
     def shrink(self, *, effort: float = 1.0, seed: int = 1) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known."""
-        # With no byte allowed and a high price, time only breaks ties.
-        for genes in self._anneal(0, effort, penalty=50.0, seed=seed):
-            self._remember(genes, None)
+        if self.arrays.choices.size:
+            self._remember(self._anneal(self.floor.peak_bytes, effort, seed), None)
         return self.frontier.points()[0]
 
     def fill(self, points: int, *, effort: float = 1.0) -> None:
         """Search at ``points`` budgets spread from the smallest known peak to the no-recompute peak."""
-        low = self.shrink(effort=effort).peak_bytes
         # Downwards: a plan for a large budget is a good start for the next smaller one.
-        for budget in np.linspace(self.keep_all_peak_bytes, low, points).astype(np.int64):
+        for budget in np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64):
             self.improve(int(budget), effort=effort)
+        self.shrink(effort=effort)
 
     def collect(self) -> Frontier:
         """Turn everything remembered into schedules; the frontier that holds them."""
+        self._seeded.result()
         with self._lock:
-            plans = self._archive[np.isfinite(self._archive_ms)].copy()
+            plans = self._archive.genes[np.isfinite(self._archive.times_ms)]
         for genes in plans:
             self._remember(genes, None)
         return self.frontier
 
-    def _anneal(self, budget_bytes: int, effort: float, *, penalty: float, seed: int) -> list[np.ndarray]:
-        """Anneal from the best starts in the archive; ``penalty`` in keep-all times per keep-all activation bytes."""
-        if not self.arrays.choices.size:
-            return []
-        span = max(1, self.keep_all_peak_bytes - self.arrays.fixed_bytes)
-        per_byte = penalty * self.keep_all_ms / span
-        start_ms = 0.003 * self.keep_all_ms
+    def _seed(self) -> None:
         with self._lock:
-            excess = np.maximum(0, self._archive_peaks[1] - budget_bytes)
-            # The best that fits can sit in a trap (recomputing everything each time); the other start is outside it.
-            fitting = np.where(excess > 0, np.inf, self._archive_ms)
-            smallest = np.where(np.isfinite(self._archive_ms), self._archive_peaks[1], np.inf)
-            first = fitting.argmin() if np.isfinite(fitting).any() else smallest.argmin()
-            cells = {int(first), int((self._archive_ms + per_byte * excess).argmin())}
-            found = [self._archive[cell].copy() for cell in sorted(cells)]
-            tries = max(200, int(effort * _WORK / len(self._first) / len(found)))
-            for genes in found:
-                plan_kernel.anneal(
-                    self.arrays, genes, float(budget_bytes), tries, (start_ms, start_ms / 150), per_byte, seed,
-                    self._order, self._archive, self._archive_peaks, self._archive_ms,
-                )  # fmt: skip
-        return found
+            for plan in _families(self.arrays):
+                self._kernel(plan, 0, tries=0, seed=0)
 
-    def _evaluate(self, genes: np.ndarray) -> tuple[float, float]:
-        return plan_kernel.evaluate(
-            self.arrays, genes, self._order, self._archive, self._archive_peaks, self._archive_ms
+    def _anneal(self, budget_bytes: int, effort: float, seed: int) -> np.ndarray:
+        """Anneal from the best start in the archive."""
+        self._seeded.result()
+        tries = max(200, int(effort * _WORK / len(self._first)))
+        with self._lock:
+            # What fits can sit in a trap (everything recomputed each time): something quicker may be the better start.
+            excess = np.maximum(0, self._archive.peaks - budget_bytes)
+            cell = (self._archive.times_ms + self._per_byte(_PENALTIES[0]) * excess).argmin()
+            genes = self._archive.genes[cell].copy()
+            self._kernel(genes, budget_bytes, tries=tries, seed=seed)
+        return genes
+
+    def _per_byte(self, penalty: float) -> float:
+        """Penalties are for an excess as large as all activations, in keep-all times."""
+        return penalty * self.keep_all_ms / max(1, self.keep_all_peak_bytes - self.arrays.fixed_bytes)
+
+    def _kernel(self, genes: np.ndarray, budget_bytes: int, *, tries: int, seed: int) -> tuple[float, float, int]:
+        start_ms = max(1e-9, 0.003 * self.keep_all_ms)
+        return plan_kernel.anneal(
+            self.arrays,
+            genes,
+            float(budget_bytes),
+            tries,
+            (start_ms, start_ms / 150),
+            (max(1e-12, self._per_byte(_PENALTIES[0])), max(1e-12, self._per_byte(_PENALTIES[1]))),
+            seed,
+            self._order,
+            self._archive,
         )
 
-    def _judge(self, genes: np.ndarray) -> tuple[int, float]:
-        count = plan_kernel.decode(self.arrays, genes, self._order)
-        peak, time_ms, _ = plan_kernel.judge(self.arrays, self._order, count)
-        return int(peak), time_ms
+    def _judge(self, genes: np.ndarray) -> tuple[int, float, list[int]]:
+        """Peak, time and order of a plan."""
+        peak, time_ms, count = self._kernel(genes, 0, tries=0, seed=0)
+        assert count >= 0, "a plan that is archived or annealed fits the order"
+        return int(peak), time_ms, self._order[:count].tolist()
 
     def _remember(self, genes: np.ndarray, budget_bytes: int | None) -> None:
         with self._lock:
-            peak, time_ms = self._judge(genes)
+            peak, time_ms, order = self._judge(genes)
         known = self.frontier.best(peak)
         if known is not None and known.time_ms <= time_ms:
             return
-        schedule = self.schedule(genes, budget_bytes)
-        timeline = simulate(self.profile, schedule)
-        assert timeline.peak_bytes == peak, "the plan's evaluator and the simulator disagree"
-        self.frontier.add(Point(timeline.peak_bytes, timeline.time_ms, schedule))
+        point = self._add(self._schedule(order, budget_bytes))
+        assert point.peak_bytes == peak, "the kernel and the simulator disagree"
 
-    def schedule(self, genes: np.ndarray, budget_bytes: int | None) -> Schedule:
-        """The schedule that a plan means."""
-        order = np.empty_like(self._order)
-        count = plan_kernel.decode(self.arrays, genes, order)
+    def _add(self, schedule: Schedule) -> Point:
+        timeline = simulate(self.profile, schedule)
+        point = Point(timeline.peak_bytes, timeline.time_ms, schedule)
+        self.frontier.add(point)
+        return point
+
+    def _schedule(self, order: list[int], budget_bytes: int | None) -> Schedule:
         forward = self.profile.graph.forward_count
         runs = []
-        for position, operator in enumerate(order[:count].tolist()):
+        for position, operator in enumerate(order):
             again = operator < forward <= position
             implementation = self._again[operator] if again else self._first[operator]
             assert implementation is not None, "a plan recomputes only what can be recomputed"
@@ -153,17 +188,7 @@ class PlanSearch:
         return with_frees(self.profile.graph, runs, method="plan search", budget_bytes=budget_bytes)
 
 
-def _untouching(operator: Operator, *, again: bool) -> Implementation:
-    """The operator's default among the implementations that leave what they read intact."""
-    for candidate in operator.implementations:
-        if (candidate.again if again else candidate.first) and candidate.overwrites is None:
-            return candidate
-    return operator.default(again=again)
-
-
-def _plan_arrays(
-    profile: Profile, first: list[Implementation], again: list[Implementation | None]
-) -> PlanArrays:
+def _plan_arrays(profile: Profile, first: list[Implementation], again: list[Implementation | None]) -> PlanArrays:
     graph = profile.graph
     held = np.array([storage.held for storage in graph.storages], bool)
     producer = np.full(len(graph.storages), -1, np.int32)

@@ -1,18 +1,24 @@
 """Compiled search over plans: which activations stay, what that costs in time and memory, and annealing over it.
 
-A plan is one array of genes, 0 or 1. Storage ``s`` of the forward pass has ``gene_start[s + 1] - gene_start[s]`` of them:
-the first says whether it stays after the forward pass; number ``1 + u`` whether it stays once it was read or recomputed
+A plan is one array of genes, 0 or 1. Storage ``s`` of the forward pass has ``gene_start[s + 1] - gene_start[s]``: the
+first says whether it stays after the forward pass; number ``1 + u`` whether it stays once it was read or recomputed
 when ``u`` backward operators have read it. ``decode`` recomputes what is missing just before a backward operator needs
-it, so every plan is a valid order; ``judge`` then frees greedily, exactly as ``schedule.with_frees`` does, and yields
+it, so every plan is a valid order; ``_judge`` then frees greedily, exactly as ``schedule.with_frees`` does, and yields
 the peak and the time that ``simulate`` finds for it.
 """
 
+# numba has its own generator behind np.random's old names, and pays for every small function with compile time.
+# ruff: noqa: C901, NPY002, PLR0912, PLR0913, PLR0915, PLR0917
+
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+
+# Only ``anneal`` is called from Python; without wrappers of their own the others compile twice as fast.
+_inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 
 
 class PlanArrays(NamedTuple):
@@ -56,9 +62,9 @@ class PlanArrays(NamedTuple):
     fixed_bytes: int
 
 
-@njit(cache=True, nogil=True)
-def decode(arrays, genes, order):
-    """Write the order of runs that ``genes`` mean into ``order``; returns their number, −1 if ``order`` is too short."""
+@_inner
+def decode(arrays: PlanArrays, genes: np.ndarray, order: np.ndarray) -> int:
+    """Write the runs that ``genes`` mean into ``order``; returns their number, −1 if ``order`` is too short."""
     forward, total = arrays.forward_count, arrays.first_ms.size
     available = np.ones(arrays.storage_bytes.size, np.bool_)
     readers = np.zeros(arrays.storage_bytes.size, np.int32)
@@ -128,16 +134,16 @@ def decode(arrays, genes, order):
     return count
 
 
-@njit(cache=True, nogil=True)
-def judge(arrays, order, count):
-    """Peak (bytes), time (ms) and position of the peak of the first ``count`` runs in ``order``, freed greedily."""
+@_inner
+def _judge(arrays: PlanArrays, order: np.ndarray, count: int) -> tuple[int, float]:
+    """Peak (bytes) and time (ms) of the first ``count`` runs in ``order``, freed greedily."""
     forward = arrays.forward_count
     alive = arrays.held.copy()
     now = arrays.fixed_bytes
     for storage in range(alive.size):
         if alive[storage]:
             now += arrays.storage_bytes[storage]
-    peak, time_ms, where = now, 0.0, count - 1
+    peak, time_ms = now, 0.0
     for position in range(count - 1, -1, -1):
         operator = order[position]
         extra = 0
@@ -170,8 +176,7 @@ def judge(arrays, order, count):
             if not alive[storage]:
                 alive[storage] = True
                 now += arrays.storage_bytes[storage]
-        if now + extra > peak:
-            peak, where = now + extra, position
+        peak = max(peak, now + extra)
         for storage in writes:
             if not (arrays.held[storage] and operator < forward <= position):
                 alive[storage] = False
@@ -181,16 +186,16 @@ def judge(arrays, order, count):
                 # An operator that reads what it writes again (statistics of its first run) needs the earlier copy.
                 alive[storage] = True
                 now += arrays.storage_bytes[storage]
-    return peak, time_ms, where
+    return peak, time_ms
 
 
-@njit(cache=True, nogil=True)
-def _move(arrays, genes):
+@_inner
+def _move(arrays: PlanArrays, genes: np.ndarray) -> None:
     """Change ``genes`` a little, in one of five ways."""
     choices = arrays.choices
     at = np.random.randint(choices.size)
-    start, end = arrays.gene_start[choices[at]], arrays.gene_start[choices[at] + 1]
     kind = np.random.random()
+    start, end = arrays.gene_start[choices[at]], arrays.gene_start[choices[at] + 1]
     if kind < 0.35:  # after the forward pass: keep or drop
         genes[start] ^= 1
     elif kind < 0.55:  # later: keep or drop
@@ -209,55 +214,80 @@ def _move(arrays, genes):
             genes[start + 1 : end] = later
 
 
-@njit(cache=True, nogil=True)
-def evaluate(arrays, genes, order, archive, archive_peaks, archive_ms):
-    """Peak and time of a plan (infinite if its order is too long), remembered in the archive if best in its cell.
+class Archive(NamedTuple):
+    """The quickest plan found in each range of peaks.
 
-    Cell c of the archive holds the quickest plan with archive_edges[c - 1] < peak <= archive_edges[c]; the edges are
-    row 0 of ``archive_peaks``, the peaks of the plans held row 1.
+    Attributes:
+        edges: int64 (cells,), increasing: cell c is for peaks in (edges[c − 1], edges[c]].
+        genes: uint8 (cells, genes).
+        peaks: int64 (cells,), of the plans in ``genes``.
+        times_ms: float64 (cells,), infinite where a cell is empty.
     """
+
+    edges: np.ndarray
+    genes: np.ndarray
+    peaks: np.ndarray
+    times_ms: np.ndarray
+
+
+@_inner
+def _evaluate(arrays: PlanArrays, genes: np.ndarray, order: np.ndarray, archive: Archive) -> tuple[float, float]:
+    """Peak and time of a plan (infinite if its order is too long), archived if it is the best of its cell."""
     count = decode(arrays, genes, order)
     if count < 0:
         return np.inf, np.inf
-    peak, time_ms, _ = judge(arrays, order, count)
-    cell = np.searchsorted(archive_peaks[0], peak)
-    if cell < archive_ms.size and time_ms < archive_ms[cell]:
-        archive_ms[cell] = time_ms
-        archive_peaks[1, cell] = peak
-        archive[cell] = genes
+    peak, time_ms = _judge(arrays, order, count)
+    cell = np.searchsorted(archive.edges, peak)
+    if cell < archive.times_ms.size and time_ms < archive.times_ms[cell]:
+        archive.times_ms[cell] = time_ms
+        archive.peaks[cell] = peak
+        archive.genes[cell] = genes
     return float(peak), time_ms
 
 
 @njit(cache=True, nogil=True)
-def anneal(arrays, genes, budget, tries, temperatures, penalty, seed, order, archive, archive_peaks, archive_ms):
-    """Anneal ``genes`` in place for ``tries`` plans; the best within ``budget`` replaces it.
+def anneal(
+    arrays: PlanArrays,
+    genes: np.ndarray,
+    budget: float,
+    tries: int,
+    temperatures: tuple[float, float],
+    penalties: tuple[float, float],
+    seed: int,
+    order: np.ndarray,
+    archive: Archive,
+) -> tuple[float, float, int]:
+    """Anneal ``genes`` in place for ``tries`` plans (0 only evaluates them); every plan on the way is archived.
 
-    The objective is time plus ``penalty`` (ms per byte) times what the peak exceeds the budget by; the temperature
-    (ms) falls geometrically from ``temperatures[0]`` to ``temperatures[1]``.
+    The objective is time plus a penalty (ms per byte) times what the peak exceeds the budget by. Over the tries the
+    temperature (ms) falls and the penalty rises geometrically, each from its first to its second value.
 
     Returns:
-        peak and time of the best plan: the quickest that fits, else the one of least objective.
+        peak and time of the plan that ``genes`` is then: the quickest that fits, else the one of least peak; and
+        how many entries of ``order`` are its runs, −1 if ``order`` is too short for it.
     """
     np.random.seed(seed)
     current, best = genes.copy(), genes.copy()
-    peak, time_ms = evaluate(arrays, current, order, archive, archive_peaks, archive_ms)
-    value = time_ms + penalty * max(0.0, peak - budget)
-    best_peak, best_ms, best_value, best_fits = peak, time_ms, value, peak <= budget
+    peak, time_ms = _evaluate(arrays, current, order, archive)
+    best_peak, best_ms = peak, time_ms
     cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, tries))
-    temperature = temperatures[0]
+    tightening = (penalties[1] / penalties[0]) ** (1.0 / max(1, tries))
+    temperature, penalty = temperatures[0], penalties[0]
     for _ in range(tries):
         temperature *= cooling
+        penalty *= tightening
         trial = current.copy()
         _move(arrays, trial)
         if np.random.random() < 0.3:
             _move(arrays, trial)
-        peak, time_ms = evaluate(arrays, trial, order, archive, archive_peaks, archive_ms)
-        found = time_ms + penalty * max(0.0, peak - budget)
+        found_peak, found_ms = _evaluate(arrays, trial, order, archive)
+        value = time_ms + penalty * max(0.0, peak - budget)
+        found = found_ms + penalty * max(0.0, found_peak - budget)
         if found <= value or np.random.random() < np.exp((value - found) / temperature):
-            current, value = trial, found
-            fits = peak <= budget
-            if (fits and not best_fits) or (fits == best_fits and found < best_value):
+            current, peak, time_ms = trial, found_peak, found_ms
+            over, best_over = max(0.0, peak - budget), max(0.0, best_peak - budget)
+            if over < best_over or (over == best_over and time_ms < best_ms):
                 best[:] = trial
-                best_peak, best_ms, best_value, best_fits = peak, time_ms, found, fits
+                best_peak, best_ms = peak, time_ms
     genes[:] = best
-    return best_peak, best_ms
+    return best_peak, best_ms, decode(arrays, genes, order)

@@ -1,0 +1,66 @@
+# Two targets for people: `make explore` opens the notebook, `make test` runs everything that CI runs.
+# Both set up .venv first, from pyproject.toml with the versions of constraints.txt; nothing outside .venv changes,
+# except that `make test` installs a browser where there is none.
+
+.DELETE_ON_ERROR:
+.PHONY: help explore test lint setup setup-test clean
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+NOTEBOOK := notebooks/explore.ipynb
+
+# The first Python 3.11 or 3.12 that can make virtual environments; PYTHON=… names another.
+SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
+PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
+	$$python -c '$(SUITABLE)' >/dev/null 2>&1 && echo $$python && break; done)
+
+# A browser opens only where there is a screen; JupyterLab prints its URL anyway.
+SCREEN := $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname -s))
+LAB_OPTIONS := $(if $(SCREEN),,--no-browser) $(if $(filter 0,$(shell id -u)),--allow-root)
+
+# The browser of the tests; CHROMIUM=… names another. Looked for again wherever it is used: .ci/browser may install it.
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+export CHROMIUM
+
+help:
+	@echo 'make explore   set up .venv and open the explorer in JupyterLab'
+	@echo 'make test      set up .venv and a browser, then run linters and tests'
+	@echo 'make clean     remove .venv'
+
+explore: setup
+	$(BIN)/jupyter lab $(LAB_OPTIONS) $(NOTEBOOK)
+
+test: setup-test lint
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+lint: setup-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+setup: .venv/explore.stamp
+setup-test: .venv/test.stamp .venv/browser.stamp
+
+# Each stamp is the last thing its rule does, so a set-up that failed starts again.
+.venv/explore.stamp: pyproject.toml constraints.txt
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	  if [ -z '$(PYTHON)' ]; then \
+	    echo 'Found no Python 3.11 or 3.12 with its venv module (Debian: apt-get install python3-venv).' >&2; \
+	    echo 'Name one: make explore PYTHON=/path/to/python3.12' >&2; exit 1; \
+	  fi; \
+	  echo 'Making .venv with $(PYTHON)'; '$(PYTHON)' -m venv --clear .venv; }
+	@echo 'Installing the explorer and what it needs into .venv (minutes the first time)'
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/test.stamp: .venv/explore.stamp
+	@echo 'Installing what the tests need into .venv'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+.venv/browser.stamp: .venv/test.stamp .ci/browser
+	.ci/browser
+	@touch $@
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,174 @@
+"""One profile, any number of budgets: what was found and proven for one serves the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from explorer.device_profile import Profile
+from explorer.schedule import Schedule
+from explorer.simulation import simulate
+from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, Status
+from explorer.solvers.frontier import Frontier, Point
+from explorer.solvers.instant import PlanSearch
+from explorer.solvers.problem import CheckpointProblem
+from explorer.units import format_bytes
+
+_SAME = 1e-6  # relative difference of times that counts as none
+_LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it ten times as long
+
+
+@dataclass
+class Progress:
+    """How far the solve for one budget has come.
+
+    Attributes:
+        budget_bytes: peak allowed.
+        began: by the monotonic clock.
+        grouping_ms: bound for the grouping solved, None before there is one.
+        statistics: of the integer program stated last.
+    """
+
+    budget_bytes: int
+    began: float = field(default_factory=time.monotonic)
+    grouping_ms: float | None = None
+    statistics: Statistics | None = None
+
+
+class Planner:
+    """Solves one profile; keeps every schedule and bound it comes across.
+
+    Args:
+        profile: graph and costs.
+        frontier: schedules already known for it.
+    """
+
+    def __init__(self, profile: Profile, *, frontier: Frontier | None = None) -> None:
+        """Begins the plan search."""
+        self.profile = profile
+        self.search = PlanSearch(profile, frontier=frontier)
+        self.frontier = self.search.frontier
+        once_ms = sum(
+            min(profile.cost(x).time_ms for x in operator.implementations if x.first)
+            for operator in profile.graph.operators
+        )
+        # A bound holds for its budget and every smaller one.
+        self._bounds: dict[float, float] = {float("inf"): once_ms}
+        self._excluded_bytes = self.search.floor.peak_bytes - 1
+        self._lock = threading.Lock()
+        self._bounding = ThreadPoolExecutor(1, "bound")
+
+    def instant(self, budget_bytes: int) -> Solution:
+        """An answer within a fraction of a second: the best of the plan search."""
+        progress = Progress(budget_bytes)
+        ready = self.search.ready(timeout=_LOADED_S)
+        if not self.excludes(budget_bytes):
+            if ready:
+                self.search.improve(budget_bytes)
+            elif self.frontier.best(budget_bytes) is None:
+                self.search.sketch(budget_bytes)
+        if ready and self.frontier.best(budget_bytes) is None:
+            self.search.shrink(effort=2.0)
+        return self.solution(progress, gap=0.0)
+
+    def excludes(self, budget_bytes: int) -> bool:
+        """Is it proven that no schedule fits?"""
+        with self._lock:
+            return budget_bytes <= self._excluded_bytes
+
+    def bound_ms(self, budget_bytes: int) -> float:
+        """The best bound known for every schedule within the budget."""
+        with self._lock:
+            return max(bound for budget, bound in self._bounds.items() if budget >= budget_bytes)
+
+    def add_schedule(self, schedule: Schedule) -> bool:
+        """Judge a schedule and remember it; whether it is new on the frontier."""
+        timeline = simulate(self.profile, schedule)
+        return self.frontier.add(Point(timeline.peak_bytes, timeline.time_ms, schedule))
+
+    @cached_property
+    def problem(self) -> CheckpointProblem:
+        """The profile as the integer programs see it."""
+        return CheckpointProblem.of(self.profile)
+
+    def start_bound(self, budget_bytes: int, *, time_limit: float) -> Future[None]:
+        """Begin to bound every schedule within the budget, on another thread; one bound at a time."""
+        return self._bounding.submit(self.bound, budget_bytes, time_limit=time_limit)
+
+    def bound(self, budget_bytes: int, *, time_limit: float) -> None:
+        """Bound every schedule within the budget, or prove that there is none."""
+        from explorer.solvers.monet import bound  # here because cvxpy takes a second to import
+
+        found_ms = bound.lower_bound(self.problem, budget_bytes, time_limit=time_limit)
+        with self._lock:
+            if found_ms is None:
+                self._excluded_bytes = max(self._excluded_bytes, budget_bytes)
+            else:
+                self._bounds[budget_bytes] = max(found_ms, self._bounds.get(budget_bytes, 0.0))
+
+    def minimum(self) -> Minimum:
+        """The smallest budget for which a schedule is known, and the operator that sets it."""
+        point = self.frontier.points()[0]
+        floor = self.search.floor
+        with self._lock:
+            # A bound found by linear programming is subject to its tolerance; a schedule is not.
+            lowest = min(self._excluded_bytes + 1, point.peak_bytes)
+        if point.peak_bytes <= floor.peak_bytes:
+            at = floor.operator
+        else:
+            timeline = simulate(self.profile, point.schedule)
+            at = timeline.operators[timeline.peak_run]
+        operator = self.profile.graph.operators[at]
+        return Minimum(point.peak_bytes, lowest, operator.name, operator.layer)
+
+    def solution(self, progress: Progress, *, gap: float, stopped: bool = False) -> Solution:
+        """What is known now, as an answer; optimal if proven within ``gap``."""
+        bounds = [Bound(self.bound_ms(progress.budget_bytes), BoundScope.PROBLEM)]
+        if progress.grouping_ms is not None:
+            bounds.append(Bound(progress.grouping_ms, BoundScope.GROUPING))
+        solution = Solution(
+            Status.UNKNOWN,
+            progress.budget_bytes,
+            bounds=tuple(bounds),
+            statistics=progress.statistics,
+            elapsed_s=time.monotonic() - progress.began,
+        )
+        point = self.frontier.best(progress.budget_bytes)
+        if point is None:
+            return self._without_schedule(solution, stopped=stopped)
+        solution = replace(
+            solution,
+            status=Status.FEASIBLE,
+            schedule=point.schedule,
+            time_ms=point.time_ms,
+            peak_bytes=point.peak_bytes,
+        )
+        return with_status(solution, gap=gap, stopped=stopped)
+
+    def _without_schedule(self, solution: Solution, *, stopped: bool) -> Solution:
+        minimum = self.minimum()
+        budget = format_bytes(solution.budget_bytes)
+        if solution.budget_bytes < minimum.lower_bound_bytes:
+            status, text = Status.INFEASIBLE, f"no schedule fits {budget}: {minimum}"
+        else:
+            status = Status.CANCELLED if stopped else Status.UNKNOWN
+            proven = f"proven is only that none fits below {format_bytes(minimum.lower_bound_bytes)}"
+            text = f"no schedule for {budget} found; {minimum}; {proven}"
+        return replace(solution, status=status, minimum=minimum, message=text)
+
+
+def with_status(solution: Solution, *, gap: float, stopped: bool = False) -> Solution:
+    """A solution with a schedule, told how good it is: optimal if proven within ``gap``, else feasible."""
+    reached = solution.gap()
+    assert reached is not None
+    if reached <= max(gap, _SAME):
+        proven = "the fastest schedule" if reached <= _SAME else f"within {reached:.1%} of the fastest schedule"
+        return replace(solution, status=Status.OPTIMAL, message=f"proven to be {proven} for this budget")
+    text = f"fits the budget; proven within {reached:.1%} of the fastest schedule"
+    grouping = solution.gap(BoundScope.GROUPING)
+    if grouping is not None:
+        text += f", and within {grouping:.1%} among schedules of this grouping"
+    return replace(solution, message=f"stopped: {text}" if stopped else text)

@@ -1,0 +1,191 @@
+"""Improve and prove an answer: the integer program on one core, the bound and the plan search on another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+
+from explorer.schedule import Schedule
+from explorer.solution import Solution, Statistics
+from explorer.solvers.milp import Milp
+from explorer.solvers.options import Options
+from explorer.solvers.planner import Planner, Progress
+
+_NEWS_S = 0.25  # bounds are passed on at most this often
+_STARTS = 8  # schedules tried as start solutions of an integer program
+_FINER = 0.5  # each grouping's threshold as a share of the one before
+
+
+class Model(Protocol):
+    """An integer program, and the way between its solutions and schedules."""
+
+    @property
+    def milp(self) -> Milp:
+        """What to minimise."""
+        ...
+
+    @property
+    def statistics(self) -> Statistics:
+        """Its size."""
+        ...
+
+    def decode(self, x: np.ndarray) -> Schedule:
+        """The schedule of a solution."""
+        ...
+
+    def encode(self, schedule: Schedule) -> np.ndarray | None:
+        """The solution of a schedule, None if it has none."""
+        ...
+
+
+def refine(
+    planner: Planner,
+    budget_bytes: int,
+    options: Options,
+    *,
+    on_solution: Callable[[Solution], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Solution:
+    """Improve on what the planner knows for a budget.
+
+    Args:
+        planner: what is known already; learns every schedule and bound found.
+        budget_bytes: peak allowed.
+        options: formulation, time limit and gap.
+        on_solution: called with each better schedule or bound; from two threads, but never both at once.
+        should_stop: polled; true ends the solve.
+    """
+    return _Refinement(planner, budget_bytes, options, on_solution, should_stop).run()
+
+
+class _Refinement:
+    def __init__(
+        self,
+        planner: Planner,
+        budget_bytes: int,
+        options: Options,
+        on_solution: Callable[[Solution], None] | None,
+        should_stop: Callable[[], bool] | None,
+    ) -> None:
+        self.planner, self.budget_bytes, self.options = planner, budget_bytes, options
+        self.on_solution = on_solution
+        self.should_stop = should_stop
+        self.progress = Progress(budget_bytes)
+        self.ended = threading.Event()
+        self.telling = threading.Lock()
+        self.told_at, self.told = 0.0, (np.inf, 0.0, 0.0)
+
+    def run(self) -> Solution:
+        if not self.over():
+            with ThreadPoolExecutor(1, "beside") as pool:
+                beside = pool.submit(self.beside)
+                try:
+                    for model in self.models():
+                        self.integer_program(model)
+                finally:
+                    self.ended.set()
+            beside.result()
+        return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
+
+    def stopped(self) -> bool:
+        return self.should_stop is not None and self.should_stop()
+
+    def left_s(self) -> float:
+        return self.options.time_limit - (time.monotonic() - self.progress.began)
+
+    def over(self) -> bool:
+        """Is there a reason to end: proven, excluded, out of time, stopped, or nothing left to solve?"""
+        if self.ended.is_set() or self.stopped() or self.left_s() <= 0:
+            return True
+        if self.planner.excludes(self.budget_bytes):
+            return True
+        best = self.planner.frontier.best(self.budget_bytes)
+        slack_ms = 0.0 if best is None else self.options.gap * best.time_ms
+        return best is not None and best.time_ms - self.planner.bound_ms(self.budget_bytes) <= slack_ms
+
+    def models(self) -> Iterator[Model]:
+        """The formulation's programs: for ``grouped``, finer and finer groupings while there is time."""
+        if self.options.formulation == "paper":
+            from explorer.solvers.monet import paper
+
+            yield paper.build(self.planner.problem, self.budget_bytes)
+            return
+        from explorer.solvers.monet import grouped
+
+        threshold, groups = grouped.DEFAULT_THRESHOLD, 0
+        while not self.over():
+            model = grouped.build(self.planner.problem, self.budget_bytes, threshold=threshold)
+            if model.group_count > groups:
+                yield model
+            elif threshold == 0:
+                return
+            groups = model.group_count
+            threshold = threshold * _FINER if threshold > 0.01 else 0.0
+
+    def integer_program(self, model: Model) -> None:
+        """Solve one program with SCIP, from the best schedules known."""
+        from explorer.solvers.scip import minimise
+
+        self.progress.statistics = model.statistics
+        if not model.milp.objective.size or self.over():
+            return
+        first = self.progress.grouping_ms is None
+        result = minimise(
+            model.milp,
+            time_limit=self.left_s(),
+            gap=self.options.gap,
+            start=self.starts(model),
+            on_incumbent=lambda x, _: self.take(model.decode(x)),
+            on_bound=self.take_bound if first else None,
+            should_stop=self.over,
+        )
+        # A finer grouping's bound counts once it is proven; until then the coarser one's says more.
+        if result.bound is not None and (first or result.proven):
+            self.take_bound(result.bound)
+
+    def starts(self, model: Model) -> list[np.ndarray]:
+        """Start solutions: the best schedule, and smaller ones, for the program may need more memory for each."""
+        fitting = [x for x in self.planner.frontier.points() if x.peak_bytes <= self.budget_bytes][::-1]
+        chosen = fitting[:: max(1, len(fitting) // _STARTS)][:_STARTS]
+        return [x for x in (model.encode(point.schedule) for point in chosen) if x is not None]
+
+    def take(self, schedule: Schedule) -> None:
+        """A schedule came from SCIP."""
+        self.planner.add_schedule(schedule)
+        self.tell()
+
+    def take_bound(self, bound_ms: float) -> None:
+        """A bound came from SCIP."""
+        self.progress.grouping_ms = bound_ms
+        self.tell()
+
+    def beside(self) -> None:
+        """Bound the whole problem, and search plans until the programs have ended."""
+        bounding = self.planner.start_bound(self.budget_bytes, time_limit=self.left_s())
+        seed = 1
+        while not self.over():
+            seed += 1
+            self.planner.search.improve(self.budget_bytes, effort=0.7, seed=seed)
+            self.tell()
+        if not bounding.cancel() and bounding.done():
+            bounding.result()
+
+    def tell(self) -> None:
+        """Pass on a better schedule at once, a better bound now and then."""
+        if self.on_solution is None:
+            return
+        with self.telling:
+            best = self.planner.frontier.best(self.budget_bytes)
+            if best is None:
+                return
+            known = (best.time_ms, self.planner.bound_ms(self.budget_bytes), self.progress.grouping_ms or 0.0)
+            soon = time.monotonic() - self.told_at < _NEWS_S
+            if known == self.told or (soon and best.time_ms >= self.told[0]):
+                return
+            self.told_at, self.told = time.monotonic(), known
+            self.on_solution(self.planner.solution(self.progress, gap=self.options.gap))

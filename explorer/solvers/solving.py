@@ -1,0 +1,128 @@
+"""From a budget to the best schedule that can be found and proven in the time given."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from explorer.device_profile import Profile
+from explorer.solution import Solution
+from explorer.solvers.options import Options
+from explorer.solvers.planner import Planner, Progress
+from explorer.solvers.refinement import refine
+from explorer.units import parse_bytes
+
+_LEAST_S = 0.05
+_BOUND_S = 0.5
+
+
+def solve(
+    profile: Profile,
+    *,
+    budget: int | str,
+    method: str = "monet",
+    formulation: str = "grouped",
+    time_limit: float = 10.0,
+    gap: float = 0.01,
+) -> Solution:
+    """Find the fastest training step whose peak stays within a budget (MONeT section 4, checkpointing only).
+
+    A plan search answers first; SCIP then improves and proves, starting from its schedules.
+
+    Args:
+        profile: graph and costs.
+        budget: peak allocated memory of the whole step, as int bytes or such as ``"8 GiB"``.
+        method: ``"monet"``.
+        formulation: ``"grouped"`` (merged, grouped, incremental) or ``"paper"`` (as published, for small graphs).
+        time_limit: seconds.
+        gap: stop once the schedule is proven to be within this of the fastest.
+
+    Returns:
+        The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
+
+    Raises:
+        ValueError: an argument is not allowed; the message names what is.
+    """
+    began = time.monotonic()
+    options = Options(method, formulation, time_limit, gap)
+    budget_bytes = parse_bytes(budget)
+    planner = Planner(profile)
+    planner.instant(budget_bytes)
+    left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
+    solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
+    return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def smallest_budget(profile: Profile, *, time_limit: float = 10.0) -> Solution:
+    """Find the smallest budget that a schedule fits.
+
+    Args:
+        profile: graph and costs.
+        time_limit: seconds; less is used where the smallest peak is proven earlier.
+
+    Returns:
+        A solution for that budget; its ``minimum`` says how small budgets can be at best, and which operator sets it.
+    """
+    began = time.monotonic()
+    Options(time_limit=time_limit)
+    planner = Planner(profile)
+    planner.search.fill(8, effort=0.5)
+    seed = 0
+    while time.monotonic() - began < 0.3 * time_limit and not planner.minimum().proven:
+        seed += 1
+        planner.search.shrink(effort=2.0, seed=seed)
+    _squeeze(planner, began + time_limit)
+    minimum = planner.minimum()
+    solution = planner.instant(minimum.budget_bytes)
+    proof = "nothing smaller exists" if minimum.proven else f"nothing below {minimum.lower_bound_bytes} bytes exists"
+    return replace(solution, minimum=minimum, elapsed_s=time.monotonic() - began, message=f"{minimum}; {proof}")
+
+
+def trade_off(profile: Profile, *, points: int = 24) -> tuple[Solution, ...]:
+    """Schedules from the smallest known budget to the no-recompute peak, in a second or two, by plan search alone.
+
+    Args:
+        profile: graph and costs.
+        points: at most this many.
+
+    Returns:
+        Increasing peaks and strictly decreasing times, each judged by the simulator; ``budget_bytes`` is the peak.
+    """
+    if points < 2:
+        raise ValueError(f"points is {points}; it must be 2 or more")
+    planner = Planner(profile)
+    planner.search.fill(points, effort=0.3)
+    frontier = planner.search.collect()
+    known = frontier.points()
+    low, high = known[0].peak_bytes, planner.search.keep_all_peak_bytes
+    peaks = dict.fromkeys(
+        best.peak_bytes
+        for budget in np.linspace(low, high, points, dtype=np.int64).tolist()
+        if (best := frontier.best(budget)) is not None
+    )
+    return tuple(planner.solution(Progress(peak), gap=0.0) for peak in peaks)
+
+
+def _squeeze(planner: Planner, deadline: float) -> None:
+    """Halve what lies between the smallest peak and what is excluded, by linear bound and integer program."""
+    from explorer.solvers.monet import grouped
+    from explorer.solvers.scip import minimise
+
+    def left_s() -> float:
+        return max(_LEAST_S, deadline - time.monotonic())
+
+    minimum = planner.minimum()
+    low = minimum.lower_bound_bytes - 1
+    while (smallest := planner.minimum().budget_bytes) > low + 1 and time.monotonic() < deadline:
+        low = max(low, planner.minimum().lower_bound_bytes - 1)
+        budget = (low + smallest) // 2
+        planner.bound(budget, time_limit=min(_BOUND_S, left_s()))
+        if not planner.excludes(budget):
+            model = grouped.build(planner.problem, budget)
+            result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9, start=None)
+            if result.x is not None:
+                planner.add_schedule(model.decode(result.x))
+        if planner.minimum().budget_bytes > budget:
+            low = budget

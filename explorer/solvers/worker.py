@@ -1,0 +1,128 @@
+"""The process behind ``SolveSession``: messages on standard input, events on standard output, both pickled.
+
+Torch-free. The main thread answers at once; a second one refines the latest request with the integer program; a third
+reads messages, and ends the process when the session's end of the pipe is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import IO
+
+from explorer.solution import Solution, Status
+from explorer.solvers.planner import Planner, Progress
+from explorer.solvers.refinement import refine
+from explorer.solvers.session import Ask, Cancel, Setup, SolveEvent
+
+_LADDER = 24
+
+
+@dataclass
+class _Job:
+    ask: Ask
+    stop: threading.Event = field(default_factory=threading.Event)
+    superseded: bool = False
+
+
+class _Server:
+    def __init__(self, setup: Setup, events: IO[bytes]) -> None:
+        self.setup = setup
+        self.events = events
+        self.lock = threading.Lock()
+        self.job: _Job | None = None
+        self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self.planner = Planner(setup.profile)
+        for point in setup.known:
+            self.planner.frontier.add(point)
+
+    def serve(self, messages: queue.SimpleQueue[object]) -> None:
+        threading.Thread(target=self.refine, name="refine", daemon=True).start()
+        ladder = self.ladder()
+        while True:
+            # Idle time fills the ladder of budgets, so that the next answer starts from a good one.
+            while messages.empty() and next(ladder, False):
+                pass
+            message = messages.get()
+            if isinstance(message, Cancel) and self.job is not None and self.job.ask.request == message.request:
+                self.job.stop.set()
+            elif isinstance(message, Ask):
+                self.answer(message)
+
+    def ladder(self) -> Iterator[bool]:
+        search = self.planner.search
+        step = (search.keep_all_peak_bytes - search.floor.peak_bytes) / _LADDER
+        for rung in range(_LADDER):
+            search.improve(int(search.keep_all_peak_bytes - rung * step), effort=0.3)
+            yield True
+
+    def answer(self, ask: Ask) -> None:
+        if self.job is not None:
+            self.job.superseded = True
+            self.job.stop.set()
+        self.job = job = _Job(ask)
+        solution = self.planner.instant(ask.budget_bytes)
+        self.send(job, solution, final=solution.status is Status.INFEASIBLE)
+        if solution.status is not Status.INFEASIBLE:
+            self.jobs.put(job)
+
+    def refine(self) -> None:
+        while True:
+            job = self.jobs.get()
+            if job.superseded:
+                continue
+            try:
+                solution = refine(
+                    self.planner,
+                    job.ask.budget_bytes,
+                    self.setup.options,
+                    on_solution=lambda found, job=job: self.send(job, found, final=False),
+                    should_stop=job.stop.is_set,
+                )
+            except Exception as error:  # noqa: BLE001 - the next request may fare better
+                traceback.print_exc()
+                message = f"the solver failed: {type(error).__name__}: {error}"
+                known = self.planner.solution(Progress(job.ask.budget_bytes), gap=self.setup.options.gap)
+                solution = replace(known, status=Status.FAILED, message=message)
+            self.send(job, solution, final=True)
+
+    def send(self, job: _Job, solution: Solution, *, final: bool) -> None:
+        with self.lock:
+            if not job.superseded:
+                pickle.dump(SolveEvent(job.ask.request, solution, final), self.events)
+                self.events.flush()
+
+
+def _read(source: IO[bytes], messages: queue.SimpleQueue[object]) -> None:
+    try:
+        while True:
+            messages.put(pickle.load(source))  # noqa: S301 - from our own process
+    except (EOFError, OSError, pickle.UnpicklingError):
+        # The session is gone. A thread inside SCIP would hold up an orderly exit.
+        os._exit(0)
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    events = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with events
+    setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
+    messages: queue.SimpleQueue[object] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, messages), name="messages", daemon=True).start()
+    try:
+        _Server(setup, events).serve(messages)
+    except BrokenPipeError:
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - an orderly exit would wait for the thread that reads
+        traceback.print_exc()
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

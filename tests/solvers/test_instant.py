@@ -1,0 +1,99 @@
+"""Plan search: agrees with the simulator, keeps budgets, comes near the best."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from explorer.device_profile import Profile
+from explorer.schedule import keep_all
+from explorer.simulation import simulate
+from explorer.solvers.instant import PlanSearch
+from explorer.solvers.minimum import peak_lower_bound
+from explorer.solvers.problem import CheckpointProblem
+from tests.schedules import random_schedule
+from tests.solvers.exhaustive import fastest
+from tests.solvers.graphs import chain, profiles
+
+
+@settings(deadline=None)
+@given(profiles(most_forward=8), st.integers(0, 10**6))
+def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: int):
+    search = PlanSearch(profile)
+    rng = np.random.default_rng(seed)
+    genes = rng.integers(0, 2, int(search.arrays.gene_start[-1])).astype(np.uint8)
+    assert search.ready(timeout=120)
+    peak_bytes, time_ms, order = search._judge(genes)
+    timeline = simulate(profile, search._schedule(order, None))
+    assert timeline.peak_bytes == peak_bytes
+    assert timeline.time_ms == pytest.approx(time_ms)
+
+
+@settings(deadline=None, max_examples=50)
+@given(profiles(most_forward=7), st.floats(0, 1))
+def test_answers_fit_their_budget_and_are_not_beaten_at_the_ends(profile: Profile, share: float):
+    search = PlanSearch(profile)
+    keep = simulate(profile, keep_all(profile.graph))
+    floor = search.floor.peak_bytes
+    budget = round(floor + share * (keep.peak_bytes - floor))
+    point = search.improve(budget, effort=0.1)
+    if point is not None:
+        assert simulate(profile, point.schedule).peak_bytes == point.peak_bytes <= budget
+    assert search.improve(keep.peak_bytes, effort=0.1).time_ms == pytest.approx(keep.time_ms)
+    assert floor <= search.shrink(effort=0.1).peak_bytes <= keep.peak_bytes
+
+
+@settings(deadline=None, max_examples=30)
+@given(profiles(most_forward=4), st.floats(0, 1))
+def test_small_graphs_are_solved_to_the_optimum_of_an_exhaustive_search(profile: Profile, share: float):
+    search = PlanSearch(profile)
+    budget = round(search.floor.peak_bytes + share * (search.keep_all_peak_bytes - search.floor.peak_bytes))
+    best = fastest(CheckpointProblem.of(profile), budget, sweeps=False)
+    found = search.improve(budget, effort=0.3)
+    if found is not None:
+        assert best is not None
+        assert found.time_ms >= best.time_ms - 1e-9
+    assert best is None or found is not None
+
+
+@settings(deadline=None)
+@given(profiles(most_forward=8), st.integers(0, 10**6), st.floats(0, 1))
+def test_no_schedule_has_a_smaller_peak_than_the_bound(profile: Profile, seed: int, keep: float):
+    schedule = random_schedule(profile.graph, seed, keep=keep)
+    assert peak_lower_bound(profile).peak_bytes <= simulate(profile, schedule).peak_bytes
+
+
+def test_a_long_chain_shrinks_to_a_fraction_for_one_more_forward_pass():
+    profile = chain(64)
+    search = PlanSearch(profile)
+    search.fill(8, effort=0.5)
+    activations = search.keep_all_peak_bytes - profile.fixed_bytes
+    point = search.best(profile.fixed_bytes + round(0.45 * activations))
+    assert point is not None
+    assert point.time_ms - search.keep_all_ms <= 64
+
+
+def test_a_larger_budget_is_never_answered_worse():
+    search = PlanSearch(chain(40))
+    budgets = np.linspace(search.floor.peak_bytes, search.keep_all_peak_bytes, 9).astype(int).tolist()
+    for budget in budgets[::2]:
+        search.improve(budget, effort=0.2)
+    times = [point.time_ms for budget in budgets if (point := search.best(budget)) is not None]
+    assert times == sorted(times, reverse=True)
+
+
+def test_before_the_kernel_is_compiled_a_sketch_answers():
+    profile = chain(30)
+    search = PlanSearch(profile)
+    budget = (search.floor.peak_bytes + search.keep_all_peak_bytes) // 2
+    point = search.sketch(budget)
+    assert point is not None
+    assert simulate(profile, point.schedule).peak_bytes <= budget
+
+
+def test_a_graph_in_which_nothing_can_be_recomputed_has_one_answer():
+    profile = chain(1)
+    search = PlanSearch(profile)
+    assert search.improve(search.keep_all_peak_bytes).time_ms == pytest.approx(search.keep_all_ms)

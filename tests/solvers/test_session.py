@@ -1,0 +1,253 @@
+"""Solving in a worker process: what it answers, what it survives, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from explorer import keep_all, simulate
+from explorer.device_profile import Profile
+from explorer.solution import Status
+from explorer.solvers import SolveEvent, SolveSession
+from tests.solvers.graphs import chain
+
+PATIENCE_S = 120.0
+
+
+class Heard:
+    """Collects events; ``final`` waits for a request's last."""
+
+    def __init__(self) -> None:
+        self.queue: queue.Queue[SolveEvent] = queue.Queue()
+        self.events: list[SolveEvent] = []
+
+    def next(self) -> SolveEvent:
+        event = self.queue.get(timeout=PATIENCE_S)
+        self.events.append(event)
+        return event
+
+    def final(self, request: int) -> SolveEvent:
+        while not ((event := self.next()).final and event.request == request):
+            pass
+        return event
+
+
+@pytest.fixture
+def profile() -> Profile:
+    return chain(24)
+
+
+@pytest.fixture
+def hard() -> Profile:
+    """Long enough that its proof is not found in passing."""
+    return chain(150)
+
+
+def between(profile: Profile, share: float) -> int:
+    peak = simulate(profile, keep_all(profile.graph)).peak_bytes
+    return round(profile.fixed_bytes + share * (peak - profile.fixed_bytes))
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    # What was killed and not waited for is still in the table.
+    return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+
+
+def gone(process: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while alive(process) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(process)
+
+
+def test_an_answer_at_once_then_better_ones_then_one_final(profile):
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=3.0, gap=0.0) as session:
+        budget = between(profile, 0.5)
+        request = session.request(budget)
+        event = heard.final(request)
+    assert sum(x.final for x in heard.events) == 1
+    assert all(x.request == request for x in heard.events)
+    first = heard.events[0].solution
+    assert first.schedule is not None
+    times = [x.solution.time_ms for x in heard.events]
+    assert times == sorted(times, reverse=True)
+    assert event.solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    assert simulate(profile, event.solution.schedule).peak_bytes <= budget
+
+
+def test_a_larger_budget_is_never_answered_worse(profile):
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=1.0) as session:
+        answers = [heard.final(session.request(between(profile, x))).solution for x in (0.4, 0.5, 0.45, 0.8)]
+    by_budget = sorted(answers, key=lambda x: x.budget_bytes)
+    assert by_budget == sorted(by_budget, key=lambda x: -x.time_ms)
+
+
+def test_the_latest_request_wins(hard):
+    heard = Heard()
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
+        first = session.request(between(hard, 0.3))
+        heard.next()
+        for share in (0.35, 0.4, 0.45):
+            session.request(between(hard, share))
+        last = session.request(between(hard, 1.0))
+        event = heard.final(last)
+    assert event.solution.status is Status.OPTIMAL
+    assert first < last
+    assert not any(x.final for x in heard.events if x.request != last)
+
+
+def test_cancel_ends_a_request_with_what_was_found(hard):
+    heard = Heard()
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
+        session.cancel()
+        request = session.request(between(hard, 0.3))
+        heard.next()
+        session.cancel()
+        event = heard.final(request)
+        assert event.solution.schedule is not None
+        assert event.solution.status in (Status.FEASIBLE, Status.OPTIMAL)
+        again = heard.final(session.request(between(hard, 1.0)))
+    assert again.solution.status is Status.OPTIMAL
+
+
+def test_a_budget_too_small_says_what_would_do(profile):
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=1.0) as session:
+        event = heard.final(session.request(profile.fixed_bytes))
+        assert event.solution.status is Status.INFEASIBLE
+        smallest = event.solution.minimum.budget_bytes
+        enough = heard.final(session.request(smallest))
+    assert enough.solution.peak_bytes <= smallest
+
+
+def test_a_killed_worker_is_reported_once_and_replaced(hard):
+    heard = Heard()
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
+        budget = between(hard, 0.3)
+        request = session.request(budget)
+        found = heard.next().solution
+        first_worker = session.worker_id
+        os.kill(first_worker, signal.SIGKILL)
+        event = heard.final(request)
+        assert event.solution.status is Status.FAILED
+        assert "signal 9" in event.solution.message
+        assert event.solution.time_ms <= found.time_ms
+        assert simulate(hard, event.solution.schedule).peak_bytes <= budget
+        following = session.request(budget)
+        assert heard.next().request == following
+        assert session.worker_id != first_worker
+        session.cancel()
+        after = heard.final(following).solution
+    assert after.time_ms <= event.solution.time_ms
+    assert sum(x.final and x.request == request for x in heard.events) == 1
+
+
+def test_an_idle_worker_that_dies_is_replaced_in_silence(profile):
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put) as session:
+        worker = session.worker_id
+        os.kill(worker, signal.SIGKILL)
+        assert gone(worker)
+        while session.worker_id == worker:
+            time.sleep(0.01)
+        event = heard.final(session.request(between(profile, 1.0)))
+    assert event.solution.status is Status.OPTIMAL
+    assert len({x.request for x in heard.events}) == 1
+
+
+def test_the_worker_has_no_torch(profile):
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=1.0) as session:
+        heard.final(session.request(between(profile, 0.5)))
+        maps = Path(f"/proc/{session.worker_id}/maps").read_text()
+    assert "pyscipopt" in maps
+    assert "libtorch" not in maps
+    code = "import explorer.solvers.worker, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_closing_leaves_no_process_and_no_thread(hard):
+    before = set(threading.enumerate())
+    session = SolveSession(hard, on_event=lambda _: None, time_limit=600.0, gap=0.0)
+    session.request(between(hard, 0.3))
+    worker = session.worker_id
+    session.close()
+    session.close()
+    assert gone(worker)
+    assert set(threading.enumerate()) <= before
+    with pytest.raises(ValueError, match="closed"):
+        session.request(10_000)
+
+
+def test_a_session_may_be_closed_by_its_own_callback(profile):
+    done = threading.Event()
+    session = SolveSession(profile, on_event=lambda _: (session.close(), done.set()))
+    worker = session.worker_id
+    session.request(between(profile, 0.5))
+    assert done.wait(PATIENCE_S)
+    assert gone(worker)
+
+
+def test_a_callback_that_raises_is_logged_and_the_session_goes_on(profile, caplog):
+    heard = Heard()
+
+    def raise_at_first(event: SolveEvent) -> None:
+        heard.queue.put(event)
+        if event.request == 1:
+            raise RuntimeError("odd")
+
+    with SolveSession(profile, on_event=raise_at_first, time_limit=1.0) as session:
+        heard.final(session.request(between(profile, 0.5)))
+        assert heard.final(session.request(between(profile, 1.0))).solution.status is Status.OPTIMAL
+    assert "odd" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["", "import os; os.kill(os.getpid(), 9)"])
+def test_a_script_without_a_main_guard_runs_once_and_its_end_ends_the_worker(tmp_path, end):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import threading
+            from explorer.solvers import SolveSession
+            from tests.solvers.graphs import chain
+            print("run")
+            heard = threading.Event()
+            session = SolveSession(chain(24), on_event=lambda _: heard.set(), time_limit=60.0, gap=0.0)
+            session.request(2000)
+            assert heard.wait(100)
+            print(session.worker_id, flush=True)
+            """
+        )
+        + end
+    )
+    root = str(Path(__file__).parents[2])
+    run = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": root}
+    )
+    said, worker = run.stdout.split()
+    assert said == "run"
+    assert run.stderr == ""
+    assert gone(int(worker))
+
+
+def test_options_are_checked_in_the_notebook_not_in_the_worker(profile):
+    with pytest.raises(ValueError, match="formulation is 'dense'"):
+        SolveSession(profile, on_event=print, formulation="dense")
+    with SolveSession(profile, on_event=print) as session, pytest.raises(ValueError, match="budget_bytes is 0"):
+        session.request(0)

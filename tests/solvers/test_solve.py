@@ -1,0 +1,122 @@
+"""solve, smallest_budget and trade_off: honest statuses, budgets kept, bounds that hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from explorer import keep_all, simulate, smallest_budget, solve, trade_off
+from explorer.device_profile import Profile
+from explorer.solution import BoundScope, Status
+from explorer.solvers.problem import CheckpointProblem
+from tests.solvers.exhaustive import fastest
+from tests.solvers.graphs import chain, profiles
+
+
+@settings(deadline=None, max_examples=12)
+@given(profiles(most_forward=4), st.floats(0, 1))
+def test_small_graphs_against_an_exhaustive_search(profile: Profile, share: float):
+    keep = simulate(profile, keep_all(profile.graph))
+    budget = round(profile.fixed_bytes + share * (keep.peak_bytes - profile.fixed_bytes)) + 1
+    best = fastest(CheckpointProblem.of(profile), budget, sweeps=False)
+    solution = solve(profile, budget=budget, time_limit=1.0, gap=0.0)
+    bound_ms = solution.bound_ms()
+    assert bound_ms is not None
+    if best is None:
+        assert solution.status in (Status.INFEASIBLE, Status.UNKNOWN)
+        assert solution.minimum.budget_bytes > budget
+    else:
+        assert solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+        assert simulate(profile, solution.schedule).peak_bytes == solution.peak_bytes <= budget
+        assert bound_ms <= best.time_ms * (1 + 1e-6)
+        assert solution.time_ms >= best.time_ms * (1 - 1e-6)
+        if solution.status is Status.OPTIMAL:
+            assert solution.time_ms == pytest.approx(best.time_ms)
+
+
+def test_a_chain_at_half_its_activations_is_solved_and_bounded():
+    profile = chain(24)
+    keep = simulate(profile, keep_all(profile.graph))
+    budget = (profile.fixed_bytes + keep.peak_bytes) // 2
+    solution = solve(profile, budget=budget, time_limit=5.0)
+    assert solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    assert keep.time_ms < solution.time_ms < keep.time_ms + 24
+    assert solution.peak_bytes <= budget
+    assert keep.time_ms <= solution.bound_ms() <= solution.time_ms
+    assert solution.gap() <= 0.2
+    assert "%" in solution.message
+
+
+def test_the_no_recompute_peak_needs_no_recomputation_and_is_proven():
+    profile = chain(8)
+    keep = simulate(profile, keep_all(profile.graph))
+    solution = solve(profile, budget=f"{keep.peak_bytes} B", time_limit=5.0)
+    assert solution.status is Status.OPTIMAL
+    assert solution.time_ms == pytest.approx(keep.time_ms)
+    assert solution.gap() == pytest.approx(0.0)
+
+
+def test_a_budget_too_small_names_the_smallest_and_the_operator_that_sets_it():
+    profile = chain(8)
+    solution = solve(profile, budget=profile.fixed_bytes + 1, time_limit=5.0)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.schedule is None
+    assert solution.minimum.operator in {x.name for x in profile.graph.operators}
+    assert repr(solution.minimum.operator) in solution.message
+    assert str(solution.minimum.budget_bytes) in solution.message
+    enough = solve(profile, budget=solution.minimum.budget_bytes, time_limit=1.0)
+    assert enough.peak_bytes <= solution.minimum.budget_bytes
+
+
+def test_the_smallest_budget_is_the_smallest_of_an_exhaustive_search():
+    profile = chain(5)
+    solution = smallest_budget(profile, time_limit=5.0)
+    problem = CheckpointProblem.of(profile)
+    assert solution.peak_bytes == solution.minimum.budget_bytes
+    assert fastest(problem, solution.peak_bytes, sweeps=False) is not None
+    if solution.minimum.proven:
+        assert fastest(problem, solution.peak_bytes - 1, sweeps=False) is None
+    assert fastest(problem, solution.minimum.lower_bound_bytes - 1, sweeps=False) is None
+
+
+def test_the_trade_off_runs_from_little_memory_to_no_recomputation():
+    profile = chain(32)
+    keep = simulate(profile, keep_all(profile.graph))
+    curve = trade_off(profile, points=10)
+    assert 3 <= len(curve) <= 10
+    assert all(a.peak_bytes < b.peak_bytes and a.time_ms > b.time_ms for a, b in zip(curve, curve[1:], strict=False))
+    assert all(simulate(profile, x.schedule).peak_bytes == x.peak_bytes == x.budget_bytes for x in curve)
+    assert curve[-1].peak_bytes == keep.peak_bytes
+    assert curve[-1].time_ms == pytest.approx(keep.time_ms)
+    assert curve[-1].status is Status.OPTIMAL
+    assert curve[0].peak_bytes < 0.6 * keep.peak_bytes
+
+
+def test_the_paper_formulation_reports_its_own_bound():
+    profile = chain(6)
+    keep = simulate(profile, keep_all(profile.graph))
+    solution = solve(profile, budget=(profile.fixed_bytes + 2 * keep.peak_bytes) // 3, formulation="paper", gap=0.0)
+    assert solution.statistics.rows > 0
+    assert solution.bound_ms(BoundScope.PROBLEM) <= solution.time_ms
+
+
+@pytest.mark.parametrize(
+    ("wrong", "allowed"),
+    [
+        ({"formulation": "dense"}, "'grouped', 'paper'"),
+        ({"method": "magic"}, "'monet'"),
+        ({"time_limit": 0.0}, "positive"),
+        ({"gap": -0.1}, "0 or more"),
+        ({"budget": "8 Gibi"}, "allowed"),
+        ({"budget": -1}, "positive"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(wrong, allowed):
+    with pytest.raises(ValueError, match=allowed):
+        solve(chain(3), **({"budget": 1000} | wrong))
+
+
+def test_a_curve_of_one_point_is_refused():
+    with pytest.raises(ValueError, match="points is 1"):
+        trade_off(chain(3), points=1)

@@ -1,0 +1,170 @@
+"""The command line: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import explorer
+from explorer import cli
+
+FACTORY = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+def make():
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    return nn.Sequential(*layers), (torch.randn(256, 64), torch.randn(256, 64)), F.mse_loss
+
+
+def wrong():
+    return 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with a user's module in it."""
+    (tmp_path / "mymodels.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("mymodels", None)
+    return tmp_path
+
+
+def call(*arguments: str, code: int = 0) -> str:
+    """Run a command; its output and error together."""
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == code, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    return result.output
+
+
+@pytest.mark.usefixtures("here")
+def test_profile_solve_simulate_run() -> None:
+    said = call("profile", "mymodels:make", "--output", "mlp.json")
+    assert "Sequential" in said
+    peak = explorer.simulate(p := explorer.load_profile("mlp.json"), explorer.keep_all(p.graph)).peak_bytes
+    said = call("solve", "mlp.json", "--budget", f"{int(0.9 * peak)} B", "-o", "s.json", "--time-limit", "5")
+    assert "no recomputation" in said
+    schedule = explorer.load_schedule("s.json")
+    assert explorer.simulate(p, schedule).peak_bytes <= 0.9 * peak
+    said = call("simulate", "mlp.json", "s.json")
+    assert "saved activations" in said
+    assert "Peak at run" in said
+    said = call("run", "mymodels:make", "s.json", "--profile", "mlp.json")
+    assert re.search(r"predicted.*measured.*difference", said, re.DOTALL)
+    assert "predicted" not in call("run", "mymodels:make", "s.json", "--steps", "1")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_bundled_model_in_the_size_wanted() -> None:
+    call("profile", "resnet50", "--batch-size", "1", "--image-size", "32x48", "-o", "small.json")
+    assert explorer.load_profile("small.json").graph.batch[0].shape == (1, 3, 32, 48)
+
+
+def test_an_infeasible_budget_is_exit_code_1(here: Path) -> None:
+    call("profile", "mymodels:make", "-o", "mlp.json")
+    said = call("solve", "mlp.json", "--budget", "1 KiB", code=1)
+    assert "smallest feasible budget" in said
+    assert not (here / "schedule.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("profile", "no-such-model"), "no bundled model 'no-such-model'"),
+        (("profile", "mymodels:missing"), "cannot find 'mymodels:missing'"),
+        (("profile", "nowhere:make"), "cannot find 'nowhere:make'"),
+        (("profile", "mymodels:wrong"), "returned int"),
+        (("profile", "mymodels:make", "--batch-size", "2"), "makes its own batch"),
+        (("profile", "gpt2", "--image-size", "32"), "does not take all of image_size"),
+        (("profile", "resnet50", "--image-size", "3y2"), "size '3y2'"),
+        (("profile", "mymodels:make", "--device", "toaster"), "device 'toaster' cannot be used"),
+        (("solve", "missing.json", "--budget", "1 GiB"), "cannot read missing.json"),
+        (("solve", "mymodels.py", "--budget", "1 GiB"), "not complete JSON"),
+        (("simulate", "missing.json", "missing.json"), "cannot read missing.json"),
+        (("run", "mymodels:make", "missing.json"), "cannot read missing.json"),
+        (("explore", "no-such-profile"), "no bundled profile 'no-such-profile'"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], told: str) -> None:
+    said = call(*arguments, code=2)
+    assert told in said
+    assert said.strip().count("\n") == 0
+
+
+@pytest.mark.usefixtures("here")
+def test_bad_budgets_are_named() -> None:
+    call("profile", "mymodels:make", "-o", "mlp.json")
+    assert "unknown unit 'XB'" in call("solve", "mlp.json", "--budget", "8 XB", code=2)
+    assert "must be positive" in call("solve", "mlp.json", "--budget=-8 GiB", code=2)
+    assert "formulation" in call("solve", "mlp.json", "-b", "8 GiB", "--formulation", "magic", code=2)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_schedule_for_another_model_says_what_differs() -> None:
+    call("profile", "mymodels:make", "-o", "mlp.json")
+    call("solve", "mlp.json", "-b", "1 GiB", "-o", "s.json")
+    call("profile", "resnet50", "--batch-size", "1", "--image-size", "32", "-o", "other.json")
+    assert "does not belong" in call("simulate", "other.json", "s.json", code=2)
+
+
+@pytest.mark.parametrize("command", ["profile", "solve", "simulate", "run", "explore"])
+def test_help(command: str) -> None:
+    assert command in call(command, "--help")
+
+
+def test_as_a_process_without_torch_or_a_display(here: Path) -> None:
+    """Solving and simulating need no torch: the whole command runs where importing it fails."""
+    call("profile", "mymodels:make", "-o", "mlp.json")
+    (here / "torch").mkdir()
+    (here / "torch" / "__init__.py").write_text("raise ImportError('no torch on this machine')")
+    path = os.pathsep.join([str(here), str(Path(explorer.__file__).parents[1])])
+    for arguments in (["solve", "mlp.json", "-b", "1 GiB", "-o", "s.json"], ["simulate", "mlp.json", "s.json"]):
+        done = subprocess.run(
+            [sys.executable, "-c", "from explorer.cli import main; main()", *arguments],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert "saved activations" in done.stdout
+
+
+def test_explore_prints_a_url_where_there_is_no_browser(here: Path) -> None:
+    private = {
+        name: str(here / name)
+        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
+    }
+    call("profile", "mymodels:make", "-o", "mlp.json")
+    started = subprocess.Popen(
+        [sys.executable, "-c", "from explorer.cli import main; main()", "explore", "mlp.json", "--no-browser"],
+        env={**os.environ, **private, "PYTHONPATH": str(Path(explorer.__file__).parents[1]), "JUPYTER_ALLOW_ROOT": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert started.stdout is not None
+    try:
+        url = next((line for line in started.stdout if "/lab/tree/explore-mlp.ipynb" in line), None)
+    finally:
+        started.terminate()
+        started.wait(30)
+        started.stdout.close()
+    assert url is not None
+    cells = json.loads((here / "explore-mlp.ipynb").read_text())["cells"]
+    assert "explorer.explore('mlp.json')" in cells[0]["source"]

@@ -1,0 +1,53 @@
+"""One JupyterLab and one browser for all tests here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.ui.lab import REPOSITORY, Lab
+
+_ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A running JupyterLab."""
+    server = Lab(tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("home"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium: what CHROMIUM names, else the one on the path, else playwright's own."""
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, headless=True, args=_ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh page of a laptop's size."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(30_000)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def shots() -> Path:
+    """Where screenshots go; git does not see it."""
+    folder = REPOSITORY / "test-output"
+    folder.mkdir(exist_ok=True)
+    return folder

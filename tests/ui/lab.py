@@ -1,0 +1,115 @@
+"""A JupyterLab of our own, and what a test does in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+from playwright.sync_api import Page
+
+REPOSITORY = Path(__file__).parents[2]
+_START_S = 90
+_IDLE = """() => {
+  const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
+  return session?.isReady && session.session?.kernel?.status === "idle";
+}"""
+
+
+class Lab:
+    """A server with private settings, on a free port, showing ``root``."""
+
+    def __init__(self, root: Path, home: Path) -> None:
+        self.root = root
+        self._log = (home / "lab.log").open("w")
+        _settle(home)
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
+                *(f"--port={self.port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={root}"),
+                *("--IdentityProvider.token=", "--ServerApp.password=", "--LabApp.expose_app_in_browser=True"),
+            ],
+            env=_environment(home),
+            cwd=root,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            self._wait()
+        except Exception:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the server and its kernels."""
+        self._process.terminate()
+        self._process.wait(30)
+        self._log.close()
+
+    def open(self, page: Page, notebook: str, *, fresh: bool = True) -> None:
+        """Show a notebook and wait for its kernel; ``fresh`` forgets the layout of an earlier page."""
+        page.goto(f"{self.url}/lab/tree/{notebook}{'?reset' if fresh else ''}")
+        page.wait_for_function(_IDLE, timeout=_START_S * 1000)
+
+    def run_all(self, page: Page) -> None:
+        """Run all cells; returns when the last has ended."""
+        page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+
+    def processes(self, word: str) -> list[psutil.Process]:
+        """What runs below the server with ``word`` among its arguments."""
+        below = psutil.Process(self._process.pid).children(recursive=True)
+        return [process for process in below if word in process.cmdline()]
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            assert self._process.poll() is None, f"JupyterLab ended: {Path(self._log.name).read_text()}"
+            try:
+                with urllib.request.urlopen(f"{self.url}/api/status", timeout=2) as answer:
+                    json.load(answer)
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
+            else:
+                return
+        raise TimeoutError(f"JupyterLab did not answer: {Path(self._log.name).read_text()}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Nothing of the user's own Jupyter is read or written."""
+    folders = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "IPYTHONDIR": "ipython",
+    }
+    private = {name: str(home / folder) for name, folder in folders.items()}
+    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **private, "PYTHONPATH": path, "OMP_WAIT_POLICY": "passive"}
+
+
+def _settle(home: Path) -> None:
+    """No pop-ups about news, no side bar over the notebook."""
+    settings = home / "settings" / "@jupyterlab"
+    for name, content in {
+        "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
+    }.items():
+        path = settings / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))

@@ -1,0 +1,248 @@
+"""What a person does with the widget: look, move the budget, run, save, reload the page, break the solver."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.lab import REPOSITORY, Lab
+from tests.widgets.conftest import Trained
+
+pytestmark = pytest.mark.ui
+
+SOLVED = re.compile(r"^(Optimal|Solved) for")
+LONG = 120_000
+
+
+class Widget:
+    """One explorer on a page."""
+
+    def __init__(self, page: Page, index: int = 0) -> None:
+        self.box = page.locator(".schedule-explorer").nth(index)
+        self.status = self.box.get_by_role("status")
+        self.slider = self.box.get_by_role("slider", name="Memory budget")
+        self.readout = self.box.get_by_label("Memory budget in GiB")
+        self.figures = self.box.locator("table.figures")
+
+    def button(self, name: str) -> Locator:
+        return self.box.get_by_role("button", name=name)
+
+    def areas(self) -> list[str | None]:
+        """Outlines of the stacked areas."""
+        paths = self.box.locator(".schedule-explorer-timeline .scatterlayer .js-fill")
+        return [path.get_attribute("d") for path in paths.all()]
+
+    def diamond(self) -> str | None:
+        """Where the trade-off plot has the current schedule."""
+        return (
+            self.box.locator(".schedule-explorer-overview .scatterlayer .trace")
+            .last.locator(".point")
+            .get_attribute("transform")
+        )
+
+
+def write_notebook(lab: Lab, name: str, *cells: str) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, lab.root / name)
+
+
+@pytest.fixture
+def tiny(lab: Lab, trained: Trained) -> str:
+    """A notebook that opens a small profile."""
+    trained.profile.save(lab.root / "tiny.json")
+    write_notebook(lab, "tiny.ipynb", "import explorer\n\nview = explorer.explore('tiny.json')\nview")
+    return "tiny.ipynb"
+
+
+@pytest.fixture
+def errors(page: Page) -> list[str]:
+    """What the page complained about."""
+    found: list[str] = []
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_the_notebook_for_a_newcomer(lab: Lab, page: Page, shots: Path, errors: list[str]) -> None:
+    shutil.copy(REPOSITORY / "notebooks" / "explore.ipynb", lab.root)
+    lab.open(page, "explore.ipynb")
+    lab.run_all(page)
+    widget = Widget(page)
+    expect(widget.status).to_have_text(re.compile("^(Measured|Saved)"), timeout=LONG)
+    expect(page.locator(".jp-OutputArea", has_text="step 2: loss")).to_have_count(1, timeout=LONG)
+    widget.box.scroll_into_view_if_needed()
+    expect(widget.figures).to_contain_text("this schedule, measured")
+    expect(widget.box.locator(".schedule-explorer-timeline .legendtext", has_text="measured")).to_have_count(1)
+    page.screenshot(path=shots / "notebook-after-run.png")
+
+    before, areas, diamond = widget.figures.inner_text(), widget.areas(), widget.diamond()
+    widget.slider.focus()
+    for _ in range(12):
+        widget.slider.press("ArrowRight")
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    assert widget.figures.inner_text() != before
+    assert widget.areas() != areas
+    assert widget.diamond() != diamond
+    expect(widget.figures).not_to_contain_text("measured")
+    page.screenshot(path=shots / "notebook-after-keys.png")
+    assert errors == []
+
+
+def test_keyboard_mouse_and_typing_choose_the_budget(
+    lab: Lab, page: Page, tiny: str, shots: Path, errors: list[str]
+) -> None:
+    lab.open(page, tiny)
+    lab.run_all(page)
+    widget = Widget(page)
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    page.screenshot(path=shots / "before.png")
+
+    first, areas = widget.status.inner_text(), widget.areas()
+    widget.slider.focus()
+    for _ in range(30):
+        widget.slider.press("ArrowRight")
+    value = widget.readout.input_value()
+    expect(widget.status).to_have_text(re.compile(rf"^(Optimal|Solved) for {value[:-1]}"), timeout=LONG)
+    assert widget.status.inner_text() != first
+    assert widget.areas() != areas
+    assert widget.slider.get_attribute("aria-valuetext") == f"{value} GiB"
+    page.screenshot(path=shots / "after-keys.png")
+
+    widget.slider.press("End")
+    expect(widget.status).to_have_text(re.compile(r"^Optimal.*\+0\.0 % extra time"), timeout=LONG)
+    box = widget.slider.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] / 2, steps=8)
+    page.mouse.up()
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    expect(widget.figures).to_contain_text("operators recomputed")
+    page.screenshot(path=shots / "after-drag.png")
+
+    widget.readout.fill("0.0001")
+    widget.readout.press("Enter")
+    expect(widget.status).to_have_text(re.compile("^No schedule fits.*smallest feasible budget"), timeout=LONG)
+    expect(widget.button("Save schedule")).to_be_disabled()
+    page.screenshot(path=shots / "infeasible.png")
+    assert errors == []
+
+
+def test_save_names_the_file(lab: Lab, page: Page, tiny: str) -> None:
+    lab.open(page, tiny)
+    lab.run_all(page)
+    widget = Widget(page)
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    name = widget.box.get_by_placeholder(re.compile("GiB.json$"))
+    name.fill("mine.json")
+    name.press("Tab")
+    widget.button("Save schedule").click()
+    expect(widget.status).to_have_text(f"Saved the schedule to {lab.root / 'mine.json'}")
+    assert (lab.root / "mine.json").exists()
+    name.fill("no/such/folder.json")
+    name.press("Tab")
+    widget.button("Save schedule").click()
+    expect(widget.status).to_have_text(re.compile("^Could not save"))
+
+
+def test_a_reloaded_page_shows_the_same(lab: Lab, page: Page, tiny: str, shots: Path) -> None:
+    lab.open(page, tiny)
+    lab.run_all(page)
+    widget = Widget(page)
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    widget.slider.focus()
+    widget.slider.press("End")
+    expect(widget.status).to_have_text(re.compile(r"^Optimal.*\+0\.0 % extra time"), timeout=LONG)
+    said, areas, value = widget.status.inner_text(), widget.areas(), widget.readout.input_value()
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    lab.open(page, tiny, fresh=False)
+    again = Widget(page)
+    expect(again.status).to_have_text(said, timeout=LONG)
+    expect(again.readout).to_have_value(value)
+    expect(again.box.locator(".js-plotly-plot")).to_have_count(2)
+    assert len(again.areas()) == len(areas)
+    again.slider.focus()
+    for _ in range(20):
+        again.slider.press("ArrowLeft")
+    expect(again.status).to_have_text(re.compile(r"^(Optimal|Solved).*\+\d"), timeout=LONG)
+    expect(again.status).not_to_have_text(said)
+    page.screenshot(path=shots / "after-reload.png")
+
+
+def test_a_killed_solver_is_told_and_the_next_move_recovers(lab: Lab, page: Page, tiny: str, shots: Path) -> None:
+    lab.open(page, tiny)
+    lab.run_all(page)
+    widget = Widget(page)
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    widget.slider.focus()
+    for _ in range(4):
+        widget.slider.press("ArrowLeft")
+    (worker,) = lab.processes("explorer.solvers.worker")
+    worker.kill()
+    expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
+    page.screenshot(path=shots / "solver-died.png")
+    widget.slider.press("End")
+    expect(widget.status).to_have_text(re.compile("^Optimal"), timeout=LONG)
+
+
+def test_other_cells_run_while_it_solves(lab: Lab, page: Page, trained: Trained) -> None:
+    trained.profile.save(lab.root / "tiny.json")
+    write_notebook(
+        lab,
+        "busy.ipynb",
+        "import explorer\n\nview = explorer.explore('tiny.json')\nview",
+        "view.wait()\nview.budget_bytes = view.budget_bytes - 4096\nview.status",
+        "sum(range(10))",
+    )
+    lab.open(page, "busy.ipynb")
+    lab.run_all(page)
+    expect(page.locator(".jp-OutputArea-output", has_text="'solving'")).to_have_count(1, timeout=LONG)
+    expect(page.locator(".jp-OutputArea-output pre", has_text="45")).to_have_count(1)
+    expect(Widget(page).status).to_have_text(SOLVED, timeout=LONG)
+
+
+def test_profiling_shows_progress_and_errors_say_what_to_do(lab: Lab, page: Page, shots: Path) -> None:
+    write_notebook(
+        lab,
+        "own.ipynb",
+        "import torch\nfrom torch import nn\n\nimport explorer\n\n"
+        "model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))\n"
+        "view = explorer.explore(model, (torch.randn(512, 64), torch.randn(512, 1)), loss=nn.functional.mse_loss)\n"
+        "view",
+        "class Branch(nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        y = super().forward(x).sum()\n"
+        "        return y if y > 0 else -y\n\n"
+        "explorer.explore(Branch(3, 1), torch.ones(3))",
+    )
+    lab.open(page, "own.ipynb")
+    lab.run_all(page)
+    good, bad = Widget(page), Widget(page, 1)
+    expect(bad.status).to_have_text(re.compile("^Opening failed: .*torch.where.*call explore again"), timeout=LONG)
+    expect(bad.slider).to_be_disabled()
+    expect(good.status).to_have_text(SOLVED, timeout=LONG)
+    good.button("Run").click()
+    expect(good.status).to_have_text(re.compile("^Measured: peak"), timeout=LONG)
+    expect(good.figures).to_contain_text("this schedule, measured")
+    page.screenshot(path=shots / "own-model.png")
+
+
+def test_is_readable_in_the_dark(lab: Lab, page: Page, tiny: str, shots: Path) -> None:
+    lab.open(page, tiny)
+    page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    expect(page.locator("body[data-jp-theme-light='false']")).to_have_count(1)
+    lab.run_all(page)
+    widget = Widget(page)
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    page.screenshot(path=shots / "dark.png")
+    colour = widget.box.locator(".ytick text").first.evaluate("x => getComputedStyle(x).fill")
+    light = [int(x) for x in re.findall(r"\d+", colour)[:3]]
+    assert sum(light) > 3 * 150, colour
+    page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
+    expect(page.locator("body[data-jp-theme-light='true']")).to_have_count(1)

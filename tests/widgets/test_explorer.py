@@ -1,0 +1,265 @@
+"""The scriptable object, without a page: every trait, every button, every way to fail."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from torch import nn
+
+import explorer
+from explorer.schedule import keep_all
+from explorer.simulation import simulate
+from explorer.solution import Status
+from tests.widgets.conftest import Trained
+from widgets import Explorer
+
+SOLVED = (Status.OPTIMAL, Status.FEASIBLE)
+
+
+def middle(opened: Explorer) -> int:
+    """A budget between the smallest and the plain step's peak."""
+    slider = opened._view.controls.slider
+    return (slider.minimum_bytes + slider.maximum_bytes) // 2
+
+
+def workers() -> list[psutil.Process]:
+    """Solver processes of this one."""
+    return [x for x in psutil.Process().children() if "explorer.solvers.worker" in x.cmdline()]
+
+
+def test_opens_solved_in_the_middle_of_its_range(trained: Trained) -> None:
+    plain = simulate(trained.profile, keep_all(trained.profile.graph))
+    with explorer.explore(trained.profile) as made:
+        made.wait(120)
+        slider = made._view.controls.slider
+        assert slider.minimum_bytes < plain.peak_bytes <= slider.maximum_bytes
+        assert not slider.disabled
+        assert made.status in SOLVED
+        assert made.budget_bytes == (slider.minimum_bytes + plain.peak_bytes) // 2
+        assert made.schedule is not None
+        assert made.predicted_peak == simulate(trained.profile, made.schedule).peak_bytes <= made.budget_bytes
+
+
+def test_a_new_budget_brings_a_schedule_that_fits(opened: Explorer) -> None:
+    seen: list[str] = []
+    opened.observe(lambda change: seen.append(change["new"]), "status")
+    opened.budget = f"{middle(opened) / 2**20:.6f} MiB"
+    assert opened.status == "solving"
+    opened.wait(60)
+    assert opened.status in SOLVED
+    assert seen[0] == "solving"
+    assert seen[-1] == opened.status
+    assert opened.predicted_peak is not None
+    assert opened.predicted_peak <= opened.budget_bytes == opened._view.controls.slider.budget_bytes
+    assert "Optimal" in opened.message or "Solved" in opened.message
+
+
+def test_slider_typed_budget_and_bytes_follow_one_another(opened: Explorer) -> None:
+    slider = opened._view.controls.slider
+    slider.budget_bytes = middle(opened)
+    assert opened.budget_bytes == middle(opened)
+    assert str(opened.budget).endswith("GiB")
+    opened.budget = "1 GiB"
+    assert (opened.budget, opened.budget_bytes, slider.budget_bytes) == ("1 GiB", 2**30, 2**30)
+    opened.budget_bytes = 2**29
+    assert opened.budget == "0.500 GiB"
+    opened.wait(60)
+
+
+def test_the_latest_budget_wins(opened: Explorer) -> None:
+    slider = opened._view.controls.slider
+    budgets = range(slider.minimum_bytes, slider.maximum_bytes, slider.step_bytes * 8)
+    for budget in budgets:
+        slider.budget_bytes = budget
+    opened.wait(60)
+    assert opened.solution is not None
+    assert opened.solution.budget_bytes == budgets[-1]
+
+
+def test_more_memory_never_takes_longer(opened: Explorer) -> None:
+    slider = opened._view.controls.slider
+    times = []
+    for budget in (slider.minimum_bytes, middle(opened), slider.maximum_bytes):
+        opened.budget_bytes = budget
+        opened.wait(60)
+        assert opened.solution is not None
+        times.append(opened.solution.time_ms)
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_budget_too_small_says_what_would_do(opened: Explorer) -> None:
+    opened.budget = "1 KiB"
+    opened.wait(60)
+    assert opened.status == Status.INFEASIBLE
+    assert opened.schedule is None
+    assert opened.predicted_peak is None
+    assert "smallest feasible budget" in opened.message
+    assert opened._view.controls.save.disabled
+    assert opened._view.controls.run.disabled
+    opened.budget_bytes = middle(opened)
+    opened.wait(60)
+    assert opened.schedule is not None
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"), [("8 XB", "unknown unit 'XB'"), ("-1 GiB", "must be positive"), (0, "must be positive")]
+)
+def test_a_budget_that_is_none_is_refused(opened: Explorer, budget: str | int, told: str) -> None:
+    before = opened.budget
+    with pytest.raises(ValueError, match=told):
+        opened.budget = budget
+    assert opened.budget == before
+
+
+def test_saves_what_load_schedule_reads(opened: Explorer, folder: Path) -> None:
+    written = opened.save("mine.json")
+    assert written == folder / "mine.json"
+    assert explorer.load_schedule(written) == opened.schedule
+    assert str(written) in opened.message
+    opened._view.controls.save.click()
+    (default,) = folder.glob("convnet-*GiB.json")
+    assert str(default) in opened.message
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_that_cannot_be_written_is_told(opened: Explorer) -> None:
+    opened._view.controls.file_name.value = "no/such/folder/x.json"
+    opened._view.controls.save.click()
+    assert "Could not save" in opened.message
+    assert "Choose another file name" in opened.message
+    with pytest.raises(FileNotFoundError):
+        opened.save("no/such/folder/x.json")
+
+
+def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
+    before = [x.clone() for x in trained.model.state_dict().values()]
+    with explorer.explore(trained.model, trained.batch, loss=trained.loss, budget="1 GiB") as made:
+        made.wait(120)
+        made.budget_bytes = middle(made)
+        made._view.controls.run.click()
+        made.wait(120)
+        assert made.measurement is not None
+        assert made.measured_peak == made.measurement.peak_bytes
+        assert made.predicted_peak == pytest.approx(made.measured_peak, rel=0.01)
+        assert "Measured: peak" in made.message
+        assert "measured" in made._view.controls.figures.value
+        assert "measured" in names(made)
+        made.budget = "1 GiB"
+        made.wait(60)
+        assert made.measured_peak is None
+        assert "measured" not in names(made)
+    after = trained.model.state_dict().values()
+    assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
+
+
+def names(made: Explorer) -> set[str]:
+    """Of the traces in the timeline."""
+    return {trace["name"] for trace in json.loads(made._view.plots.timeline)["data"]}
+
+
+def test_running_a_bare_profile_says_what_to_do(opened: Explorer) -> None:
+    opened._view.controls.run.click()
+    with pytest.raises(ValueError, match="no model to run"):
+        opened.wait(60)
+    assert "explore(model, batch)" in opened.message
+    assert opened.status in SOLVED
+
+
+def test_a_killed_solver_is_told_and_replaced(opened: Explorer) -> None:
+    opened.budget_bytes = middle(opened)
+    (worker,) = workers()
+    worker.kill()
+    opened.wait(60)
+    opened.budget_bytes = opened._view.controls.slider.maximum_bytes
+    opened.wait(60)
+    assert opened.status in SOLVED
+
+
+def test_cancel_keeps_what_was_found(opened: Explorer) -> None:
+    opened.budget_bytes = middle(opened)
+    opened.cancel()
+    opened.wait(60)
+    assert opened.status in {*SOLVED, Status.CANCELLED}
+    assert opened._view.controls.cancel.disabled
+
+
+def test_cancelled_profiling_leaves_a_message(trained: Trained) -> None:
+    with explorer.explore(trained.model, trained.batch, loss=trained.loss) as made:
+        made.cancel()
+        made.wait(120)
+        assert made.status == "failed" or made.schedule is not None
+        assert "Cancelled" in made.message or made.schedule is not None
+
+
+def test_a_model_that_cannot_be_captured_is_told() -> None:
+    class Choosy(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x).sum()
+            return y if y > 0 else 2 * y
+
+    with explorer.explore(Choosy(3, 1), torch.ones(3)) as made:
+        with pytest.raises(ValueError, match=r"test_explorer\.py"):
+            made.wait(120)
+        assert made.status == "failed"
+        assert made.message.startswith("Opening failed")
+        assert made._view.controls.slider.disabled
+
+
+def test_progress_of_profiling_is_shown(trained: Trained) -> None:
+    shown: list[float | None] = []
+    with explorer.explore(trained.model, trained.batch, loss=trained.loss, budget="1 GiB") as made:
+        made._view.controls.status.observe(lambda change: shown.append(change["new"]), "progress")
+        made.wait(120)
+        assert any(x is not None and 0 < x <= 1 for x in shown)
+        assert made._view.controls.status.progress is None
+
+
+def test_close_frees_processes_threads_and_widgets(trained: Trained) -> None:
+    made = explorer.explore(trained.profile, budget="1 GiB")
+    made.wait(120)
+    made.budget_bytes = middle(made)
+    made.close()
+    made.close()
+    assert made.status == "closed"
+    assert not [x for x in threading.enumerate() if x.name.startswith("schedule-explorer")]
+    assert not workers()
+    assert made._view.plots.comm is None
+    assert "closed" in repr(made)
+
+
+def test_wait_gives_up_in_time(opened: Explorer) -> None:
+    opened.budget_bytes = middle(opened)
+    with pytest.raises(TimeoutError, match="solving"):
+        opened.wait(0)
+    opened.wait(60)
+
+
+def test_displays_a_widget_and_something_for_pages_without(opened: Explorer) -> None:
+    bundle = opened._repr_mimebundle_()
+    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == opened._view.box.model_id
+    assert "<svg" in bundle["text/html"]
+    assert "this schedule, predicted" in bundle["text/html"]
+    assert "<script" not in bundle["text/html"]
+    assert "ConvNet" in bundle["text/plain"]
+
+
+def test_observers_run_while_solving(opened: Explorer) -> None:
+    """A script may react to a schedule by choosing the next budget."""
+    chosen = threading.Event()
+
+    def react(_: object) -> None:
+        if not chosen.is_set():
+            chosen.set()
+            opened.budget = "1 GiB"
+
+    opened.observe(react, "schedule")
+    opened.budget_bytes = middle(opened)
+    assert chosen.wait(60)
+    opened.wait(60)
+    assert opened.solution is not None
+    assert opened.solution.budget_bytes == 2**30

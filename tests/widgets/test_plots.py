@@ -1,0 +1,134 @@
+"""The figures say what the simulator says."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from explorer.measurement import Measurement
+from explorer.schedule import keep_all
+from explorer.simulation import CATEGORIES, Category, Stage, simulate
+from explorer.solution import Bound, BoundScope, Solution, Status
+from tests.schedules import random_schedule
+from tests.widgets.conftest import Trained
+from widgets import style
+from widgets.layers import NO_MODULE, group_layers, segments
+from widgets.overview import overview_figure
+from widgets.timeline_plot import timeline_figure
+from widgets.trade_off_plot import TradeOff
+
+
+def by_name(figure: go.Figure) -> dict[str, go.Scatter]:
+    """Traces by their names."""
+    return {trace.name: trace for trace in figure.data}
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
+def test_stack_is_the_simulated_bytes(trained: Trained, keep: float) -> None:
+    timeline = simulate(trained.profile, random_schedule(trained.profile.graph, 1, keep=keep))
+    traces = by_name(timeline_figure(trained.profile, timeline, budget_bytes=10**6, ceiling_bytes=10**6))
+    for column, category in enumerate(CATEGORIES):
+        assert np.array_equal(traces[category.value].y[:-1], timeline.bytes[:, column] / style.GIB)
+    assert traces["peak"].y[0] == timeline.peak_bytes / style.GIB
+    assert list(traces["budget"].y) == [10**6 / style.GIB] * 2
+
+
+def test_every_run_answers_with_layer_operator_and_bytes(trained: Trained) -> None:
+    graph = trained.profile.graph
+    timeline = simulate(trained.profile, random_schedule(graph, 2, keep=0.3))
+    texts = by_name(timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1))["total"].text
+    assert len(texts) == len(timeline.operators)
+    for operator, stage, text in zip(timeline.operators, timeline.stages, texts, strict=True):
+        assert graph.operators[operator].layer in text
+        assert graph.operators[operator].name in text
+        assert stage.value in text
+
+
+def test_shading_marks_each_run_once(trained: Trained) -> None:
+    timeline = simulate(trained.profile, random_schedule(trained.profile.graph, 3, keep=0.3))
+    traces = by_name(timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1))
+    shaded = np.stack([traces[stage.value].y[:-1] > 0 for stage in Stage])
+    assert (shaded.sum(axis=0) == 1).all()
+    assert [stage is Stage.RECOMPUTE for stage in timeline.stages] == shaded[
+        list(Stage).index(Stage.RECOMPUTE)
+    ].tolist()
+
+
+def test_measured_line_spans_the_step_and_keeps_its_extremes(trained: Trained) -> None:
+    timeline = simulate(trained.profile, keep_all(trained.profile.graph))
+    rng = np.random.default_rng(0)
+    allocated = rng.integers(10**6, 10**7, 50_000)
+    measurement = Measurement("cpu", "events", int(allocated.max()), None, 1.0, np.linspace(0, 80, 50_000), allocated)
+    figure = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1, measurement=measurement)
+    line = by_name(figure)["measured"]
+    assert len(line.x) < 5_000
+    assert (line.x[0], line.x[-1]) == pytest.approx((0, len(timeline.operators)), abs=0.5)
+    assert (np.diff(line.x) >= 0).all()
+    assert line.y.max() == allocated.max() / style.GIB
+    assert line.y.min() == allocated.min() / style.GIB
+    assert figure.layout.yaxis.range[1] > line.y.max()
+
+
+def test_a_measurement_without_events_draws_nothing(trained: Trained) -> None:
+    timeline = simulate(trained.profile, keep_all(trained.profile.graph))
+    empty = Measurement("cuda", "statistics", 10, 12, 1.0, np.array([]), np.array([], dtype=np.int64))
+    figure = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1, measurement=empty)
+    assert "measured" not in by_name(figure)
+
+
+def test_overview_puts_the_schedule_where_it_belongs(trained: Trained) -> None:
+    profile = trained.profile
+    plain = simulate(profile, keep_all(profile.graph))
+    schedule = random_schedule(profile.graph, 4, keep=0.2)
+    timeline = simulate(profile, schedule)
+    solution = Solution(
+        Status.FEASIBLE,
+        2 * timeline.peak_bytes,
+        schedule,
+        timeline.time_ms,
+        timeline.peak_bytes,
+        (Bound(plain.time_ms * 1.01, BoundScope.PROBLEM),),
+    )
+    known = TradeOff(plain, (replace(solution, budget_bytes=timeline.peak_bytes),)).with_answer(solution)
+    figure = overview_figure(profile, known, timeline)
+    traces = by_name(figure)
+    assert traces["this schedule"].x == (timeline.peak_bytes / style.GIB,)
+    assert traces["this schedule"].y == pytest.approx((100 * (timeline.time_ms / plain.time_ms - 1),))
+    assert traces["proven bound"].y == pytest.approx((1.0,))
+    assert traces["no recomputation"].y == (0.0,)
+    assert sum(traces["recomputation"].y) == pytest.approx(timeline.recompute_time_ms)
+    kept = [x for x in plain.alive_at(profile.graph.forward_count) if x.category is Category.SAVED]
+    total = sum(profile.allocated_bytes(profile.graph.storages[x.storage]) for x in kept)
+    assert sum(traces["kept by a plain step"].y) == pytest.approx(total / style.GIB)
+    assert sum(traces["kept"].y) < sum(traces["kept by a plain step"].y)
+
+
+def test_figures_travel_as_json_with_their_arrays(trained: Trained) -> None:
+    timeline = simulate(trained.profile, keep_all(trained.profile.graph))
+    text = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1).to_json()
+    assert text is not None
+    (total,) = [x for x in json.loads(text)["data"] if x["name"] == "total"]
+    sent = np.frombuffer(base64.b64decode(total["y"]["bdata"]), dtype=total["y"]["dtype"])
+    assert np.array_equal(sent, timeline.total_bytes / style.GIB)
+
+
+def test_layers_are_gathered_until_few_enough(trained: Trained) -> None:
+    graph = trained.profile.graph
+    fine, coarse = group_layers(graph), group_layers(graph, most=5)
+    assert "blocks.0.0" in fine.labels
+    assert set(coarse.labels) - {NO_MODULE} == {"stem", "blocks", "head"}
+    assert len(fine.of_operator) == len(graph.operators)
+
+
+def test_segments_are_ordered_and_readable(trained: Trained) -> None:
+    timeline = simulate(trained.profile, random_schedule(trained.profile.graph, 5, keep=0.4))
+    found = segments(trained.profile.graph, timeline, most=12)
+    assert 2 <= len(found) <= 12
+    assert all(a.end <= b.start for a, b in pairwise(found))
+    assert found[-1].end <= len(timeline.operators)

@@ -1,0 +1,48 @@
+"""What ``explore`` accepts, and what it says to the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import explorer
+from tests.widgets.conftest import Trained
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "told"),
+    [
+        ("no-such-model", {}, "no bundled profile 'no-such-model'"),
+        ("missing.json", {}, "cannot read missing.json"),
+        (3, {}, "needs a torch.nn.Module with a batch"),
+        (torch.nn.Linear(1, 1), {}, "needs a sample batch"),
+        (torch.nn.Linear(1, 1), {"budget": "8 elephants", "batch": torch.ones(1)}, "unknown unit 'elephants'"),
+    ],
+)
+def test_bad_input_is_refused_at_once(what: Any, more: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        explorer.explore(what, **more)
+
+
+def test_a_profile_has_its_batch_already(trained: Trained) -> None:
+    with pytest.raises(ValueError, match="already has its batch"):
+        explorer.explore(trained.profile, trained.batch)
+
+
+def test_opens_a_saved_profile(trained: Trained, tmp_path: Path) -> None:
+    trained.profile.save(tmp_path / "tiny.json")
+    with explorer.explore(str(tmp_path / "tiny.json"), budget="1 GiB") as made:
+        made.wait(120)
+        assert made.budget_bytes == 2**30
+        assert made.schedule is not None
+
+
+def test_a_truncated_profile_is_refused(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    trained.profile.save(path)
+    path.write_text(path.read_text()[:500])
+    with pytest.raises(ValueError, match="truncated"):
+        explorer.explore(str(path))

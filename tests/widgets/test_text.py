@@ -1,0 +1,63 @@
+"""Every way a solve can end has a sentence that says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from explorer.schedule import Schedule
+from explorer.solution import Bound, BoundScope, Minimum, Solution, Status
+from tests.widgets.conftest import Trained
+from widgets import text
+
+GIB = 2**30
+
+
+def solution(status: Status, **more: Any) -> Solution:
+    """For 1 GiB, after 2 s."""
+    return Solution(status, GIB, elapsed_s=2.0, **more)
+
+
+def found(trained: Trained, status: Status, **more: Any) -> Solution:
+    """With a schedule of 110 ms."""
+    schedule = Schedule(trained.profile.graph.identity, (), "monet")
+    return solution(status, schedule=schedule, time_ms=110.0, peak_bytes=GIB // 2, **more)
+
+
+def test_a_proven_schedule(trained: Trained) -> None:
+    answer = found(trained, Status.FEASIBLE, bounds=(Bound(104.5, BoundScope.PROBLEM),))
+    said = text.outcome(answer, keep_all_ms=100.0)
+    assert "1.000 GiB in 2.0 s" in said
+    assert "110 ms a step (+10.0 % extra time), peak 0.500 GiB" in said
+    assert "within 5.0 % of the best of all schedules" in said
+
+
+def test_a_gap_says_for_what_it_is_proven(trained: Trained) -> None:
+    answer = found(trained, Status.FEASIBLE, bounds=(Bound(110.0, BoundScope.GROUPING),))
+    assert "of the schedules of its grouping" in text.proven(answer)
+    assert text.best_gap(answer) == 0.0
+    assert text.best_gap(found(trained, Status.FEASIBLE)) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            solution(Status.INFEASIBLE, minimum=Minimum(2 * GIB, GIB, "conv", "l.0")),
+            ["2.00 GiB", "'conv' in 'l.0'", "larger"],
+        ),
+        (solution(Status.UNKNOWN), ["was found in time", "larger budget"]),
+        (solution(Status.CANCELLED), ["Cancelled", "Move the slider"]),
+        (solution(Status.FAILED, message="the solver process was killed"), ["was killed", "Move the slider"]),
+    ],
+)
+def test_endings_without_a_schedule(answer: Solution, told: list[str]) -> None:
+    said = text.outcome(answer, keep_all_ms=100.0)
+    assert all(words in said for words in told), said
+
+
+def test_exceptions_become_sentences() -> None:
+    assert text.failure(ValueError("a < b")) == "a < b"
+    assert text.failure(KeyError("x")) == "KeyError: 'x'"
+    assert text.failure(RuntimeError()) == "RuntimeError"

@@ -1,0 +1,40 @@
+"""The one call that opens the widget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from explorer.device_profile import Profile
+from explorer.units import parse_bytes
+from widgets.explorer import Explorer
+from widgets.subject import subject
+
+
+def explore(
+    model_or_profile_or_name: Any | Profile | str,
+    batch: Any = None,
+    *,
+    loss: Any = None,
+    budget: int | str | None = None,
+    device: str | None = None,
+) -> Explorer:
+    """Explore the schedules of a model: choose a memory budget and see what fits it.
+
+    Returns at once: profiling and solving go on in the background, and the widget shows how far they are.
+
+    Args:
+        model_or_profile_or_name: a ``torch.nn.Module``, a profile, the name of a bundled profile (``"resnet50"``), or
+            the path of a saved one.
+        batch: the model's sample batch, as in ``explorer.profile``; only with a model.
+        loss: as in ``explorer.profile``; only with a model.
+        budget: to solve for first: bytes or ``"8 GiB"``. The middle of the slider if None.
+        device: as in ``explorer.profile``; only with a model.
+
+    Returns:
+        An object that displays itself, and does by script all that its controls do.
+
+    Raises:
+        ValueError: an argument is not as described, or a profile cannot be read.
+    """
+    budget_bytes = None if budget is None else parse_bytes(budget)
+    return Explorer(subject(model_or_profile_or_name, batch, loss=loss, device=device), budget_bytes=budget_bytes)
