@@ -312,21 +312,17 @@ class Explorer(traitlets.HasTraits):
                 self._solve()
 
     def _measure(self) -> None:
-        import explorer
-
         self._activity.wait_for(_SOLVING)
         with self._lock:
             schedule, timeline = self.schedule, self._timeline
         if schedule is None or timeline is None:
             raise ValueError("the schedule is gone: another budget was chosen, which none fits")
-        self._say("Building the model", "busy", progress=0.0)
-        model, batch, loss = self._subject.runnable()
-        self._continue()
-        self._say("Applying the schedule to the model", "busy", progress=0.2)
-        module = explorer.apply(model, schedule, batch, loss=loss)
-        self._continue()
-        self._say(f"Running and measuring {_STEPS} training steps", "busy", progress=0.6)
-        measurement = explorer.measure(module, batch, steps=_STEPS)
+
+        def stage(label: str, done: float) -> None:
+            self._continue()
+            self._say(label, "busy", progress=done)
+
+        measurement = self._subject.measured(schedule, steps=_STEPS, stage=stage)
         self._continue()
         with self._lock:
             if self.schedule is not schedule or self.solution is None:

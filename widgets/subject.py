@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from explorer import model_source
 from explorer.device_profile import Profile, load_profile
+from explorer.measurement import Measurement
+from explorer.schedule import Schedule
+
+# PyTorch traces with patches that hold for all threads, and steps measured side by side slow each other down.
+TORCH = Lock()
 
 
 @dataclass
@@ -38,17 +44,34 @@ class Subject:
         if self.profile is None:
             import explorer
 
-            self.profile = explorer.profile(
-                self.model, self.batch, loss=self.loss, device=self.device, progress=progress
-            )
+            with TORCH:
+                self.profile = explorer.profile(
+                    self.model, self.batch, loss=self.loss, device=self.device, progress=progress
+                )
         return self.profile
 
-    def runnable(self) -> tuple[Any, Any, Any]:
-        """Model, batch and loss to run a schedule with.
+    def measured(self, schedule: Schedule, *, steps: int, stage: Callable[[str, float], None]) -> Measurement:
+        """Run a schedule for real.
+
+        Args:
+            schedule: for this model and batch.
+            steps: training steps to time.
+            stage: called with what comes next and the fraction done; may raise to stop.
 
         Raises:
-            ValueError: there is only a profile, and no bundled model belongs to it.
+            ValueError: there is only a profile, and no bundled model belongs to it; or the schedule does not fit.
         """
+        import explorer
+
+        with TORCH:
+            stage("Building the model", 0.0)
+            model, batch, loss = self._runnable()
+            stage("Applying the schedule to the model", 0.2)
+            module = explorer.apply(model, schedule, batch, loss=loss)
+            stage(f"Running and measuring {steps} training steps", 0.6)
+            return explorer.measure(module, batch, steps=steps)
+
+    def _runnable(self) -> tuple[Any, Any, Any]:
         if self.model is None:
             if self.bundled is None:
                 raise ValueError(

@@ -21,9 +21,9 @@ TONES = {
 
 
 def gib(amount_bytes: float) -> str:
-    """As ``"0.312 GiB"``, with more digits where the amount is small."""
+    """As ``"0.312 GiB"``, with three digits that count where the amount is small."""
     amount = amount_bytes / style.GIB
-    return f"{amount:.{3 if abs(amount) >= 0.1 else 4}f} GiB"
+    return f"{amount:{'.3f' if abs(amount) >= 0.1 else '.3g'}} GiB"
 
 
 def proven(solution: Solution) -> str:

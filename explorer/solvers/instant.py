@@ -23,7 +23,8 @@ from explorer.solvers.plan_kernel import Archive, PlanArrays
 _ARCHIVE_CELLS = 128
 _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
-_PENALTIES = (3.0, 300.0)  # first and last of one search, see ``_per_byte``
+_PENALTIES = (3.0, 100.0)  # first and last of one search, see ``_per_byte``
+_SUSPICIOUS = 1.25  # times the keep-all time: a second start is worth it
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
 
 
@@ -93,16 +94,24 @@ class PlanSearch:
         Args:
             budget_bytes: the peak allowed.
             effort: 1 takes about 0.1 s whatever the graph's size.
-            seed: of the random moves; equal seeds on equal histories give equal answers.
+            seed: of the random moves; equal seeds on equal histories give equal answers. Odd seeds start from the best
+                plan known, even ones from the plan that keeps everything.
         """
         if self.arrays.choices.size:
             self._remember(self._anneal(budget_bytes, effort, seed), budget_bytes)
+            point = self.best(budget_bytes)
+            if seed % 2 and (point is None or point.time_ms > _SUSPICIOUS * self.keep_all_ms):
+                self._remember(self._anneal(budget_bytes, effort, seed + 1), budget_bytes)
         return self.best(budget_bytes)
 
     def shrink(self, *, effort: float = 1.0, seed: int = 1) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known."""
         if self.arrays.choices.size:
-            self._remember(self._anneal(self.floor.peak_bytes, effort, seed), None)
+            self._remember(self._anneal(self.floor.peak_bytes, effort, seed=seed), None)
+            with self._lock:
+                smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[0]
+                genes = self._archive.genes[smallest].copy()
+            self._remember(genes, None)
         return self.frontier.points()[0]
 
     def fill(self, points: int, *, effort: float = 1.0) -> None:
@@ -127,14 +136,14 @@ class PlanSearch:
                 self._kernel(plan, 0, tries=0, seed=0)
 
     def _anneal(self, budget_bytes: int, effort: float, seed: int) -> np.ndarray:
-        """Anneal from the best start in the archive."""
+        """Anneal from the best start in the archive (odd seeds) or from keeping everything (even ones)."""
         self._seeded.result()
         tries = max(200, int(effort * _WORK / len(self._first)))
         with self._lock:
             # What fits can sit in a trap (everything recomputed each time): something quicker may be the better start.
             excess = np.maximum(0, self._archive.peaks - budget_bytes)
             cell = (self._archive.times_ms + self._per_byte(_PENALTIES[0]) * excess).argmin()
-            genes = self._archive.genes[cell].copy()
+            genes = self._archive.genes[cell].copy() if seed % 2 else np.ones_like(self._archive.genes[cell])
             self._kernel(genes, budget_bytes, tries=tries, seed=seed)
         return genes
 
@@ -205,6 +214,7 @@ def _plan_arrays(profile: Profile, first: list[Implementation], again: list[Impl
     storage_bytes = np.array([profile.allocated_bytes(storage) for storage in graph.storages], np.int64)
     genes = np.where(optional, 2 + readers, 0)
     choices = np.flatnonzero(optional & (storage_bytes > 0)).astype(np.int32)
+    choices = choices[np.argsort(producer[choices], kind="stable")]
 
     def listed(lists: list[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
         kept = [[storage for storage in dict.fromkeys(x) if storage in graph.producer] for x in lists]
@@ -228,13 +238,14 @@ def _plan_arrays(profile: Profile, first: list[Implementation], again: list[Impl
         optional,
         producer,
         np.concatenate([[0], np.cumsum(genes)]).astype(np.int32),
-        choices[np.argsort(producer[choices], kind="stable")],
+        choices,
+        np.cumsum(storage_bytes[choices], dtype=np.float64),
         profile.fixed_bytes,
     )
 
 
 def _families(arrays: PlanArrays) -> Iterator[np.ndarray]:
-    """Plans from all to nothing kept: by cost per byte, by size, and by segments of the forward pass."""
+    """Plans from all to nothing kept: by cost per byte, by size, by segments and by stretches of the forward pass."""
     choices, starts = arrays.choices, arrays.gene_start[arrays.choices]
 
     def plan(kept: np.ndarray, *, later: int) -> np.ndarray:
@@ -251,15 +262,43 @@ def _families(arrays: PlanArrays) -> Iterator[np.ndarray]:
                 yield plan(rank >= share * choices.size, later=later)
         for segments in range(2, 40):
             yield plan(np.isin(choices, _cuts(arrays, segments)), later=later)
+    yield from _stretches(arrays)
+
+
+def _stretches(arrays: PlanArrays) -> Iterator[np.ndarray]:
+    """Plans in three stretches: dropped after each use, recomputed once and kept, kept from the start.
+
+    They suit tight budgets: when the backward pass reaches the first operators, all gradients are in memory. What is
+    alive where the first two stretches meet may stay, so that the second need not begin at the input.
+    """
+    choices, starts = arrays.choices, arrays.gene_start[arrays.choices]
+    ends = arrays.gene_start[choices + 1]
+    made, last = arrays.producer[choices], _last_reads(arrays)[choices]
+    places = np.linspace(0, arrays.forward_count, 17, dtype=np.int64)
+    for kept_from in places:
+        for dropped_to in places[places <= kept_from]:
+            for bridge in (False, True):
+                genes = np.zeros(int(arrays.gene_start[-1]), np.uint8)
+                across = bridge & (made < dropped_to) & (last >= dropped_to)
+                for position in np.flatnonzero((made >= dropped_to) | across):
+                    genes[starts[position] : ends[position]] = 1
+                genes[starts] = (made >= kept_from) | across
+                yield genes
+
+
+def _last_reads(arrays: PlanArrays) -> np.ndarray:
+    """For each storage, the last forward operator that reads it; 0 without one."""
+    last = np.zeros(arrays.storage_bytes.size, np.int32)
+    for operator in range(arrays.forward_count):
+        last[arrays.first_reads[arrays.first_read_start[operator] : arrays.first_read_start[operator + 1]]] = operator
+    return last
 
 
 def _cuts(arrays: PlanArrays, segments: int) -> np.ndarray:
     """What is alive at the narrowest places near the ends of ``segments`` equal parts of the forward pass."""
     forward = arrays.forward_count
     made = arrays.producer[arrays.choices]
-    last = np.zeros(arrays.storage_bytes.size, np.int32)
-    for operator in range(forward):
-        last[arrays.first_reads[arrays.first_read_start[operator] : arrays.first_read_start[operator + 1]]] = operator
+    last = _last_reads(arrays)
     sizes = arrays.storage_bytes[arrays.choices]
     alive = np.zeros(forward + 1)
     np.add.at(alive, made, sizes)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from explorer.solution import Statistics
+
 
 @dataclass(frozen=True, eq=False)
 class Milp:
@@ -34,9 +36,13 @@ class Milp:
 
     def __post_init__(self) -> None:
         """Check that the shapes agree."""
-        rows, columns = self.matrix.shape
-        assert self.row_lower.shape == self.row_upper.shape == (rows,)
-        assert self.objective.shape == self.lower.shape == self.upper.shape == self.integer.shape == (columns,)
+        assert self.matrix.shape == (self.row_lower.size, self.objective.size)
+        assert self.row_lower.shape == self.row_upper.shape
+        assert self.objective.shape == self.lower.shape == self.upper.shape == self.integer.shape
+
+    def statistics(self, groups: int) -> Statistics:
+        """Its size; ``groups``: how many sweeps of recomputation it has."""
+        return Statistics(self.row_lower.size, self.objective.size, int(self.matrix.nnz), groups)
 
     def value(self, x: np.ndarray) -> float:
         """Objective of ``x`` in ms, its constant part included."""

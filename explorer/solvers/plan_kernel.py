@@ -21,6 +21,8 @@ from numba import njit
 _inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 
 
+import os
+SUM=float(os.environ.get('SUMX','0.1'))
 class PlanArrays(NamedTuple):
     """A profile as flat arrays (n operators, f of them forward, m storages); lists of storages are CSR.
 
@@ -37,6 +39,7 @@ class PlanArrays(NamedTuple):
         producer: int32 (m,), the operator that writes it, −1 for persistent storages.
         gene_start: int32 (m + 1,).
         choices: int32 (·,), the optional storages in the order in which they are made.
+        choice_bytes: float64 (·,), their sizes, cumulated.
         fixed_bytes: allocated throughout.
     """
 
@@ -59,6 +62,7 @@ class PlanArrays(NamedTuple):
     producer: np.ndarray
     gene_start: np.ndarray
     choices: np.ndarray
+    choice_bytes: np.ndarray
     fixed_bytes: int
 
 
@@ -135,15 +139,20 @@ def decode(arrays: PlanArrays, genes: np.ndarray, order: np.ndarray) -> int:
 
 
 @_inner
-def _judge(arrays: PlanArrays, order: np.ndarray, count: int) -> tuple[int, float]:
-    """Peak (bytes) and time (ms) of the first ``count`` runs in ``order``, freed greedily."""
+def _judge(arrays: PlanArrays, order: np.ndarray, count: int, budget: float) -> tuple[int, float, float]:
+    """The first ``count`` runs in ``order``, freed greedily: peak (bytes), time (ms), and what exceeds the budget.
+
+    That is the peak's excess and a tenth of every run's: the sum tells apart plans that lower one of several peaks.
+    """
     forward = arrays.forward_count
     alive = arrays.held.copy()
     now = arrays.fixed_bytes
     for storage in range(alive.size):
         if alive[storage]:
             now += arrays.storage_bytes[storage]
-    peak, time_ms = now, 0.0
+    peak = now
+    time_ms = 0.0
+    excess = 0.0
     for position in range(count - 1, -1, -1):
         operator = order[position]
         extra = 0
@@ -177,6 +186,7 @@ def _judge(arrays: PlanArrays, order: np.ndarray, count: int) -> tuple[int, floa
                 alive[storage] = True
                 now += arrays.storage_bytes[storage]
         peak = max(peak, now + extra)
+        excess += max(0.0, now + extra - budget)
         for storage in writes:
             if not (arrays.held[storage] and operator < forward <= position):
                 alive[storage] = False
@@ -186,14 +196,18 @@ def _judge(arrays: PlanArrays, order: np.ndarray, count: int) -> tuple[int, floa
                 # An operator that reads what it writes again (statistics of its first run) needs the earlier copy.
                 alive[storage] = True
                 now += arrays.storage_bytes[storage]
-    return peak, time_ms
+    return peak, time_ms, max(0.0, peak - budget) + SUM * excess  # pyright: ignore[reportReturnType] - numba's scalars
 
 
 @_inner
 def _move(arrays: PlanArrays, genes: np.ndarray) -> None:
     """Change ``genes`` a little, in one of five ways."""
     choices = arrays.choices
-    at = np.random.randint(choices.size)
+    # Half of the time by size: what is large decides the peak.
+    if np.random.random() < 0.5:
+        at = np.random.randint(choices.size)
+    else:
+        at = min(np.searchsorted(arrays.choice_bytes, np.random.random() * arrays.choice_bytes[-1]), choices.size - 1)
     kind = np.random.random()
     start, end = arrays.gene_start[choices[at]], arrays.gene_start[choices[at] + 1]
     if kind < 0.35:  # after the forward pass: keep or drop
@@ -231,18 +245,20 @@ class Archive(NamedTuple):
 
 
 @_inner
-def _evaluate(arrays: PlanArrays, genes: np.ndarray, order: np.ndarray, archive: Archive) -> tuple[float, float]:
+def _evaluate(
+    arrays: PlanArrays, genes: np.ndarray, budget: float, order: np.ndarray, archive: Archive
+) -> tuple[float, float, float]:
     """Peak and time of a plan (infinite if its order is too long), archived if it is the best of its cell."""
     count = decode(arrays, genes, order)
     if count < 0:
-        return np.inf, np.inf
-    peak, time_ms = _judge(arrays, order, count)
+        return np.inf, np.inf, np.inf
+    peak, time_ms, excess = _judge(arrays, order, count, budget)
     cell = np.searchsorted(archive.edges, peak)
     if cell < archive.times_ms.size and time_ms < archive.times_ms[cell]:
         archive.times_ms[cell] = time_ms
         archive.peaks[cell] = peak
         archive.genes[cell] = genes
-    return float(peak), time_ms
+    return float(peak), time_ms, excess
 
 
 @njit(cache=True, nogil=True)
@@ -268,7 +284,7 @@ def anneal(
     """
     np.random.seed(seed)
     current, best = genes.copy(), genes.copy()
-    peak, time_ms = _evaluate(arrays, current, order, archive)
+    peak, time_ms, excess = _evaluate(arrays, current, budget, order, archive)
     best_peak, best_ms = peak, time_ms
     cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, tries))
     tightening = (penalties[1] / penalties[0]) ** (1.0 / max(1, tries))
@@ -280,11 +296,11 @@ def anneal(
         _move(arrays, trial)
         if np.random.random() < 0.3:
             _move(arrays, trial)
-        found_peak, found_ms = _evaluate(arrays, trial, order, archive)
-        value = time_ms + penalty * max(0.0, peak - budget)
-        found = found_ms + penalty * max(0.0, found_peak - budget)
+        found_peak, found_ms, found_excess = _evaluate(arrays, trial, budget, order, archive)
+        value = time_ms + penalty * excess
+        found = found_ms + penalty * found_excess
         if found <= value or np.random.random() < np.exp((value - found) / temperature):
-            current, peak, time_ms = trial, found_peak, found_ms
+            current, peak, time_ms, excess = trial, found_peak, found_ms, found_excess
             over, best_over = max(0.0, peak - budget), max(0.0, best_peak - budget)
             if over < best_over or (over == best_over and time_ms < best_ms):
                 best[:] = trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,8 @@ from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner, Progress
 
 _NEWS_S = 0.25  # bounds are passed on at most this often
+_POLL_S = 0.05
+_PATIENCE = 20  # searches without a better plan before the search rests
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -165,15 +167,25 @@ class _Refinement:
         self.tell()
 
     def beside(self) -> None:
-        """Bound the whole problem, and search plans until the programs have ended."""
-        bounding = self.planner.start_bound(self.budget_bytes, time_limit=self.left_s())
-        seed = 1
-        while not self.over():
-            seed += 1
-            self.planner.search.improve(self.budget_bytes, effort=0.7, seed=seed)
+        """Bound the whole problem, and search plans until that brings nothing any more."""
+        frontier, budget = self.planner.frontier, self.budget_bytes
+        bounding = self.planner.start_bound(budget, time_limit=self.left_s())
+        seed, idle = 1, 0
+        while not self.over() and idle < _PATIENCE:
+            if frontier.best(budget) is not None and not bounding.done():
+                # Two cores: a better schedule can wait, a bound cannot be had otherwise.
+                wait([bounding], _POLL_S)
+                continue
             self.tell()
+            known = frontier.best(budget)
+            seed += 1
+            found = self.planner.search.improve(budget, effort=0.7, seed=seed)
+            idle = idle + 1 if found == known else 0
+        while not self.over() and not bounding.done():
+            wait([bounding], _POLL_S)
         if not bounding.cancel() and bounding.done():
             bounding.result()
+        self.tell()
 
     def tell(self) -> None:
         """Pass on a better schedule at once, a better bound now and then."""

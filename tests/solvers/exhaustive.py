@@ -13,7 +13,7 @@ from explorer.solvers.problem import CheckpointProblem
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a step is: the next backward operator, the first operator that may still run again before it, what lives."""
+    """The next backward operator, the first operator that may still run again before it, what is in memory."""
 
     stage: int
     next_again: int

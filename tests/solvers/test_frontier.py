@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,4 +32,4 @@ def test_peaks_increase_and_times_decrease_whatever_the_order_of_adding(pairs):
         known = frontier.best(peak)
         assert frontier.add(Point(peak, time, SCHEDULE)) == (known is None or time < known.time_ms)
     points = frontier.points()
-    assert all(a.peak_bytes < b.peak_bytes and a.time_ms > b.time_ms for a, b in zip(points, points[1:], strict=False))
+    assert all(a.peak_bytes < b.peak_bytes and a.time_ms > b.time_ms for a, b in pairwise(points))

@@ -238,7 +238,11 @@ def test_a_script_without_a_main_guard_runs_once_and_its_end_ends_the_worker(tmp
     )
     root = str(Path(__file__).parents[2])
     run = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": root}
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": root},
     )
     said, worker = run.stdout.split()
     assert said == "run"

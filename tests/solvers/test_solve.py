@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,7 +87,7 @@ def test_the_trade_off_runs_from_little_memory_to_no_recomputation():
     keep = simulate(profile, keep_all(profile.graph))
     curve = trade_off(profile, points=10)
     assert 3 <= len(curve) <= 10
-    assert all(a.peak_bytes < b.peak_bytes and a.time_ms > b.time_ms for a, b in zip(curve, curve[1:], strict=False))
+    assert all(a.peak_bytes < b.peak_bytes and a.time_ms > b.time_ms for a, b in pairwise(curve))
     assert all(simulate(profile, x.schedule).peak_bytes == x.peak_bytes == x.budget_bytes for x in curve)
     assert curve[-1].peak_bytes == keep.peak_bytes
     assert curve[-1].time_ms == pytest.approx(keep.time_ms)

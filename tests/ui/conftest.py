@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.ui.lab import REPOSITORY, Lab
+from tests.widgets.trained import Trained, train
 
 _ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run"),
@@ -41,7 +42,10 @@ def page(browser: Browser) -> Iterator[Page]:
     """A fresh page of a laptop's size."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     context.set_default_timeout(30_000)
-    yield context.new_page()
+    opened = context.new_page()
+    yield opened
+    # What a test started in the lab ends with it.
+    opened.evaluate("() => window.jupyterapp?.serviceManager.sessions.shutdownAll()")
     context.close()
 
 
@@ -51,3 +55,9 @@ def shots() -> Path:
     folder = REPOSITORY / "test-output"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def trained() -> Trained:
+    """A small model's profile."""
+    return train()

@@ -15,7 +15,7 @@ import explorer
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
-from tests.widgets.conftest import Trained
+from tests.widgets.trained import Trained
 from widgets import Explorer
 
 SOLVED = (Status.OPTIMAL, Status.FEASIBLE)

@@ -16,7 +16,7 @@ from explorer.schedule import keep_all
 from explorer.simulation import CATEGORIES, Category, Stage, simulate
 from explorer.solution import Bound, BoundScope, Solution, Status
 from tests.schedules import random_schedule
-from tests.widgets.conftest import Trained
+from tests.widgets.trained import Trained
 from widgets import style
 from widgets.layers import NO_MODULE, group_layers, segments
 from widgets.overview import overview_figure

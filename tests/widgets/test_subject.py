@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import explorer
-from tests.widgets.conftest import Trained
+from tests.widgets.trained import Trained
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from explorer.schedule import Schedule
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Status
-from tests.widgets.conftest import Trained
+from tests.widgets.trained import Trained
 from widgets import text
 
 GIB = 2**30

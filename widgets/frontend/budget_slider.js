@@ -3,6 +3,8 @@ const GIB = 2 ** 30;
 
 function render({ model, el }) {
   el.classList.add("schedule-explorer-budget");
+  // Else JupyterLab takes the arrow keys for its own shortcuts.
+  el.dataset.lmSuppressShortcuts = "true";
   const label = document.createElement("span");
   const range = document.createElement("input");
   const readout = document.createElement("input");

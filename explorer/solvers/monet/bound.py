@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import cvxpy as cp
 import numpy as np
@@ -17,15 +17,23 @@ from explorer.solvers.monet.layout import Layout
 from explorer.solvers.monet.merge import MergedProblem, relax
 from explorer.solvers.monet.program import Rows, Term, compile_milp
 from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.scip import MilpStatus, minimise
 
-THRESHOLDS = (0.4, 0.1, 0.0)
+LINEAR_THRESHOLDS = (1.0, 0.6, 0.4, 0.2)
+INTEGER_THRESHOLD = 0.4
 _SLACK = 1e-6
-"""What a linear program's optimum may be off by, relative: HiGHS keeps its rows to 1e-7."""
+"""What an optimum may be off by, relative: the solvers keep rows to 1e-6 or better."""
 
 Variables = dict[str, cp.Variable]
 
 
-def lower_bound(problem: CheckpointProblem, budget_bytes: int, *, time_limit: float) -> float | None:
+def lower_bound(
+    problem: CheckpointProblem,
+    budget_bytes: int,
+    *,
+    time_limit: float,
+    should_stop: Callable[[], bool] | None = None,
+) -> float | None:
     """No schedule of ``problem`` within the budget takes less than this many ms.
 
     It holds for every schedule that the simulator accepts and that recomputes after the forward pass only: at any place
@@ -37,13 +45,16 @@ def lower_bound(problem: CheckpointProblem, budget_bytes: int, *, time_limit: fl
     - k_{g,i} be 1 if i is in memory throughout the interval.
 
     These keep every row below, each of which says no more than that what is in memory at one moment fits; so the
-    minimum over all s, r, k in [0, 1] bounds the schedule's time. What is present for part of an interval only is
-    not charged, which is why longer intervals give weaker bounds, faster.
+    least Σ τ_j r_{g,j} over all s, r, k that keep them, whole or fractional, bounds the schedule's time. What is
+    present for part of an interval only is not charged, which weakens long intervals; in linear relaxations short ones
+    are weaker still, for there a recomputation is split over many intervals. So linear relaxations for several
+    lengths come first, in a fraction of a second, and the time left goes to whole numbers for one length.
 
     Args:
         problem: to bound.
         budget_bytes: of the whole step.
-        time_limit: seconds; refines the intervals while there is time.
+        time_limit: seconds; the linear relaxations are always solved.
+        should_stop: polled while solving for whole numbers; true ends it with the best bound so far.
 
     Returns:
         The best bound found in time, at least the time of a step without recomputation; None where it is proven that
@@ -52,21 +63,23 @@ def lower_bound(problem: CheckpointProblem, budget_bytes: int, *, time_limit: fl
     began = time.monotonic()
     merged = relax(problem)
     best = problem.base_time_ms
-    for threshold in THRESHOLDS:
-        left = time_limit - (time.monotonic() - began)
-        if left <= 0:
-            break
-        milp = _relaxation(merged, budget_bytes, threshold)
-        left = time_limit - (time.monotonic() - began)
-        found = _minimum(milp, max(left, 0.01))
+    for threshold in LINEAR_THRESHOLDS:
+        found = _linear_minimum(_relaxation(merged, budget_bytes, threshold))
         if found is None:
             return None
         best = max(best, found)
+    left = time_limit - (time.monotonic() - began)
+    if left > 0:
+        milp = _relaxation(merged, budget_bytes, INTEGER_THRESHOLD)
+        result = minimise(milp, time_limit=left, gap=_SLACK, should_stop=should_stop)
+        if result.status is MilpStatus.INFEASIBLE:
+            return None
+        best = max(best, (result.bound or 0.0) * (1 - _SLACK))
     return best
 
 
-def _minimum(milp: Milp, time_limit: float) -> float | None:
-    """The linear relaxation's optimum less a tolerance, −inf where time ran out, None where it has no solution."""
+def _linear_minimum(milp: Milp) -> float | None:
+    """The linear relaxation's optimum less a tolerance; −inf where HiGHS gives up, None where it has no solution."""
     equal = milp.row_lower == milp.row_upper
     result = optimize.linprog(
         milp.objective,
@@ -76,7 +89,6 @@ def _minimum(milp: Milp, time_limit: float) -> float | None:
         b_eq=milp.row_upper[equal],
         bounds=np.column_stack((milp.lower, milp.upper)),
         method="highs",
-        options={"time_limit": time_limit},
     )
     if result.status == 2:
         return None

@@ -1,9 +1,9 @@
 """The constraint families of the grouped checkpointing model, one function each.
 
-Notation: groups g follow each other; s_{g,i} says that activation i is kept after group g (s_0: after the forward pass),
-r_{g,j} that node j runs again at the start of group g, π_{g,i} that activation i is present while the backward
-operators of g run: 1 where one of them needs it, else s_{g,i}. Equation numbers are those of the MONeT paper; U and w make
-its memory equations incremental and its local set L exact.
+Notation: s_{g,i} says that activation i is kept after group g (s_0: after the forward pass), r_{g,j} that node j runs
+again at the start of group g, π_{g,i} that activation i is present while the backward operators of g run: 1 where one
+of them needs it, else s_{g,i}. Equation numbers are those of the MONeT paper; U and w make its memory equations
+incremental and its local set L exact.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def forward_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]:
     operator's memory is constant, so only the worst operator between two changes of f has a row.
     """
     flow, cap = Rows(variables), Rows(variables)
-    fixed = _forward_bytes(layout)
+    fixed = layout.forward_bytes
     starts = [operator + 1 for operator, _ in layout.releases]
     for n, (_, released) in enumerate(layout.releases):
         previous: list[Term] = [("f", n - 1, -1.0)] if n else []
@@ -115,9 +115,9 @@ def sweep_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]:
 
 
 def stays(layout: Layout, variables: Variables) -> list[cp.Constraint]:
-    """w ≥ r_{g,j} − π_{g,i} for each reader j for whose sake i stays, and w ≥ the next stay's w.
+    """Stay w ≥ r_{g,j} − π_{g,i} for each reader j for whose sake i stays, and w ≥ the next stay's w.
 
-    They hold the local set L of eq. 3 exactly, where the paper bounds it from above by a constant (appendix B).
+    Stays hold the local set L of eq. 3 exactly, where the paper bounds it from above by a constant (appendix B).
     """
     rows = Rows(variables)
     for g, sweep in enumerate(layout.sweeps):
@@ -138,7 +138,7 @@ def recomputation_memory(layout: Layout, variables: Variables) -> list[cp.Constr
     """
     rows = Rows(variables)
     for g, sweep in enumerate(layout.sweeps):
-        room = layout.sweep_room(g)
+        room = layout.idle_room(layout.groups[g].start)
         for k, node in enumerate(sweep.nodes):
             peak = layout.merged.nodes[node].peak_bytes / layout.unit_bytes
             terms = _before(layout, g, k)
@@ -157,7 +157,8 @@ def backward_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]
     """
     rows = Rows(variables)
     before = range(layout.groups[0].start if layout.groups else len(layout.merged.problem.backward))
-    rows.add([("f", len(layout.releases) - 1, 1.0)], min((layout.stage_room(t) for t in before), default=layout.room(0)))
+    room = min((layout.stage_room(t) for t in before), default=layout.room(0))
+    rows.add([("f", len(layout.releases) - 1, 1.0)], room)
     for g, group in enumerate(layout.groups):
         last_use = {x: t for t in group.stages for x in layout.merged.needs[t]}
         terms = _before(layout, g, len(layout.sweeps[g].nodes))
@@ -178,21 +179,6 @@ def _before(layout: Layout, group: int, position: int) -> list[Term]:
         return [("u", layout.memory[group, position - 1], 1.0)]
     kept = layout.sweeps[group].turn
     return [term for x in kept for term in layout.keep(group, x, layout.size(x))]
-
-
-def _forward_bytes(layout: Layout) -> list[int]:
-    """For each first run: its writes and workspace, what a later first run reads, held and pinned activations."""
-    problem = layout.merged.problem
-    last = {x: i for i, op in enumerate(problem.forward) for x in (*op.first.writes, *op.first.reads)}
-    alive: dict[int, int] = {}
-    result = []
-    for i, operator in enumerate(problem.forward):
-        alive |= {x: problem.activations[x].bytes for x in operator.first.writes}
-        result.append(sum(alive.values()) + operator.first.workspace_bytes)
-        for x in [x for x in alive if last[x] == i]:
-            if not problem.activations[x].held and x not in layout.merged.charged:
-                del alive[x]
-    return result
 
 
 def _negated(terms: list[Term]) -> list[Term]:

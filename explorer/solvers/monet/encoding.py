@@ -9,6 +9,7 @@ import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solvers.monet.layout import Layout
+from explorer.solvers.monet.merge import MergedProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,41 @@ def plan_of(layout: Layout, schedule: Schedule) -> Plan | None:
     kept: list[frozenset[int]] = [frozenset()]
     reruns: list[frozenset[int]] = []
     for g in range(len(layout.groups) - 1, -1, -1):
-        there = {x for x in _represented(layout, offered[g]) if (g, x) in layout.kept}
-        found = _closure(layout, layout.groups[g].needs | kept[-1], there)
+        there = {x for x in represented(layout.merged, offered[g]) if (g, x) in layout.kept}
+        found = closure(layout.merged, layout.groups[g].needs | kept[-1], there)
         if found is None:
             return None
         used, again = found
         kept.append(frozenset(used))
         reruns.append(frozenset(again))
     return Plan(tuple(reversed(kept)), tuple(reversed(reruns)))
+
+
+def represented(merged: MergedProblem, activations: Iterable[int]) -> set[int]:
+    """What merged-away activations stand for, and all others as they are."""
+    found: set[int] = set()
+    for x in activations:
+        found |= merged.representative.get(x, frozenset((x,)))
+    return found
+
+
+def closure(merged: MergedProblem, wanted: frozenset[int], there: set[int]) -> tuple[set[int], set[int]] | None:
+    """Which of ``there`` are used, and which nodes must run, to have all of ``wanted``."""
+    used: set[int] = set()
+    again: set[int] = set()
+    pending = list(wanted)
+    while pending:
+        x = pending.pop()
+        node = merged.producer.get(x)
+        if x in there:
+            used.add(x)
+        elif node is None:
+            return None
+        elif node not in again:
+            again.add(node)
+            pending += merged.nodes[node].reads
+    remade = {x for node in again for x in merged.nodes[node].writes}
+    return used - remade, again
 
 
 def values_of(layout: Layout, plan: Plan) -> dict[str, np.ndarray]:
@@ -61,33 +89,6 @@ def values_of(layout: Layout, plan: Plan) -> dict[str, np.ndarray]:
     for g in range(len(layout.groups)):
         _fill_sweep(layout, plan, g, values)
     return values
-
-
-def _represented(layout: Layout, activations: Iterable[int]) -> set[int]:
-    """What merged-away activations stand for, and all others as they are."""
-    found: set[int] = set()
-    for x in activations:
-        found |= layout.merged.representative.get(x, frozenset((x,)))
-    return found
-
-
-def _closure(layout: Layout, wanted: frozenset[int], there: set[int]) -> tuple[set[int], set[int]] | None:
-    """Which of ``there`` are used, and which nodes must run, to have all of ``wanted``."""
-    used: set[int] = set()
-    again: set[int] = set()
-    pending = list(wanted)
-    while pending:
-        x = pending.pop()
-        node = layout.merged.producer.get(x)
-        if x in there:
-            used.add(x)
-        elif node is None:
-            return None
-        elif node not in again:
-            again.add(node)
-            pending += layout.merged.nodes[node].reads
-    remade = {x for node in again for x in layout.merged.nodes[node].writes}
-    return used - remade, again
 
 
 def _fill_sweep(layout: Layout, plan: Plan, group: int, values: dict[str, np.ndarray]) -> None:

@@ -52,8 +52,7 @@ class GroupedModel:
     @property
     def statistics(self) -> Statistics:
         """Size of the program."""
-        rows, columns = self.milp.matrix.shape
-        return Statistics(rows, columns, int(self.milp.matrix.nnz), self.group_count)
+        return self.milp.statistics(self.group_count)
 
     def decode(self, x: np.ndarray) -> Schedule:
         """The schedule of a solution; the simulator finds it no slower and no larger than the model did."""

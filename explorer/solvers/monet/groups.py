@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from explorer.solvers.monet.merge import MergedProblem
 
-DEFAULT_THRESHOLD = 0.15
+DEFAULT_THRESHOLD = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Group:
 
 
 def group_stages(merged: MergedProblem, budget_bytes: int, *, threshold: float) -> tuple[Group, ...]:
-    """Walk the backward operators in order; extend a group while what it needs fits a share of the free budget.
+    """Walk the backward operators in order; extend a group while what it needs fits a share of the room there.
 
     An operator that needs no activation always joins. Operators before the first that needs one belong to no group:
     nothing is recomputed before them.
@@ -38,8 +38,8 @@ def group_stages(merged: MergedProblem, budget_bytes: int, *, threshold: float) 
     Args:
         merged: the problem.
         budget_bytes: of the whole step.
-        threshold: Σ |x_i| over D_g is at most this share of the budget less ``fixed_bytes``; at 0, each operator
-            that needs an activation begins a group of its own.
+        threshold: Σ |x_i| over D_g is at most this share of what the gradients at the group's start and
+            ``fixed_bytes`` leave of the budget; at 0, each operator that needs an activation begins its own group.
     """
     free = budget_bytes - merged.problem.fixed_bytes
     groups: list[Group] = []

@@ -12,6 +12,7 @@ import numpy as np
 from explorer.solvers.monet.groups import Group
 from explorer.solvers.monet.merge import MergedProblem
 from explorer.solvers.monet.program import Term
+from explorer.solvers.monet.scaling import Scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,11 @@ class Sweep:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class Layout(Scaled):
     """Index of every variable of the grouped model.
 
     Attributes:
-        merged: the problem.
-        groups: of its backward operators.
-        budget_bytes: of the whole step.
+        groups: of the backward operators.
         kept: (groups that have passed, activation) to position in block ``s``; 0 groups: after the forward pass.
         rerun: (group, node) to position in block ``r``.
         stay: (group, index in ``Sweep.stays``) to position in block ``w``.
@@ -68,9 +67,7 @@ class Layout:
         sweeps: one per group.
     """
 
-    merged: MergedProblem
     groups: tuple[Group, ...]
-    budget_bytes: int
     kept: dict[tuple[int, int], int]
     rerun: dict[tuple[int, int], int]
     stay: dict[tuple[int, int], int]
@@ -78,9 +75,7 @@ class Layout:
     sweeps: tuple[Sweep, ...]
 
     @classmethod
-    def of(
-        cls, merged: MergedProblem, groups: tuple[Group, ...], budget_bytes: int, *, sweeps: bool = True
-    ) -> Layout:
+    def of(cls, merged: MergedProblem, groups: tuple[Group, ...], budget_bytes: int, *, sweeps: bool = True) -> Layout:
         """Decide only where it can matter: an activation or node has variables while something needs it still.
 
         Args:
@@ -97,42 +92,7 @@ class Layout:
         laid = tuple(_sweep(merged, group, nodes) for group, nodes in zip(groups, useful, strict=True) if sweeps)
         stay = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.stays)))
         memory = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.nodes)))
-        return cls(merged, groups, budget_bytes, kept, rerun, stay, memory, laid)
-
-    @property
-    def unit_bytes(self) -> int:
-        """One unit of memory in the model: what the budget leaves beyond ``fixed_bytes``."""
-        free = self.budget_bytes - self.merged.problem.fixed_bytes
-        return free if free > 0 else self.budget_bytes
-
-    def size(self, activation: int) -> float:
-        """|x_i| in units."""
-        return self.merged.problem.activations[activation].bytes / self.unit_bytes
-
-    def room(self, used_bytes: int) -> float:
-        """What the budget leaves beside ``fixed_bytes`` and ``used_bytes``, in units."""
-        free = self.budget_bytes - self.merged.problem.fixed_bytes - used_bytes
-        return free / self.unit_bytes
-
-    @cached_property
-    def constant_bytes(self) -> tuple[int, ...]:
-        """For each backward operator: held activations, and pinned ones still of use, beside the gradients."""
-        last, _ = self.merged.last_useful
-        problem = self.merged.problem
-        ends = np.zeros(len(problem.backward) + 1, dtype=np.int64)
-        for x in self.merged.charged:
-            ends[last[x]] += problem.activations[x].bytes
-        after = ends[:-1][::-1].cumsum()[::-1]
-        return tuple(int(x) + problem.held_bytes for x in after)
-
-    def sweep_room(self, group: int) -> float:
-        """B − G_first(g): room for activations and workspace while the group's sweep runs."""
-        start = self.groups[group].start
-        return self.room(self.constant_bytes[start] + self.merged.problem.backward[start].idle_bytes)
-
-    def stage_room(self, stage: int) -> float:
-        """B − G_t − y_t − ĉ_t: room for activations while a backward operator runs."""
-        return self.room(self.constant_bytes[stage] + self.merged.problem.backward[stage].busy_bytes)
+        return cls(merged, budget_bytes, groups, kept, rerun, stay, memory, laid)
 
     def present(self, group: int, activation: int, coefficient: float) -> tuple[list[Term], float]:
         """π_{g,i} times ``coefficient``: as terms, and as a constant where every operator of the group needs it."""
@@ -160,7 +120,7 @@ class Layout:
         for (passed, x), position in self.kept.items():
             if x not in self.merged.producer and last_needed.get(x, -1) >= self.groups[passed].start:
                 must[position] = 1.0
-        cap = np.array([max(self.sweep_room(g), 0.0) for g, _ in self.memory])
+        cap = np.array([max(self.idle_room(self.groups[g].start), 0.0) for g, _ in self.memory])
         blocks = {
             "s": (len(must), must, np.ones(len(must)), True),
             "r": (len(self.rerun), np.zeros(len(self.rerun)), np.ones(len(self.rerun)), True),

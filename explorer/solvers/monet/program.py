@@ -81,7 +81,5 @@ def compile_milp(
         integer,
     )  # fmt: skip
     offsets = data["param_prob"].var_id_to_col
-    blocks = {
-        name: slice(offsets[x.id], offsets[x.id] + x.size) for name, x in variables.items() if x.id in offsets
-    }
+    blocks = {name: slice(offsets[x.id], offsets[x.id] + x.size) for name, x in variables.items() if x.id in offsets}
     return milp, blocks

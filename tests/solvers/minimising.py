@@ -1,0 +1,32 @@
+"""An integer program solved by HiGHS through scipy, so that formulations are tested apart from our own use of SCIP."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import optimize
+
+from explorer.schedule import keep_all
+from explorer.simulation import simulate
+from explorer.solvers.milp import Milp
+from explorer.solvers.problem import CheckpointProblem
+
+
+def minimum(milp: Milp) -> tuple[float, np.ndarray] | None:
+    """Optimum and a solution; None where there is none."""
+    if not milp.objective.size:
+        nothing = np.zeros(0)
+        return (milp.objective_offset, nothing) if milp.violation(nothing) == 0 else None
+    result = optimize.milp(
+        milp.objective,
+        integrality=milp.integer.astype(int),
+        bounds=optimize.Bounds(milp.lower, milp.upper),
+        constraints=optimize.LinearConstraint(milp.matrix, milp.row_lower, milp.row_upper),
+        options={"mip_rel_gap": 0.0},
+    )
+    return None if result.x is None else (result.fun + milp.objective_offset, result.x)
+
+
+def budget_between(problem: CheckpointProblem, share: float) -> int:
+    """``share`` of the way from ``fixed_bytes`` to the peak without recomputation."""
+    peak = simulate(problem.profile, keep_all(problem.graph)).peak_bytes
+    return round(problem.fixed_bytes + share * (peak - problem.fixed_bytes))
