@@ -24,7 +24,8 @@ _ARCHIVE_CELLS = 128
 _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
 _PENALTIES = (3.0, 100.0)  # first and last of one search, see ``_per_byte``
-_SUSPICIOUS = 1.25  # times the keep-all time: a second start is worth it
+_SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so try …
+_STARTS = 4  # … this many searches
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
 
 
@@ -93,15 +94,16 @@ class PlanSearch:
 
         Args:
             budget_bytes: the peak allowed.
-            effort: 1 takes about 0.1 s whatever the graph's size.
+            effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where nothing good is found, a few follow.
             seed: of the random moves; equal seeds on equal histories give equal answers. Odd seeds start from the best
                 plan known, even ones from the plan that keeps everything.
         """
         if self.arrays.choices.size:
-            self._remember(self._anneal(budget_bytes, effort, seed), budget_bytes)
-            point = self.best(budget_bytes)
-            if seed % 2 and (point is None or point.time_ms > _SUSPICIOUS * self.keep_all_ms):
-                self._remember(self._anneal(budget_bytes, effort, seed + 1), budget_bytes)
+            for start in range(_STARTS):
+                self._remember(self._anneal(budget_bytes, effort, seed + start), budget_bytes)
+                point = self.best(budget_bytes)
+                if point is not None and point.time_ms <= _SUSPICIOUS * self.keep_all_ms:
+                    break
         return self.best(budget_bytes)
 
     def shrink(self, *, effort: float = 1.0, seed: int = 1) -> Point:

@@ -21,8 +21,6 @@ from numba import njit
 _inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 
 
-import os
-SUM=float(os.environ.get('SUMX','0.1'))
 class PlanArrays(NamedTuple):
     """A profile as flat arrays (n operators, f of them forward, m storages); lists of storages are CSR.
 
@@ -196,7 +194,7 @@ def _judge(arrays: PlanArrays, order: np.ndarray, count: int, budget: float) -> 
                 # An operator that reads what it writes again (statistics of its first run) needs the earlier copy.
                 alive[storage] = True
                 now += arrays.storage_bytes[storage]
-    return peak, time_ms, max(0.0, peak - budget) + SUM * excess  # pyright: ignore[reportReturnType] - numba's scalars
+    return peak, time_ms, max(0.0, peak - budget) + 0.1 * excess  # pyright: ignore[reportReturnType] - numba's scalars
 
 
 @_inner
@@ -275,7 +273,7 @@ def anneal(
 ) -> tuple[float, float, int]:
     """Anneal ``genes`` in place for ``tries`` plans (0 only evaluates them); every plan on the way is archived.
 
-    The objective is time plus a penalty (ms per byte) times what the peak exceeds the budget by. Over the tries the
+    The objective is time plus a penalty (ms per byte) times what exceeds the budget (``_judge``). Over the tries the
     temperature (ms) falls and the penalty rises geometrically, each from its first to its second value.
 
     Returns:

@@ -182,9 +182,11 @@ def test_a_killed_solver_is_told_and_the_next_move_recovers(lab: Lab, page: Page
     widget = Widget(page)
     expect(widget.status).to_have_text(SOLVED, timeout=LONG)
     widget.slider.focus()
+    (worker,) = lab.processes("explorer.solvers.worker")
+    worker.suspend()  # so that it cannot be done before it is killed
     for _ in range(4):
         widget.slider.press("ArrowLeft")
-    (worker,) = lab.processes("explorer.solvers.worker")
+    expect(widget.status).to_have_text(re.compile("^Solving"))
     worker.kill()
     expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
     page.screenshot(path=shots / "solver-died.png")

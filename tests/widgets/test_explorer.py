@@ -171,10 +171,14 @@ def test_running_a_bare_profile_says_what_to_do(opened: Explorer) -> None:
 
 
 def test_a_killed_solver_is_told_and_replaced(opened: Explorer) -> None:
-    opened.budget_bytes = middle(opened)
     (worker,) = workers()
+    worker.suspend()  # so that it cannot be done before it is killed
+    opened.budget_bytes = middle(opened)
     worker.kill()
     opened.wait(60)
+    assert opened.status == Status.FAILED
+    assert "died" in opened.message
+    assert "Move the slider" in opened.message
     opened.budget_bytes = opened._view.controls.slider.maximum_bytes
     opened.wait(60)
     assert opened.status in SOLVED

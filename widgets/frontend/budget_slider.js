@@ -3,8 +3,6 @@ const GIB = 2 ** 30;
 
 function render({ model, el }) {
   el.classList.add("schedule-explorer-budget");
-  // Else JupyterLab takes the arrow keys for its own shortcuts.
-  el.dataset.lmSuppressShortcuts = "true";
   const label = document.createElement("span");
   const range = document.createElement("input");
   const readout = document.createElement("input");
@@ -13,6 +11,8 @@ function render({ model, el }) {
   unit.textContent = "GiB";
   range.type = "range";
   range.setAttribute("aria-label", "Memory budget");
+  // Else JupyterLab takes the arrow keys for its own shortcuts; it asks the focused element itself.
+  range.dataset.lmSuppressShortcuts = "true";
   readout.type = "number";
   readout.setAttribute("aria-label", "Memory budget in GiB");
   el.append(label, range, readout, unit);
