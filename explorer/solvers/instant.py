@@ -94,7 +94,8 @@ class PlanSearch:
 
         Args:
             budget_bytes: the peak allowed.
-            effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where nothing good is found, a few follow.
+            effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where it finds nothing good, a few
+                more follow.
             seed: of the random moves; equal seeds on equal histories give equal answers. Odd seeds start from the best
                 plan known, even ones from the plan that keeps everything.
         """

@@ -18,6 +18,9 @@ from explorer.solvers.planner import Planner, Progress
 
 _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
+_GOOD = 1.2  # times the bound: no hurry to search
+_STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
+# searches start from the best plan and from the plan that keeps everything in turn
 _PATIENCE = 20  # searches without a better plan before the search rests
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
@@ -172,13 +175,14 @@ class _Refinement:
         bounding = self.planner.start_bound(budget, time_limit=self.left_s())
         seed, idle = 1, 0
         while not self.over() and idle < _PATIENCE:
-            if frontier.best(budget) is not None and not bounding.done():
-                # Two cores: a better schedule can wait, a bound cannot be had otherwise.
+            known = frontier.best(budget)
+            good = known is not None and known.time_ms <= _GOOD * self.planner.bound_ms(budget)
+            if good and not bounding.done():
+                # Two cores: a still better schedule can wait, a bound cannot be had otherwise.
                 wait([bounding], _POLL_S)
                 continue
             self.tell()
-            known = frontier.best(budget)
-            seed += 1
+            seed += _STEP
             found = self.planner.search.improve(budget, effort=0.7, seed=seed)
             idle = idle + 1 if found == known else 0
         while not self.over() and not bounding.done():

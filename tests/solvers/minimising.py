@@ -19,8 +19,8 @@ def minimum(milp: Milp) -> tuple[float, np.ndarray] | None:
     result = optimize.milp(
         milp.objective,
         integrality=milp.integer.astype(int),
-        bounds=optimize.Bounds(milp.lower, milp.upper),
-        constraints=optimize.LinearConstraint(milp.matrix, milp.row_lower, milp.row_upper),
+        bounds=(milp.lower, milp.upper),
+        constraints=(milp.matrix, milp.row_lower, milp.row_upper),
         options={"mip_rel_gap": 0.0},
     )
     return None if result.x is None else (result.fun + milp.objective_offset, result.x)

@@ -16,7 +16,6 @@ from tests.solvers.graphs import chain, profiles
 from tests.solvers.minimising import budget_between, minimum
 from tests.solvers.test_monet_grouped import SHARES
 
-
 slow = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -51,8 +50,8 @@ def test_it_is_tight_on_a_chain():
     assert best is not None
     assert best.time_ms > problem.base_time_ms
     found = lower_bound(problem, budget, time_limit=5.0)
-    assert found == pytest.approx(best.time_ms, rel=0.1)
-    assert found > problem.base_time_ms
+    assert found is not None
+    assert problem.base_time_ms < found == pytest.approx(best.time_ms, rel=0.1)
 
 
 def test_where_everything_fits_it_is_the_time_without_recomputation():

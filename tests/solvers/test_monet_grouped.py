@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -125,7 +127,7 @@ def test_groups_begin_with_a_need_and_cover_the_rest_of_the_backward_pass():
     groups = group_stages(merged, budget_between(merged.problem, 0.7), threshold=0.25)
     assert groups[0].start == 1
     assert groups[-1].stop == len(merged.problem.backward)
-    for before, after in zip(groups, groups[1:], strict=False):
+    for before, after in pairwise(groups):
         assert before.stop == after.start
         assert merged.needs[after.start]
 

@@ -122,6 +122,7 @@ def test_keyboard_mouse_and_typing_choose_the_budget(
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] / 2, steps=8)
     page.mouse.up()
+    expect(widget.status).not_to_have_text(re.compile(r"\+0\.0 % extra time"))
     expect(widget.status).to_have_text(SOLVED, timeout=LONG)
     expect(widget.figures).to_contain_text("operators recomputed")
     page.screenshot(path=shots / "after-drag.png")

@@ -11,8 +11,8 @@ function render({ model, el }) {
   unit.textContent = "GiB";
   range.type = "range";
   range.setAttribute("aria-label", "Memory budget");
-  // Else JupyterLab takes the arrow keys for its own shortcuts; it asks the focused element itself.
-  range.dataset.lmSuppressShortcuts = "true";
+  // Else JupyterLab takes arrows and Enter for its own shortcuts; it asks the focused element itself.
+  range.dataset.lmSuppressShortcuts = readout.dataset.lmSuppressShortcuts = "true";
   readout.type = "number";
   readout.setAttribute("aria-label", "Memory budget in GiB");
   el.append(label, range, readout, unit);
@@ -23,23 +23,40 @@ function render({ model, el }) {
     readout.value = (bytes / GIB).toFixed(digits());
     range.setAttribute("aria-valuetext", `${readout.value} GiB`);
   };
+  // What a hand is on is not changed under it.
+  let dragging = false;
+  let typing = false;
   const pull = () => {
     range.min = model.get("minimum_bytes");
     range.max = model.get("maximum_bytes");
     range.step = model.get("step_bytes");
-    range.value = model.get("budget_bytes");
+    if (!dragging) range.value = model.get("budget_bytes");
     readout.step = (model.get("step_bytes") / GIB).toFixed(digits());
     readout.min = 0;
     range.disabled = readout.disabled = model.get("disabled");
-    write(model.get("budget_bytes"));
+    if (!dragging && !typing) write(model.get("budget_bytes"));
   };
   const push = (bytes) => {
     model.set("budget_bytes", Math.round(bytes));
     model.save_changes();
   };
-  range.addEventListener("input", () => write(Number(range.value)));
-  range.addEventListener("change", () => push(Number(range.value)));
+  range.addEventListener("input", () => {
+    dragging = true;
+    write(Number(range.value));
+  });
+  range.addEventListener("change", () => {
+    dragging = false;
+    push(Number(range.value));
+  });
+  readout.addEventListener("input", () => {
+    typing = true;
+  });
+  readout.addEventListener("blur", () => {
+    typing = false;
+    pull();
+  });
   readout.addEventListener("change", () => {
+    typing = false;
     const bytes = Number(readout.value) * GIB;
     if (bytes >= 1) push(bytes);
     else pull();
