@@ -180,7 +180,8 @@ def explore(
     port: Annotated[int, typer.Option(min=1, max=65535, help="JupyterLab's; the next free one if taken.")] = 8888,
 ) -> None:
     """Open JupyterLab on a notebook that explores a profile."""
-    import subprocess
+    import os
+import subprocess
 
     load_profile(profile)  # so that a wrong name is refused here, not in the notebook
     notebook = Path(f"explore-{Path(profile).stem}.ipynb")
@@ -196,6 +197,8 @@ def explore(
         str(notebook),
         f"--port={port}",
         *([] if browser else ["--no-browser"]),
+        # JupyterLab refuses root otherwise; whoever is root here, in a container say, has no other account.
+        *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
     ]
     raise typer.Exit(subprocess.call(command))
 
