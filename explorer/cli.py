@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import webbrowser
 from pathlib import Path
@@ -180,8 +181,7 @@ def explore(
     port: Annotated[int, typer.Option(min=1, max=65535, help="JupyterLab's; the next free one if taken.")] = 8888,
 ) -> None:
     """Open JupyterLab on a notebook that explores a profile."""
-    import os
-import subprocess
+    import subprocess
 
     load_profile(profile)  # so that a wrong name is refused here, not in the notebook
     notebook = Path(f"explore-{Path(profile).stem}.ipynb")

@@ -16,7 +16,7 @@ from explorer.simulation import Timeline, simulate
 from explorer.solution import Solution
 from explorer.solvers import SolveEvent, SolveSession, trade_off
 from explorer.units import parse_bytes
-from widgets import fallback, text
+from widgets import fallback, style, text
 from widgets.background import Activity, Latest, start
 from widgets.subject import Subject
 from widgets.view import View
@@ -188,7 +188,7 @@ class Explorer(traitlets.HasTraits):
     def _check_budget(self, proposal: Any) -> str:
         given = proposal["value"]
         amount = parse_bytes(given)
-        return given if isinstance(given, str) else text.gib(amount)
+        return given if isinstance(given, str) else style.format_gib(amount)
 
     @traitlets.validate("budget_bytes")
     def _check_budget_bytes(self, proposal: Any) -> int:
@@ -204,7 +204,7 @@ class Explorer(traitlets.HasTraits):
                 if change["name"] == "budget":
                     self.budget_bytes = parse_bytes(self.budget)
                 else:
-                    self.budget = text.gib(change["new"])
+                    self.budget = style.format_gib(change["new"])
             finally:
                 self._following = False
             assert self.budget_bytes is not None, "validated"
@@ -232,7 +232,7 @@ class Explorer(traitlets.HasTraits):
             self._say(text.failure(error), "bad")
 
     def _file_name(self) -> str:
-        budget = "" if self.budget_bytes is None else "-" + text.gib(self.budget_bytes).replace(" ", "")
+        budget = "" if self.budget_bytes is None else "-" + style.format_gib(self.budget_bytes).replace(" ", "")
         return re.sub(r"[^\w.-]+", "-", self._subject.name).strip("-").lower() + budget + ".json"
 
     def _say(self, message: str, tone: str, *, progress: float | None = None) -> None:
@@ -341,7 +341,7 @@ class Explorer(traitlets.HasTraits):
             return
         assert self.budget_bytes is not None, "a session starts with a budget"
         self._activity.begin(_SOLVING)
-        self._say(f"Solving for {text.gib(self.budget_bytes)}", "busy")
+        self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
         self._request = self._session.request(self.budget_bytes)
         self._offer()
 

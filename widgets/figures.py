@@ -66,4 +66,11 @@ def base_layout(height: int, description: str) -> dict[str, Any]:
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """An axis with faint lines."""
     grid = {"gridcolor": style.FAINT, "linecolor": style.TEXT, "zeroline": False, "tickcolor": style.TEXT}
-    return {"title": {"text": title, "standoff": 6}, "showline": True, "ticks": "outside", **grid, **more}
+    return {
+        "title": {"text": title, "standoff": 6},
+        "showline": True,
+        "ticks": "outside",
+        "exponentformat": "none",
+        **grid,
+        **more,
+    }

@@ -40,10 +40,10 @@ def layer_traces(profile: Profile, keep_all: Timeline, timeline: Timeline) -> tu
         )
 
     return (
-        [bar("recomputation", again, "%{y:.2f} ms of recomputation", style.VERMILLION, hatch="/")],
+        [bar("recomputation", again, "%{y:.3~r} ms of recomputation", style.VERMILLION, hatch="/")],
         [
-            bar("kept by a plain step", plain, "%{y:.4f} GiB kept by a plain step", "rgba(128, 128, 128, 0.35)"),
-            bar("kept", kept, "%{y:.4f} GiB kept", style.ORANGE),
+            bar("kept by a plain step", plain, "%{y:.3~r} GiB kept by a plain step", "rgba(128, 128, 128, 0.35)"),
+            bar("kept", kept, "%{y:.3~r} GiB kept", style.ORANGE),
         ],
     )
 

@@ -40,6 +40,12 @@ def to_gib(amount_bytes: float | np.ndarray) -> np.ndarray:
     return np.asarray(amount_bytes, dtype=np.float64) / GIB
 
 
+def format_gib(amount_bytes: float) -> str:
+    """As ``"0.312 GiB"``, with three digits that count where the amount is small."""
+    amount = amount_bytes / GIB
+    return f"{amount:{'.3f' if abs(amount) >= 0.1 else '.3g'}} GiB"
+
+
 def format_ms(time_ms: float) -> str:
     """Milliseconds with three digits where that helps: ``"812 ms"``, ``"8.12 ms"``."""
     digits = 0 if time_ms >= 100 else 1 if time_ms >= 10 else 2

@@ -10,6 +10,8 @@ from explorer.simulation import Timeline
 from explorer.solution import BoundScope, Solution, Status
 from widgets import style
 
+_PROVEN = 0.0005
+"""Less than the last digit shown."""
 TONES = {
     Status.OPTIMAL: "good",
     Status.FEASIBLE: "good",
@@ -20,16 +22,12 @@ TONES = {
 }
 
 
-def gib(amount_bytes: float) -> str:
-    """As ``"0.312 GiB"``, with three digits that count where the amount is small."""
-    amount = amount_bytes / style.GIB
-    return f"{amount:{'.3f' if abs(amount) >= 0.1 else '.3g'}} GiB"
-
-
 def proven(solution: Solution) -> str:
     """What is proven about a schedule, or that nothing is yet."""
     for scope, of in ((BoundScope.PROBLEM, "all schedules"), (BoundScope.GROUPING, "the schedules of its grouping")):
         gap = solution.gap(scope)
+        if gap is not None and gap < _PROVEN:
+            return f"proven to be the best of {of}"
         if gap is not None:
             return f"proven within {100 * gap:.1f} % of the best of {of}"
     return "no bound proven yet"
@@ -44,12 +42,12 @@ def best_gap(solution: Solution) -> float | None:
 def progress(solution: Solution, keep_all_ms: float) -> str:
     """A solve that goes on."""
     best = _schedule(solution, keep_all_ms)
-    return f"Solving for {gib(solution.budget_bytes)}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
+    return f"Solving for {style.format_gib(solution.budget_bytes)}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
 
 
 def outcome(solution: Solution, keep_all_ms: float) -> str:
     """How a solve ended, and what to do where it found nothing."""
-    budget, best = gib(solution.budget_bytes), _schedule(solution, keep_all_ms)
+    budget, best = style.format_gib(solution.budget_bytes), _schedule(solution, keep_all_ms)
     match solution.status:
         case Status.OPTIMAL | Status.FEASIBLE:
             head = "Optimal" if solution.status is Status.OPTIMAL else "Solved"
@@ -76,7 +74,8 @@ def measured(timeline: Timeline, measurement: Measurement) -> str:
     """What a run showed, against the prediction."""
     peak, time = _differences(timeline, measurement)
     return (
-        f"Measured: peak {gib(measurement.peak_bytes)} ({peak} against the predicted {gib(timeline.peak_bytes)}), "
+        f"Measured: peak {style.format_gib(measurement.peak_bytes)} "
+        f"({peak} against the predicted {style.format_gib(timeline.peak_bytes)}), "
         f"{style.format_ms(measurement.step_time_ms)} a step ({time} against {style.format_ms(timeline.time_ms)})."
     )
 
@@ -89,12 +88,21 @@ def figures(
     measurement: Measurement | None,
 ) -> str:
     """The table of figures, as HTML: predicted and measured peak and time, next to a plain step's."""
-    rows = [("no recomputation", gib(keep_all.peak_bytes), style.format_ms(keep_all.time_ms), "0 % extra time")]
+    rows = [
+        ("no recomputation", style.format_gib(keep_all.peak_bytes), style.format_ms(keep_all.time_ms), "0 % extra time")
+    ]
     if timeline is not None and solution is not None and solution.schedule is not None:
         again = solution.schedule.recomputed(profile.graph)
         share = f"{len(again)} of {profile.graph.forward_count} operators recomputed"
         extra = f"{_overhead(timeline.time_ms, keep_all.time_ms)}, {share}"
-        rows.append(("this schedule, predicted", gib(timeline.peak_bytes), style.format_ms(timeline.time_ms), extra))
+        rows.append(
+            (
+                "this schedule, predicted",
+                style.format_gib(timeline.peak_bytes),
+                style.format_ms(timeline.time_ms),
+                extra,
+            )
+        )
         if measurement is not None:
             rows.append(_measured_row(timeline, measurement))
     head = "".join(f"<th scope='col'>{x}</th>" for x in ("", "peak memory", "step time", ""))
@@ -129,9 +137,14 @@ def _measured_row(timeline: Timeline, measurement: Measurement) -> tuple[str, st
     peak, time = _differences(timeline, measurement)
     reserved = ""
     if measurement.reserved_peak_bytes is not None:
-        reserved = f", {gib(measurement.reserved_peak_bytes)} reserved"
+        reserved = f", {style.format_gib(measurement.reserved_peak_bytes)} reserved"
     note = f"{peak} peak and {time} time against the prediction{reserved}; on {measurement.device}"
-    return "this schedule, measured", gib(measurement.peak_bytes), style.format_ms(measurement.step_time_ms), note
+    return (
+        "this schedule, measured",
+        style.format_gib(measurement.peak_bytes),
+        style.format_ms(measurement.step_time_ms),
+        note,
+    )
 
 
 def _differences(timeline: Timeline, measurement: Measurement) -> tuple[str, str]:
@@ -143,8 +156,8 @@ def _differences(timeline: Timeline, measurement: Measurement) -> tuple[str, str
 def _schedule(solution: Solution, keep_all_ms: float) -> str:
     if solution.time_ms is None or solution.peak_bytes is None:
         return ""
-    extra = _overhead(solution.time_ms, keep_all_ms)
-    return f"{style.format_ms(solution.time_ms)} a step ({extra}), peak {gib(solution.peak_bytes)}, {proven(solution)}"
+    time = f"{style.format_ms(solution.time_ms)} a step ({_overhead(solution.time_ms, keep_all_ms)})"
+    return f"{time}, peak {style.format_gib(solution.peak_bytes)}, {proven(solution)}"
 
 
 def _overhead(time_ms: float, keep_all_ms: float) -> str:

@@ -151,7 +151,7 @@ def _budget(budget_bytes: int, runs: int) -> go.Scatter:
         y=[budget_bytes / style.GIB] * 2,
         mode="lines",
         line={"width": 2, "color": style.VERMILLION, "dash": "dash"},
-        hovertemplate="budget %{y:.3f} GiB<extra></extra>",
+        hovertemplate=f"budget {style.format_gib(budget_bytes)}<extra></extra>",
     )
 
 
@@ -161,7 +161,7 @@ def _peak(timeline: Timeline) -> go.Scatter:
         name="peak",
         x=[run + 0.5],
         y=[timeline.peak_bytes / style.GIB],
-        text=[f"peak {timeline.peak_bytes / style.GIB:.3f} GiB"],
+        text=[f"peak {style.format_gib(timeline.peak_bytes)}"],
         # On the side where there is room.
         textposition="top right" if run < runs / 2 else "top left",
         mode="markers+text",
@@ -190,7 +190,7 @@ def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[go.Scatt
         y=style.to_gib(measurement.allocated_bytes[seen]),
         mode="lines",
         line={"width": 2, "color": style.GREEN, "shape": "hv"},
-        hovertemplate="measured %{y:.3f} GiB<extra></extra>",
+        hovertemplate="measured %{y:.3~r} GiB<extra></extra>",
     )
 
 

@@ -12,7 +12,7 @@ from explorer.simulation import Timeline
 from explorer.solution import Solution
 from widgets import style
 
-_POINT = "%{x:.3f} GiB, %{y:+.1f} %<extra></extra>"
+_POINT = "%{x:.3~r} GiB, %{y:+.1f} %<extra></extra>"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def test_a_proven_schedule(trained: Trained) -> None:
 
 def test_a_gap_says_for_what_it_is_proven(trained: Trained) -> None:
     answer = found(trained, Status.FEASIBLE, bounds=(Bound(110.0, BoundScope.GROUPING),))
-    assert "of the schedules of its grouping" in text.proven(answer)
+    assert text.proven(answer) == "proven to be the best of the schedules of its grouping"
     assert text.best_gap(answer) == 0.0
     assert text.best_gap(found(trained, Status.FEASIBLE)) is None
 

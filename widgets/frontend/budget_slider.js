@@ -51,15 +51,17 @@ function render({ model, el }) {
   readout.addEventListener("input", () => {
     typing = true;
   });
-  readout.addEventListener("blur", () => {
-    typing = false;
-    pull();
-  });
-  readout.addEventListener("change", () => {
+  const commit = () => {
+    if (!typing) return;
     typing = false;
     const bytes = Number(readout.value) * GIB;
     if (bytes >= 1) push(bytes);
     else pull();
+  };
+  readout.addEventListener("change", commit);
+  readout.addEventListener("blur", commit);
+  readout.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") commit();
   });
   model.on("change", pull);
   pull();
