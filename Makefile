@@ -28,7 +28,7 @@ help:
 	@echo 'make clean     remove .venv'
 
 explore: setup
-	$(BIN)/jupyter lab $(LAB_OPTIONS) $(NOTEBOOK)
+	$(BIN)/jupyter lab $(LAB_OPTIONS) --LabApp.default_url=/lab/tree/$(NOTEBOOK)
 
 test: setup-test lint
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)

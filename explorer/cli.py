@@ -181,8 +181,6 @@ def explore(
     port: Annotated[int, typer.Option(min=1, max=65535, help="JupyterLab's; the next free one if taken.")] = 8888,
 ) -> None:
     """Open JupyterLab on a notebook that explores a profile."""
-    import subprocess
-
     load_profile(profile)  # so that a wrong name is refused here, not in the notebook
     notebook = Path(f"explore-{Path(profile).stem}.ipynb")
     if not notebook.exists():
@@ -194,13 +192,14 @@ def explore(
         sys.executable,
         "-m",
         "jupyterlab",
-        str(notebook),
+        f"--LabApp.default_url=/lab/tree/{notebook}",  # unlike an argument, also in the URL that is printed
         f"--port={port}",
         *([] if browser else ["--no-browser"]),
         # JupyterLab refuses root otherwise; whoever is root here, in a container say, has no other account.
         *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
     ]
-    raise typer.Exit(subprocess.call(command))
+    # In place of this process, so that whoever ends it ends JupyterLab.
+    os.execv(sys.executable, command)  # noqa: S606 - nothing in it needs a shell
 
 
 def _notebook(profile: str) -> str:

@@ -42,7 +42,8 @@ def best_gap(solution: Solution) -> float | None:
 def progress(solution: Solution, keep_all_ms: float) -> str:
     """A solve that goes on."""
     best = _schedule(solution, keep_all_ms)
-    return f"Solving for {style.format_gib(solution.budget_bytes)}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
+    budget = style.format_gib(solution.budget_bytes)
+    return f"Solving for {budget}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
 
 
 def outcome(solution: Solution, keep_all_ms: float) -> str:
