@@ -48,8 +48,8 @@ def overview_figure(profile: Profile, known: TradeOff, timeline: Timeline) -> go
         legend={"x": 0.41, "y": 1, "xanchor": "right", "yanchor": "top"},
         xaxis=axis("peak memory (GiB)"),
         yaxis=axis("extra time (%)", rangemode="tozero"),
-        xaxis2=axis("", showticklabels=False),
-        xaxis3=axis("", tickangle=-40, tickfont={"size": 10}, automargin=True, matches="x2"),
+        xaxis2=axis("", type="category", showticklabels=False),
+        xaxis3=axis("", type="category", tickangle=-40, tickfont={"size": 10}, automargin=True, matches="x2"),
         yaxis2=axis("", rangemode="tozero", nticks=4),
         yaxis3=axis("", rangemode="tozero", nticks=4),
     )

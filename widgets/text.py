@@ -68,7 +68,7 @@ def outcome(solution: Solution, keep_all_ms: float) -> str:
         case Status.FAILED:
             stays = f" Best so far: {best}." if best else ""
             reason = _sentence(solution.message or f"the solver failed for {budget}")
-            return f"{reason}{stays} Move the slider to solve again with a fresh solver."
+            return f"{reason}{stays} Move the slider to solve again."
 
 
 def measured(timeline: Timeline, measurement: Measurement) -> str:

@@ -53,7 +53,7 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> go.Layout:
     ticks = segments(profile.graph, timeline)
     said = f"Memory during one training step: peak {format_bytes(timeline.peak_bytes)} of {runs} runs"
     return go.Layout(
-        **base_layout(320, said),
+        **(base_layout(332, said) | {"margin": {"l": 56, "r": 12, "t": 44, "b": 40}}),
         title={"text": "Memory during one training step", "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
         annotations=[
             _note("forward", forward / 2),

@@ -57,11 +57,12 @@ def trade_off_traces(known: TradeOff) -> Iterator[go.Scatter]:
         "solved: ",
         marker={"symbol": "circle-open", "size": 8, "color": style.BLUE, "line": {"width": 1.5}},
     )
-    bound = known.current.bound_ms() if known.current is not None else None
-    if known.current is not None and bound is not None:
+    current = known.current if known.current is not None and known.current.schedule is not None else None
+    bound_ms = None if current is None else current.bound_ms()
+    if current is not None and bound_ms is not None:
         yield _trace(
             "proven bound",
-            [(known.current.budget_bytes / style.GIB, max(0.0, known.overhead(bound)))],
+            [(current.budget_bytes / style.GIB, max(0.0, known.overhead(bound_ms)))],
             "no schedule takes less: ",
             marker={"symbol": "triangle-up", "size": 9, "color": style.GREEN},
         )
@@ -71,10 +72,10 @@ def trade_off_traces(known: TradeOff) -> Iterator[go.Scatter]:
         "no recomputation: ",
         marker={"symbol": "square", "size": 9, "color": style.PURPLE},
     )
-    if known.current is not None:
+    if current is not None:
         yield _trace(
             "this schedule",
-            _points(known, [known.current]),
+            _points(known, [current]),
             "this schedule: ",
             marker={
                 "symbol": "diamond",

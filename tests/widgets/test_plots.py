@@ -109,6 +109,20 @@ def test_overview_puts_the_schedule_where_it_belongs(trained: Trained) -> None:
     assert sum(traces["kept"].y) < sum(traces["kept by a plain step"].y)
 
 
+def test_a_budget_that_none_fits_draws_no_point_and_no_bound(trained: Trained) -> None:
+    plain = simulate(trained.profile, keep_all(trained.profile.graph))
+    none = Solution(Status.INFEASIBLE, 1024, bounds=(Bound(plain.time_ms, BoundScope.PROBLEM),))
+    traces = by_name(overview_figure(trained.profile, TradeOff(plain, ()).with_answer(none), plain))
+    assert not {"this schedule", "proven bound"} & set(traces)
+    assert list(traces["solved"].x) == []
+
+
+def test_layers_named_by_numbers_stay_names(trained: Trained) -> None:
+    plain = simulate(trained.profile, keep_all(trained.profile.graph))
+    figure = overview_figure(trained.profile, TradeOff(plain, ()), plain)
+    assert figure.layout.xaxis2.type == figure.layout.xaxis3.type == "category"
+
+
 def test_figures_travel_as_json_with_their_arrays(trained: Trained) -> None:
     timeline = simulate(trained.profile, keep_all(trained.profile.graph))
     text = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1).to_json()

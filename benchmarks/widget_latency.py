@@ -1,0 +1,84 @@
+"""How long the widget takes, and whether the kernel stays free: run without a browser, with the real solver.
+
+    python benchmarks/widget_latency.py resnet50
+
+For each share of the slider's range: from setting the budget to the first schedule in the figures, to the final
+one, and the longest time for which the main thread could not run meanwhile. Then what one redraw costs and weighs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+from explorer import explore
+from explorer.simulation import simulate
+from widgets import Explorer
+
+_TICK_S = 0.002
+_REDRAWS = 10
+
+
+def main() -> None:
+    """Print one line per budget."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profiles", nargs="+", help="paths or bundled names")
+    parser.add_argument("--shares", nargs="+", type=float, default=[1.0, 0.75, 0.5, 0.25])
+    arguments = parser.parse_args()
+    for name in arguments.profiles:
+        began = time.perf_counter()
+        with explore(name) as view:
+            print(f"{name}: call returns after {1000 * (time.perf_counter() - began):.0f} ms")
+            stalled_s = _watch(view, lambda view: view.solution is not None)[1]
+            print(f"  first schedule {time.perf_counter() - began:.2f} s, longest stall {1000 * stalled_s:.0f} ms")
+            view.wait()
+            for share in arguments.shares:
+                print(f"  {share:.2f} of the slider: {_move(view, share)}")
+            print(f"  {_redraw(view)}")
+
+
+def _move(view: Explorer, share: float) -> str:
+    """Set a budget and follow what is drawn."""
+    slider = view._view.controls.slider  # noqa: SLF001 - what a hand would move
+    before = view.solution
+    began = time.perf_counter()
+    slider.budget_bytes = round(slider.minimum_bytes + share * (slider.maximum_bytes - slider.minimum_bytes))
+    returned_s = time.perf_counter() - began
+    first_s, first_stall_s = _watch(view, lambda view: view.solution is not before)
+    last_s, last_stall_s = _watch(view, lambda view: view.status != "solving")
+    return (
+        f"returns after {1000 * returned_s:.0f} ms, drawn after {first_s:.2f} s, final after {first_s + last_s:.2f} s, "
+        f"longest stall {1000 * max(first_stall_s, last_stall_s):.0f} ms; {view.message}"
+    )
+
+
+def _watch(view: Explorer, until: Any) -> tuple[float, float]:
+    """Tick in the main thread, as a kernel that serves other cells would; (seconds, longest gap between ticks)."""
+    began = last = time.perf_counter()
+    longest_s = 0.0
+    while not until(view):
+        time.sleep(_TICK_S)
+        now = time.perf_counter()
+        longest_s, last = max(longest_s, now - last), now
+    return time.perf_counter() - began, longest_s
+
+
+def _redraw(view: Explorer) -> str:
+    """Time and size of drawing the present schedule again."""
+    solution, profile, drawing = view.solution, view._subject.profile, view._view  # noqa: SLF001 - to repeat just that
+    assert solution is not None, "waited for"
+    assert solution.schedule is not None, "the range has schedules only"
+    assert profile is not None, "opened"
+    times_s = []
+    for _ in range(_REDRAWS):
+        began = time.perf_counter()
+        drawing.show(solution, simulate(profile, solution.schedule), None)
+        times_s.append(time.perf_counter() - began)
+    sent = len(drawing.plots.timeline) + len(drawing.plots.overview)
+    return f"a redraw takes {1000 * statistics.median(times_s):.0f} ms and sends {sent / 1024:.0f} KiB"
+
+
+if __name__ == "__main__":
+    main()

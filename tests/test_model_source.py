@@ -1,0 +1,39 @@
+"""Bundled models in the size of a profile, and users' own functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from explorer import model_source
+from explorer.graph import TensorSpec
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ((8, 3, 112, 96), {"batch_size": 8, "image_size": (112, 96)}),
+        ((1, 3, 16, 32, 48), {"batch_size": 1, "volume_size": (16, 32, 48)}),
+        ((2, 128), {"batch_size": 2, "sequence_length": 128}),
+    ],
+)
+def test_sizes_of_a_batch_are_those_the_models_take(shape: tuple[int, ...], sizes: dict[str, Any]) -> None:
+    assert (
+        model_source._sizes([TensorSpec("batch[0]", shape, "float32"), TensorSpec("batch[1]", (8,), "int64")]) == sizes
+    )
+
+
+def test_a_bundled_model_is_the_same_each_time_and_leaves_random_numbers_alone() -> None:
+    like = [TensorSpec("batch[0]", (2, 3, 32, 48), "float32")]
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    first, batch, loss = model_source.bundled("mobilenet_v2", like=like)
+    assert torch.equal(torch.rand(3), expected)
+    again, same_batch, _ = model_source.bundled("mobilenet_v2", like=like)
+    assert batch[0].shape == (2, 3, 32, 48)
+    assert torch.equal(batch[0], same_batch[0])
+    assert all(torch.equal(x, y) for x, y in zip(first.parameters(), again.parameters(), strict=True))
+    assert loss is not None
