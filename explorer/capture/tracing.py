@@ -6,6 +6,7 @@ Verified on torch 2.11 to 2.13.
 from __future__ import annotations
 
 import contextlib
+import threading
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+
+# PyTorch patches itself while it traces: traces in two threads would break each other.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 class Source(StrEnum):
@@ -82,7 +86,9 @@ def trace(step: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tra
         ValueError: its control flow or shapes depend on tensor values (names the source line), or nothing that it
             returns needs a gradient.
     """
-    with contextlib.ExitStack() as stack, _clean_notes(), _layer_notes(step), fx_traceback.preserve_node_meta():
+    with contextlib.ExitStack() as stack:
+        for context in (_ONE_AT_A_TIME, _clean_notes(), _layer_notes(step), fx_traceback.preserve_node_meta()):
+            stack.enter_context(context)
         try:
             joint = aot_export_joint_with_descriptors(stack, step, args, kwargs)
             traced = step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -105,6 +107,12 @@ def test_value_dependent_models_are_refused_with_their_line(model: nn.Module, li
         capture(model, torch.randn(3, 4))
     assert line in str(caught.value)
     assert "test_capture.py" in str(caught.value)
+
+
+def test_threads_take_turns() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        graphs = list(pool.map(lambda _: capture(*branches()[:2], loss=functional.cross_entropy).graph, range(8)))
+    assert all(graph == graphs[0] for graph in graphs)
 
 
 def test_evaluation_mode_is_refused() -> None:
