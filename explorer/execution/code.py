@@ -55,11 +55,8 @@ def generate(capture: Capture, schedule: Schedule) -> Program:
 
     forward = _Writer(capture, "forward", [x.node for x in plain], [])
     forward.write(steps[:boundary])
-    saved = [node for node in forward.live if node not in set(outputs)]
-    saved_for_use = _read_later(capture, steps[boundary:], saved)
     # What the caller receives and the backward pass reads is saved too: the same tensor, no second copy.
-    shared = _read_later(capture, steps[boundary:], [x for x in forward.live if x in set(outputs)])
-    saved = [*saved_for_use, *shared]
+    saved = _read_later(capture, steps[boundary:], list(forward.live))
     forward.finish([*outputs, *saved])
 
     tangents = [x.node for x in traced.inputs if x.source is Source.TANGENT]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import explorer
 from explorer.capture import capture
 from explorer.models import MODELS
 from tests.execution.test_exactness import assert_trains_like_eager
@@ -57,8 +58,6 @@ def test_autocast_is_captured() -> None:
     torch.manual_seed(0)
     spec = MODELS["resnet50"]
     model, batch = spec.build().train(), spec.batch(batch_size=2, image_size=64)
-    import explorer
-
     with torch.autocast("cpu", dtype=torch.bfloat16):
         schedule = random_schedule(capture(model, batch, loss=spec.loss).graph, 1, keep=0.7)
         scheduled = explorer.apply(copy.deepcopy(model), schedule, batch, loss=spec.loss)
