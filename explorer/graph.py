@@ -45,6 +45,19 @@ class When(StrEnum):
     ALWAYS = "always"
 
 
+class Optimization(StrEnum):
+    """What an implementation belongs to, so that it can be asked for by name (MONeT section 4.2 and appendix C)."""
+
+    OUTPUT = "output"
+    """Backward from the operator's output instead of its input."""
+    INTERMEDIATE = "intermediate"
+    """Backward from a compact tensor that an optional operator makes."""
+    CONVOLUTION = "convolution"
+    """Another algorithm: the same reads and writes, another time and workspace."""
+    INPLACE = "inplace"
+    """The result takes the memory of what is read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """One allocation of the step.
@@ -80,6 +93,7 @@ class Implementation:
         when: a first run, a recomputation, or either.
         exact: bit-equal to what PyTorch's eager mode computes.
         overwrites: the storage of ``reads`` whose memory becomes the output's (in-place), or None.
+        optimization: what it is part of; None if it is always to be had.
     """
 
     name: str
@@ -89,6 +103,7 @@ class Implementation:
     when: When = When.ALWAYS
     exact: bool = True
     overwrites: int | None = None
+    optimization: Optimization | None = None
 
     @property
     def first(self) -> bool:
@@ -112,6 +127,8 @@ class Operator:
         phase: forward or backward.
         layer: module path it came from (``"layer1.0.conv2"``), empty outside modules.
         implementations: the first is PyTorch's own.
+        optional: it need not run. In the forward pass: it makes an auxiliary tensor (a bit mask) for another operator's
+            backward. In the backward pass: it makes what an implementation of an earlier operator leaves out.
     """
 
     id: int
@@ -120,6 +137,7 @@ class Operator:
     phase: Phase
     layer: str
     implementations: tuple[Implementation, ...]
+    optional: bool = False
 
     @property
     def recomputable(self) -> bool:
@@ -238,10 +256,10 @@ class TrainingGraph:
 
     @cached_property
     def producer(self) -> dict[int, int]:
-        """Storage id to the id of the operator that writes it; persistent storages are absent."""
+        """Storage id to the id of the first operator that writes it; persistent storages are absent."""
         return {
             storage: operator.id
-            for operator in self.operators
+            for operator in reversed(self.operators)
             for implementation in operator.implementations
             for storage in implementation.writes
         }
@@ -292,7 +310,7 @@ def _check_operator(operator: Operator, known: set[int], storages: int) -> None:
         raise ValueError(f"operator {operator.name!r} has no implementation")
     operator.default()
     written = set(operator.default().writes)
-    if any(not 0 <= storage < storages for storage in written) or written & known:
+    if any(not 0 <= storage < storages for storage in written) or (written & known and not operator.optional):
         raise ValueError(f"operator {operator.name!r} writes {sorted(written)}: unknown, or written before")
     for implementation in operator.implementations:
         # A recomputation may read what the first run made: a dropout mask, a normalisation's statistics.

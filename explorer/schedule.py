@@ -72,16 +72,20 @@ def load_schedule(path: str | Path) -> Schedule:
 
 
 def with_frees(graph: TrainingGraph, runs: Iterable[Run], *, method: str, budget_bytes: int | None) -> Schedule:
-    """Complete an order of runs: drop recomputations nobody reads, free each storage after its last use.
+    """Complete an order of runs: drop what may be left out and nobody reads, free each storage after its last use.
 
     Args:
         graph: the graph to run.
-        runs: every operator once in order, recomputations wherever they are wanted in the backward pass.
+        runs: every operator once in order (optional ones if wanted), recomputations wherever they are wanted in the
+            backward pass.
         method: what made the order.
         budget_bytes: what it was made to fit.
 
     Returns:
         The schedule with the least memory for that order (MONeT Algorithms 1 and 2: greedy freeing).
+
+    Raises:
+        ValueError: a run in place overwrites what a later run reads.
     """
     held = {storage.id for storage in graph.storages if storage.held}
     alive = set(held)
@@ -90,11 +94,15 @@ def with_frees(graph: TrainingGraph, runs: Iterable[Run], *, method: str, budget
     first = [run.operator not in seen and not seen.add(run.operator) for run in runs]
     steps: list[Step] = []
     for run, is_first in zip(reversed(runs), reversed(first), strict=True):
-        implementation = graph.operators[run.operator].implementation(run.implementation)
+        operator = graph.operators[run.operator]
+        implementation = operator.implementation(run.implementation)
         # A held storage never died, so a second run does not make it again.
         writes = set(implementation.writes) - (set() if is_first else held)
-        if not is_first and not writes & alive:
+        if (operator.optional or not is_first) and not writes & alive:
             continue
+        if implementation.overwrites in alive:
+            name = graph.storages[implementation.overwrites].name
+            raise ValueError(f"{implementation.name!r} of {operator.name!r} overwrites {name!r}, which is read later")
         reads = set(implementation.reads) - graph.persistent
         dying = (writes | reads) - alive - {implementation.overwrites}
         steps.extend(Free(storage) for storage in sorted(dying, reverse=True))
@@ -106,5 +114,5 @@ def with_frees(graph: TrainingGraph, runs: Iterable[Run], *, method: str, budget
 
 def keep_all(graph: TrainingGraph) -> Schedule:
     """Recompute nothing: what plain PyTorch does, with every storage freed after its last use."""
-    runs = [Run(operator.id, operator.default().name) for operator in graph.operators]
+    runs = [Run(operator.id, operator.default().name) for operator in graph.operators if not operator.optional]
     return with_frees(graph, runs, method="keep-all", budget_bytes=None)

@@ -155,7 +155,7 @@ class _Simulator:
                 self._run(position, step, outlives_forward)
             else:
                 self._free(position, step)
-        if missing := [x.name for x in self.graph.operators if x.id not in self.ran]:
+        if missing := [x.name for x in self.graph.operators if x.id not in self.ran and not x.optional]:
             raise ValueError(f"the schedule never runs {len(missing)} operators, {missing[0]!r} first")
         last = len(self.runs) - 1
         self.lifetimes += [Lifetime(x, start, last, category) for x, (start, category) in self.alive.items()]
@@ -168,7 +168,8 @@ class _Simulator:
             raise ValueError(f"step {position} runs operator {step.operator}, which does not exist")
         operator = self.graph.operators[step.operator]
         where = f"step {position} (run {operator.name!r})"
-        again = operator.id in self.ran
+        after_forward = self.graph.forward_count in self.ran
+        again = operator.id in self.ran or (operator.optional and operator.phase is Phase.FORWARD and after_forward)
         try:
             implementation = operator.implementation(step.implementation)
         except ValueError as error:

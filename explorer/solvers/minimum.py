@@ -39,6 +39,8 @@ def peak_lower_bound(profile: Profile) -> PeakBound:
     for operator in reversed(graph.operators):
         forward = operator.id < graph.forward_count
         unavoidable.append(later_forward | (later - remade) if forward else later - remade)
+        if operator.optional:
+            continue
         reads = set.intersection(*(set(impl.reads) for impl in _firsts(operator))) - graph.persistent
         later |= reads
         if forward:
@@ -48,6 +50,8 @@ def peak_lower_bound(profile: Profile) -> PeakBound:
     best = PeakBound(profile.fixed_bytes, 0)
     made: set[int] = set()
     for operator in graph.operators:
+        if operator.optional:
+            continue
         kept = made & (unavoidable[operator.id] | {x for x in made if graph.storages[x].held})
         least = min(_while_running(profile, impl, kept, size) for impl in _firsts(operator))
         if least + profile.fixed_bytes > best.peak_bytes:

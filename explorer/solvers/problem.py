@@ -1,19 +1,21 @@
-"""A profile as the checkpointing solvers see it: which activations to keep, which operators to run again."""
+"""A profile as the solvers see it: which activations to keep, what to run again, and which implementation each time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from explorer.device_profile import Profile
-from explorer.graph import Implementation, Operator, TrainingGraph
+from explorer.graph import Implementation, Operator, Optimization, TrainingGraph
 from explorer.schedule import Run, Schedule, Step, with_frees
+
+Allowed = Callable[[Implementation], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A storage that the forward pass makes.
+    """A storage that the forward pass makes, or that an optional operator may make there.
 
     Attributes:
         storage: its id in the graph.
@@ -29,30 +31,61 @@ class Activation:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One way in which a forward operator runs; storages are activation indices.
+class Option:
+    """One implementation of a form.
 
     Attributes:
         implementation: its name.
-        reads: activations that must be alive (MONeT's N_i).
-        writes: activations that it makes.
-        time_ms: its duration (τ_i).
-        workspace_bytes: memory beyond reads and writes (c_i).
+        time_ms: its duration (τ).
+        workspace_bytes: memory beyond reads and writes (c). In the backward pass what is overwritten is subtracted, so
+            it may be negative there.
+        overwrites: the activation whose memory becomes the result's, which must be of no more use then; None: none.
     """
 
     implementation: str
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
     time_ms: float
     workspace_bytes: int
+    overwrites: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Ways to run an operator that read and write the same: they differ in time and workspace alone.
+
+    Attributes:
+        reads: activations that must be alive (MONeT's N_i or D_k^l), as indices.
+        writes: activations that it makes; a backward operator makes none.
+        options: quickest first; each has less workspace than every quicker one, or overwrites what those do not.
+    """
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    options: tuple[Option, ...]
+
+    @property
+    def time_ms(self) -> float:
+        """Of the quickest option."""
+        return self.options[0].time_ms
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Of the smallest option that overwrites nothing."""
+        return min(x.workspace_bytes for x in self.options if x.overwrites is None)
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardOperator:
-    """A forward operator: its first run, and a recomputation where one is possible."""
+    """A forward operator.
 
-    first: Call
-    again: Call | None
+    Attributes:
+        first: forms of its first run; none if it is optional and of no use.
+        again: forms of a recomputation; none where that is impossible.
+        optional: its first run may be left out.
+    """
+
+    first: tuple[Form, ...]
+    again: tuple[Form, ...]
+    optional: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +93,23 @@ class BackwardOperator:
     """A backward operator in its fixed place, every gradient freed after its last use.
 
     Attributes:
-        needs: activations that it reads (D_k).
-        time_ms: its duration.
+        forms: by what they need (D_k^l); none for an operator that never runs, because others do its work.
         idle_bytes: gradients alive just before it: what a recomputation there finds in memory (L̂_k).
-        busy_bytes: gradients alive while it runs, its own included, and its workspace (L̂_k, y_k and ĉ_k).
+        made_bytes: the gradients that it makes (y_k). While it runs, idle, made and workspace bytes are in memory.
     """
 
-    needs: tuple[int, ...]
-    time_ms: float
+    forms: tuple[Form, ...]
     idle_bytes: int
-    busy_bytes: int
+    made_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How an operator runs: indices of the operator (within its pass), its form, and the form's option."""
+
+    operator: int
+    form: int
+    option: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +118,33 @@ class Interval:
 
     Attributes:
         recomputations: forward operators run again just before the later of the two, in order.
-        kept: activations alive after the later one.
+        backward: the later one; None if it never runs.
+        kept: activations alive after it.
     """
 
-    recomputations: tuple[int, ...]
+    recomputations: tuple[Choice, ...]
+    backward: Choice | None
     kept: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A schedule in the terms of a problem.
+
+    Attributes:
+        first: the forward pass; optional operators that it leaves out are absent.
+        after_forward: activations alive after it.
+        intervals: one per backward operator.
+    """
+
+    first: tuple[Choice, ...]
+    after_forward: frozenset[int]
+    intervals: tuple[Interval, ...]
+
+
 @dataclass(frozen=True, eq=False)
-class CheckpointProblem:
-    """MONeT's checkpointing problem (section 3) at storage granularity, PyTorch's own implementations only.
+class Problem:
+    """MONeT's joint problem (section 4) at storage granularity, with a choice of optimizations.
 
     Attributes:
         profile: where it comes from.
@@ -95,6 +152,8 @@ class CheckpointProblem:
         forward: in order; index = operator id.
         backward: in order; index = operator id − ``forward_count``. The first is the boundary.
         fixed_bytes: in memory throughout.
+        slack_ms: no schedule of the graph is quicker than the best of this problem by more than that: operators that
+            the problem always runs in halves may be quicker in one piece.
     """
 
     profile: Profile
@@ -102,19 +161,26 @@ class CheckpointProblem:
     forward: tuple[ForwardOperator, ...]
     backward: tuple[BackwardOperator, ...]
     fixed_bytes: int
+    slack_ms: float = 0.0
 
     @classmethod
-    def of(cls, profile: Profile) -> CheckpointProblem:
-        """The problem of ``profile``."""
-        graph = profile.graph
-        made = {x: op.id for op in graph.forward for x in op.default().writes}
-        index = {storage: position for position, storage in enumerate(made)}
-        activations = tuple(
-            Activation(x, profile.allocated_bytes(graph.storages[x]), producer, graph.storages[x].held)
-            for x, producer in made.items()
-        )
-        forward = tuple(_forward(profile, op, index) for op in graph.forward)
-        return cls(profile, activations, forward, _backward(profile, index), profile.fixed_bytes)
+    def of(
+        cls, profile: Profile, *, optimizations: Iterable[Optimization] = tuple(Optimization), exact: bool = False
+    ) -> Problem:
+        """The problem of ``profile``.
+
+        Args:
+            profile: graph and costs.
+            optimizations: which implementations may be chosen, beside those that are always to be had.
+            exact: only bit-exact ones.
+        """
+        chosen = frozenset(optimizations)
+
+        def allowed(implementation: Implementation) -> bool:
+            wanted = implementation.optimization is None or implementation.optimization in chosen
+            return wanted and (implementation.exact or not exact)
+
+        return _Builder(profile, allowed).build()
 
     @property
     def graph(self) -> TrainingGraph:
@@ -123,70 +189,129 @@ class CheckpointProblem:
 
     @cached_property
     def base_time_ms(self) -> float:
-        """Every operator once: no schedule is faster."""
-        return sum(op.first.time_ms for op in self.forward) + sum(op.time_ms for op in self.backward)
+        """Every operator once, in its quickest way: no schedule is faster."""
+        first = [op.first for op in self.forward if not op.optional]
+        backward = [op.forms for op in self.backward if op.forms]
+        return sum(min(x.time_ms for x in forms) for forms in (*first, *backward))
 
     @cached_property
     def held_bytes(self) -> int:
         """Activations that stay to the end whatever the schedule."""
         return sum(x.bytes for x in self.activations if x.held)
 
-    def schedule_of(
-        self, recomputations: Mapping[int, Sequence[int]], *, method: str, budget_bytes: int | None
-    ) -> Schedule:
-        """Decode: the schedule that runs forward operators again just before given backward operators.
+    @cached_property
+    def storage_index(self) -> dict[int, int]:
+        """Storage id to the index of its activation."""
+        return {x.storage: position for position, x in enumerate(self.activations)}
 
-        Args:
-            recomputations: index of a backward operator to the forward operators run again before it, in order.
-            method: what made the plan.
-            budget_bytes: what it was made to fit.
+    def forms(self, operator: int, *, again: bool = False) -> tuple[Form, ...]:
+        """Forms of the operator with this id in the graph."""
+        if operator >= len(self.forward):
+            return self.backward[operator - len(self.forward)].forms
+        return self.forward[operator].again if again else self.forward[operator].first
 
-        Returns:
-            The schedule, without recomputations that nobody reads, each storage freed after its last use.
-        """
-        runs = [Run(i, op.first.implementation) for i, op in enumerate(self.forward)]
-        for t in range(len(self.backward)):
-            for i in recomputations.get(t, ()):
-                again = self.forward[i].again
-                assert again is not None, f"forward operator {i} cannot run again"
-                runs.append(Run(i, again.implementation))
-            operator = self.graph.backward[t]
-            runs.append(Run(operator.id, operator.default().name))
-        return with_frees(self.graph, runs, method=method, budget_bytes=budget_bytes)
-
-    def intervals_of(self, schedule: Schedule) -> tuple[frozenset[int], tuple[Interval, ...]] | None:
+    def read(self, schedule: Schedule) -> Reading | None:
         """Read a schedule: what it keeps after the forward pass, and what it does in each backward interval.
 
         Args:
             schedule: valid, for this graph.
 
         Returns:
-            Activations alive after the last first run, and one interval per backward operator; None where it runs an
-            implementation that this problem does not know.
+            None where it runs an implementation that this problem does not have.
         """
-        index = {x.storage: position for position, x in enumerate(self.activations)}
         count = self.graph.forward_count
         alive: set[int] = set()
         after_forward: frozenset[int] = frozenset()
-        ran: set[int] = set()
-        again: list[int] = []
+        first: list[Choice] = []
+        again: list[Choice] = []
         intervals: list[Interval] = []
         for run, freed in _with_their_frees(schedule.steps):
-            operator = self.graph.operators[run.operator]
-            recomputed = run.operator in ran
-            if run.implementation != operator.default(again=recomputed).name:
+            choice = self._choice(run, again=bool(intervals))
+            if choice is None:
                 return None
-            ran.add(run.operator)
-            alive |= {index[x] for x in operator.implementation(run.implementation).writes if x in index}
-            alive -= {index[x] for x in freed if x in index}
+            # Optional backward operators that did not run have intervals too, in which nothing happens.
+            while run.operator >= count and len(intervals) < run.operator - count:
+                intervals.append(Interval((), None, frozenset(alive)))
+            implementation = self.graph.operators[run.operator].implementation(run.implementation)
+            alive |= {self.storage_index[x] for x in implementation.writes if x in self.storage_index}
+            gone = (*freed, implementation.overwrites)
+            alive -= {self.storage_index[x] for x in gone if x in self.storage_index}
             if run.operator >= count:
-                intervals.append(Interval(tuple(again), frozenset(alive)))
+                intervals.append(Interval(tuple(again), choice, frozenset(alive)))
                 again = []
-            elif recomputed:
-                again.append(run.operator)
-            if len(ran) == count:
-                after_forward = frozenset(alive)
-        return after_forward, tuple(intervals)
+            else:
+                (again if intervals else first).append(choice)
+                after_forward = after_forward if intervals else frozenset(alive)
+        while len(intervals) < len(self.backward):
+            intervals.append(Interval((), None, frozenset(alive)))
+        return Reading(tuple(first), after_forward, tuple(intervals))
+
+    def _choice(self, run: Run, *, again: bool) -> Choice | None:
+        forms = self.forms(run.operator, again=again)
+        operator = run.operator - (len(self.forward) if run.operator >= len(self.forward) else 0)
+        for f, form in enumerate(forms):
+            for o, option in enumerate(form.options):
+                if option.implementation == run.implementation:
+                    return Choice(operator, f, o)
+        # An option that others beat in every respect is none here: its form stands for it.
+        implementation = self.graph.operators[run.operator].implementation(run.implementation)
+        reads = {self.storage_index.get(x) for x in implementation.reads} - {None}
+        writes = {self.storage_index.get(x) for x in implementation.writes} - {None}
+        same = [f for f, form in enumerate(forms) if set(form.reads) == reads and set(form.writes) == writes]
+        return Choice(operator, same[0], 0) if same else None
+
+    def schedule_of(self, order: Sequence[tuple[int, int]], *, method: str, budget_bytes: int | None) -> Schedule:
+        """Decode: choose the quickest option that fits for every run of an order.
+
+        What a run finds in memory does not depend on the options of the others, so each is chosen by itself; in place
+        wherever that is the quickest, or the smallest, and what is overwritten is of no more use.
+
+        Args:
+            order: (operator id, index of its form), every operator once, forward ones again wherever wanted after the
+                forward pass. Recomputations and optional runs that serve nothing are left out.
+            method: what made the plan.
+            budget_bytes: what it should fit; None: whatever memory that takes.
+
+        Returns:
+            The schedule, each storage freed after its last use.
+        """
+        budget = float("inf") if budget_bytes is None else budget_bytes
+        forward = len(self.forward)
+        boundary = next((at for at, (operator, _) in enumerate(order) if operator >= forward), len(order))
+        alive = {x for x, activation in enumerate(self.activations) if activation.held}
+        gradients = 0
+        runs: list[Run] = []
+        for at in range(len(order) - 1, -1, -1):
+            operator, index = order[at]
+            again = operator < forward and at > boundary
+            form = self.forms(operator, again=again)[index]
+            held = {x for x in form.writes if self.activations[x].held} if again else set()
+            useful = alive & set(form.writes) - held
+            if operator < forward and (again or self.forward[operator].optional) and not useful:
+                continue
+            if operator < forward:
+                gradients = 0 if at < boundary else gradients
+                made = 0
+            else:
+                backward = self.backward[operator - forward]
+                gradients, made = backward.idle_bytes, backward.made_bytes
+            there = alive | set(form.reads) | set(form.writes)
+            twice = sum(self.activations[x].bytes for x in {*held, *(set(form.reads) & set(form.writes) - held)})
+            level = self.fixed_bytes + sum(self.activations[x].bytes for x in there) + gradients + made
+            runs.append(Run(operator, self._fitting(form, alive, budget - level - (twice if again else 0))))
+            alive = (alive - (set(form.writes) - held)) | set(form.reads)
+        return with_frees(self.graph, reversed(runs), method=method, budget_bytes=budget_bytes)
+
+    def _fitting(self, form: Form, alive: set[int], room: float) -> str:
+        """The quickest option within ``room`` bytes; the smallest if none is."""
+
+        def extra_bytes(option: Option) -> int:
+            overwritten = 0 if option.overwrites is None else self.activations[option.overwrites].bytes
+            return option.workspace_bytes - overwritten
+
+        able = [x for x in form.options if x.overwrites not in alive]
+        fitting = [x for x in able if extra_bytes(x) <= room]
+        return (fitting[0] if fitting else min(able, key=extra_bytes)).implementation
 
 
 def _with_their_frees(steps: Iterable[Step]) -> Iterable[tuple[Run, list[int]]]:
@@ -200,38 +325,122 @@ def _with_their_frees(steps: Iterable[Step]) -> Iterable[tuple[Run, list[int]]]:
     return pairs
 
 
-def _forward(profile: Profile, operator: Operator, index: Mapping[int, int]) -> ForwardOperator:
-    again = operator.default(again=True) if operator.recomputable else None
-    return ForwardOperator(
-        _call(profile, operator.default(), index), None if again is None else _call(profile, again, index)
-    )
+class _Builder:
+    def __init__(self, profile: Profile, allowed: Allowed) -> None:
+        self.profile = profile
+        self.graph = profile.graph
+        self.chosen = {x.id: self._implementations(x, allowed) for x in profile.graph.operators}
+        self.slack_ms = 0.0
+        self._use_halves()
+        self._leave_out_useless()
+        made = {x: op.id for op in self.graph.forward for impl in self.chosen[op.id] for x in impl.writes}
+        self.index = {storage: position for position, storage in enumerate(made)}
+        self.producers = tuple(made.values())
 
+    def build(self) -> Problem:
+        storages = [self.graph.storages[x] for x in self.index]
+        activations = tuple(
+            Activation(x.id, self.profile.allocated_bytes(x), producer, x.held)
+            for x, producer in zip(storages, self.producers, strict=True)
+        )
+        forward = tuple(self._forward(op) for op in self.graph.forward)
+        return Problem(
+            self.profile, activations, forward, self._backward(), self.profile.fixed_bytes, slack_ms=self.slack_ms
+        )
 
-def _call(profile: Profile, implementation: Implementation, index: Mapping[int, int]) -> Call:
-    # In-place runs are the joint problem's; PyTorch's own captured operators never overwrite.
-    assert implementation.overwrites is None
-    return Call(
-        implementation.name,
-        tuple(dict.fromkeys(index[x] for x in implementation.reads if x in index)),
-        tuple(index[x] for x in implementation.writes),
-        profile.cost(implementation).time_ms,
-        profile.workspace_bytes(implementation),
-    )
+    def _implementations(self, operator: Operator, allowed: Allowed) -> tuple[Implementation, ...]:
+        # PyTorch's own is always to be had, unless the operator exists for an optimization's sake only.
+        first = () if operator.optional else operator.implementations[:1]
+        return tuple(x for x in operator.implementations if allowed(x) or x in first)
 
+    def _use_halves(self) -> None:
+        """Where an optional backward operator makes what an earlier one need not make, run both, always.
 
-def _backward(profile: Profile, index: Mapping[int, int]) -> tuple[BackwardOperator, ...]:
-    graph = profile.graph
-    last_use = {x: op.id for op in graph.backward for x in (*op.default().reads, *op.default().writes)}
-    alive: dict[int, int] = {}
-    result = []
-    for operator in graph.backward:
-        implementation = operator.default()
-        assert implementation.overwrites is None
-        idle = sum(alive.values())
-        alive |= {x: profile.allocated_bytes(graph.storages[x]) for x in implementation.writes}
-        needs = tuple(dict.fromkeys(index[x] for x in implementation.reads if x in index))
-        busy = sum(alive.values()) + profile.workspace_bytes(implementation)
-        result.append(BackwardOperator(needs, profile.cost(implementation).time_ms, idle, busy))
-        for x in [x for x in alive if last_use[x] == operator.id and not graph.storages[x].held]:
-            del alive[x]
-    return tuple(result)
+        Memory is never worse for it: what the first half alone reads is free to go before the second.
+        """
+        for half in (x for x in self.graph.backward if x.optional):
+            written = set(half.default().writes)
+            whole = next(op.id for op in self.graph.backward if written & set(op.default().writes))
+            pieces = [x for x in self.chosen[whole] if not written & set(x.writes)]
+            if not pieces or not self.chosen[half.id]:
+                self.chosen[half.id] = ()
+                self.chosen[whole] = tuple(x for x in self.chosen[whole] if x not in pieces)
+                continue
+            quickest = [min(self._ms(x) for x in found) for found in (pieces, self.chosen[half.id])]
+            whole_ms = min(self._ms(x) for x in self.chosen[whole])
+            self.slack_ms += max(0.0, sum(quickest) - whole_ms)
+            self.chosen[whole] = tuple(pieces)
+
+    def _leave_out_useless(self) -> None:
+        """Optional operators whose results nothing reads take no part."""
+        for operator in reversed(self.graph.forward):
+            if operator.optional:
+                read = {x for op, found in self.chosen.items() if op != operator.id for i in found for x in i.reads}
+                if not read & set(operator.default().writes):
+                    self.chosen[operator.id] = ()
+
+    def _ms(self, implementation: Implementation) -> float:
+        return self.profile.cost(implementation).time_ms
+
+    def _forward(self, operator: Operator) -> ForwardOperator:
+        chosen = self.chosen[operator.id]
+        return ForwardOperator(
+            self._forms([x for x in chosen if x.first], {}),
+            self._forms([x for x in chosen if x.again], {}),
+            operator.optional,
+        )
+
+    def _forms(self, implementations: Sequence[Implementation], dying: Mapping[int, int]) -> tuple[Form, ...]:
+        """Group by reads and writes; ``dying``: gradients that may be overwritten here, with their bytes."""
+        groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Option]] = {}
+        for implementation in implementations:
+            over = implementation.overwrites
+            if over is not None and over not in self.index and over not in dying:
+                continue
+            if over in self.index and self.graph.storages[over].held:
+                continue
+            reads = tuple(dict.fromkeys(self.index[x] for x in implementation.reads if x in self.index))
+            writes = tuple(self.index[x] for x in implementation.writes if x in self.index)
+            saved = 0 if over is None else dying.get(over, 0)
+            option = Option(
+                implementation.name,
+                self._ms(implementation),
+                self.profile.workspace_bytes(implementation) - saved,
+                None if over is None else self.index.get(over),
+            )
+            groups.setdefault((reads, writes), []).append(option)
+        return tuple(Form(reads, writes, self._pareto(options)) for (reads, writes), options in groups.items())
+
+    def _pareto(self, options: Sequence[Option]) -> tuple[Option, ...]:
+        """Without those that another one beats: no slower, no more memory, and overwriting nothing else."""
+        storages = list(self.index)
+
+        def extra_bytes(option: Option) -> int:
+            over = option.overwrites
+            saved = 0 if over is None else self.profile.allocated_bytes(self.graph.storages[storages[over]])
+            return option.workspace_bytes - saved
+
+        kept: list[Option] = []
+        for option in sorted(options, key=lambda x: (x.time_ms, extra_bytes(x))):
+            rivals = [x for x in kept if x.overwrites in (None, option.overwrites)]
+            if all(extra_bytes(x) > extra_bytes(option) for x in rivals):
+                kept.append(option)
+        return tuple(kept)
+
+    def _backward(self) -> tuple[BackwardOperator, ...]:
+        graph, size = self.graph, self.profile.allocated_bytes
+        # All forms of an operator read and write the same gradients, so that every gradient's life is the same.
+        chosen = {op.id: self.chosen[op.id] for op in graph.backward}
+        last_use = {x: op for op, found in chosen.items() for impl in found[:1] for x in (*impl.reads, *impl.writes)}
+        alive: dict[int, int] = {}
+        result = []
+        for operator in graph.backward:
+            idle = sum(alive.values())
+            dying = {x: alive[x] for x in alive if last_use[x] == operator.id and not graph.storages[x].held}
+            forms = self._forms(chosen[operator.id], dying)
+            if forms:
+                alive |= {x: size(graph.storages[x]) for x in chosen[operator.id][0].writes}
+            result.append(BackwardOperator(forms, idle, sum(alive.values()) - idle))
+            for x in [x for x in alive if last_use[x] == operator.id and not graph.storages[x].held]:
+                del alive[x]
+        return tuple(result)
