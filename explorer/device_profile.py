@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from explorer import storage_format
 from explorer.graph import Implementation, Storage, TrainingGraph
@@ -123,14 +124,24 @@ def load_profile(path: str | Path) -> Profile:
     """Read a profile; needs neither torch nor the model.
 
     Args:
-        path: a file that ``Profile.save`` wrote, or the name of a bundled profile.
+        path: a file that ``Profile.save`` wrote, the name of a bundled profile, or a published instance of MONeT's.
 
     Raises:
         ValueError: no such file or bundled name, or the file is truncated, changed or of another version.
     """
     if Path(path).suffix == "" and not Path(path).exists():
         return storage_format.read(bundled_path(str(path)), Profile, schema=SCHEMA)
-    return storage_format.read(path, Profile, schema=SCHEMA)
+    document = storage_format.parse(path)
+    if is_published(document):
+        from explorer.published import profile_of  # here because it builds on this module
+
+        return profile_of(document)
+    return storage_format.read_document(document, Profile, schema=SCHEMA, origin=str(path))
+
+
+def is_published(document: Any) -> bool:
+    """Has a JSON document the form in which MONeT's measurements were published?"""
+    return isinstance(document, dict) and {"ops", "fixed_bytes", "optimizations"} <= document.keys()
 
 
 def bundled_path(name: str) -> Path:

@@ -36,6 +36,20 @@ def write(path: str | Path, value: Any, *, schema: int) -> None:
     partial.replace(target)
 
 
+def parse(path: str | Path) -> Any:
+    """Whatever JSON a file holds.
+
+    Raises:
+        ValueError: the file is missing, or truncated, or no JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not complete JSON ({error}): truncated, or not a saved file") from error
+
+
 def read(path: str | Path, kind: type[T], *, schema: int) -> T:
     """Read what ``write`` wrote.
 
@@ -43,25 +57,25 @@ def read(path: str | Path, kind: type[T], *, schema: int) -> T:
         ValueError: the file is missing, truncated, of another kind or version, changed since it was written, or
             its content is not a valid ``kind``.
     """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not complete JSON ({error}): truncated, or not a saved file") from error
+    document = parse(path)
+    return read_document(document, kind, schema=schema, origin=str(path))
+
+
+def read_document(document: Any, kind: type[T], *, schema: int, origin: str) -> T:
+    """As ``read``, from what ``parse`` returned."""
     if not isinstance(document, dict) or document.get("kind") != kind.__name__:
         found = document.get("kind") if isinstance(document, dict) else type(document).__name__
-        raise ValueError(f"{path} holds {found!r}, not a {kind.__name__}")
+        raise ValueError(f"{origin} holds {found!r}, not a {kind.__name__}")
     if document.get("schema") != schema:
-        raise ValueError(f"{path} has schema version {document.get('schema')!r}; this version reads {schema}")
+        raise ValueError(f"{origin} has schema version {document.get('schema')!r}; this version reads {schema}")
     content = document.get("content")
     # An edit by hand is welcome: whoever deletes the checksum says that it was meant.
     if "checksum" in document and document["checksum"] != _checksum(content):
         raise ValueError(
-            f"{path} was changed after it was written (its checksum does not match); write it again, or delete "
+            f"{origin} was changed after it was written (its checksum does not match); write it again, or delete "
             "its 'checksum' entry if the edit was yours"
         )
-    return from_content(content, kind, origin=str(path))
+    return from_content(content, kind, origin=origin)
 
 
 def from_content(content: Any, kind: type[T], *, origin: str) -> T:
