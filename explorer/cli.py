@@ -54,7 +54,7 @@ _SIZE = "one number for all sides, or one for each: 416x608"
 
 
 @app.command()
-def profile(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
+def profile(
     model: Annotated[str, _MODEL],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; MODEL.json if not given.")
@@ -103,13 +103,26 @@ def solve(
     formulation: Annotated[str, typer.Option(help="Of the integer program: grouped or paper.")] = "grouped",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 10.0,
     gap: Annotated[float, typer.Option(min=0.0, max=1.0, help="Stop when proven this close to the best: 0.01.")] = 0.01,
+    optimizations: Annotated[
+        str, typer.Option(help="all, none, or some of output,intermediate,convolution,inplace.")
+    ] = "all",
+    *,
+    exact: Annotated[bool, typer.Option("--exact", help="Only implementations with PyTorch's own bits.")] = False,
 ) -> None:
     """Find a schedule that fits a budget."""
     import explorer
 
     loaded, budget_bytes = load_profile(profile), parse_bytes(budget)
     with Console(stderr=True).status(f"solving for {format_bytes(budget_bytes)}, at most {time_limit:g} s"):
-        found = explorer.solve(loaded, budget=budget_bytes, formulation=formulation, time_limit=time_limit, gap=gap)
+        found = explorer.solve(
+            loaded,
+            budget=budget_bytes,
+            formulation=formulation,
+            time_limit=time_limit,
+            gap=gap,
+            optimizations=optimizations,
+            exact=exact,
+        )
     if found.schedule is None:
         _complain(found.status.value, found.message or f"no schedule for {format_bytes(budget_bytes)}")
         if found.minimum is not None and str(found.minimum) not in found.message:

@@ -191,7 +191,7 @@ class _Importer:
             for number, algorithm in enumerate(op["algorithms"])
         ]
 
-    def _implementation(  # noqa: PLR0913 - the fields of an implementation
+    def _implementation(
         self,
         name: str,
         reads: list[int],

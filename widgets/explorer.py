@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import RLock
 from typing import Any, Self, TypeVar, cast
 
 import traitlets
 
+from explorer.graph import Optimization
 from explorer.measurement import Measurement
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import Timeline, simulate
@@ -66,9 +67,17 @@ class Explorer(traitlets.HasTraits):
     measured_peak = traitlets.Int(None, allow_none=True, read_only=True)
     measurement = _shown(Measurement)
 
-    def __init__(self, subject: Subject, *, budget_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        budget_bytes: int | None = None,
+        optimizations: Iterable[str] = tuple(Optimization),
+        exact: bool = False,
+    ) -> None:
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
         super().__init__()
+        self._choice: dict[str, Any] = {"optimizations": frozenset(optimizations), "exact": exact}
         self._subject = subject
         self._lock = RLock()
         self._activity = Activity()
@@ -288,11 +297,11 @@ class Explorer(traitlets.HasTraits):
         profile = self._subject.profiled(progress)
         self._continue()
         # First, so that its process starts while the curve is computed.
-        session = SolveSession(profile, on_event=self._receive)
+        session = SolveSession(profile, on_event=self._receive, **self._choice)
         try:
             self._say("Finding the smallest feasible budget", "busy")
             self._keep_all = simulate(profile, keep_all(profile.graph))
-            points = trade_off(profile)
+            points = trade_off(profile, **self._choice)
             self._continue()
             self._view.show_plain(profile, self._keep_all, points)
         except BaseException:

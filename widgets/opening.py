@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from explorer.device_profile import Profile
+from explorer.solvers.options import parse_optimizations
 from explorer.units import parse_bytes
 from widgets.explorer import Explorer
 from widgets.subject import subject
@@ -17,6 +19,8 @@ def explore(
     loss: Any = None,
     budget: int | str | None = None,
     device: str | None = None,
+    optimizations: str | Iterable[str] = "all",
+    exact: bool = False,
 ) -> Explorer:
     """Explore the schedules of a model: choose a memory budget and see what fits it.
 
@@ -29,6 +33,8 @@ def explore(
         loss: as in ``explorer.profile``; only with a model.
         budget: to solve for first: bytes or ``"8 GiB"``. The middle of the slider if None.
         device: as in ``explorer.profile``; only with a model.
+        optimizations: as in ``explorer.solve``.
+        exact: as in ``explorer.solve``.
 
     Returns:
         An object that displays itself, and does by script all that its controls do.
@@ -37,4 +43,6 @@ def explore(
         ValueError: an argument is not as described, or a profile cannot be read.
     """
     budget_bytes = None if budget is None else parse_bytes(budget)
-    return Explorer(subject(model_or_profile_or_name, batch, loss=loss, device=device), budget_bytes=budget_bytes)
+    chosen = parse_optimizations(optimizations)
+    found = subject(model_or_profile_or_name, batch, loss=loss, device=device)
+    return Explorer(found, budget_bytes=budget_bytes, optimizations=chosen, exact=exact)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from explorer.device_profile import Profile
-from explorer.graph import Implementation, Operator
+from explorer.solvers.problem import Form, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,51 +21,53 @@ class PeakBound:
     operator: int
 
 
-def peak_lower_bound(profile: Profile) -> PeakBound:
-    """Bound the peak of every schedule from below, whatever it keeps or recomputes.
+def peak_lower_bound(problem: Problem) -> PeakBound:
+    """Bound the peak of every schedule from below, whatever it keeps, recomputes or chooses.
 
-    While an operator runs for the first time, these are in memory: what is persistent or held, what it reads and
-    writes, its workspace, and whatever was made before and is read by a first run from then on but cannot be made again
-    by then: gradients, outputs of operators without recomputation, and during the forward pass every activation that
-    the rest of the forward pass reads (MONeT equation 1 with nothing stored; recomputations come in the backward pass).
+    While an operator runs for the first time, these are in memory: what is persistent or held, the gradients alive
+    then, what it reads and writes, its workspace, and whatever was made before and is read by a first run from then on
+    but cannot be made again by then: outputs of operators without recomputation, and during the forward pass every
+    activation that the rest of the forward pass reads (MONeT equation 1 with nothing stored; recomputations come in the
+    backward pass).
     """
-    graph = profile.graph
-    size = [profile.allocated_bytes(storage) for storage in graph.storages]
-    remade = {x for op in graph.forward for impl in op.implementations if impl.again for x in impl.writes}
-    # Backwards: which storages are certainly read by a first run later on, separately for the rest of the forward pass.
+    remade = {x for op in problem.forward for form in op.again for x in form.writes}
     later: set[int] = set()
-    later_forward: set[int] = set()
-    unavoidable: list[set[int]] = []
-    for operator in reversed(graph.operators):
-        forward = operator.id < graph.forward_count
-        unavoidable.append(later_forward | (later - remade) if forward else later - remade)
-        if operator.optional:
-            continue
-        reads = set.intersection(*(set(impl.reads) for impl in _firsts(operator))) - graph.persistent
-        later |= reads
-        if forward:
-            later_forward |= reads
-    unavoidable.reverse()
-
-    best = PeakBound(profile.fixed_bytes, 0)
+    forward_needs: list[set[int]] = []
+    backward_needs: list[set[int]] = []
+    for backward in reversed(problem.backward):
+        backward_needs.append(later - remade)
+        later |= _all_read(backward.forms)
+    lasting, later = later - remade, set()
+    for forward in reversed(problem.forward):
+        forward_needs.append(later | lasting)
+        if not forward.optional:
+            later |= _all_read(forward.first)
+    held = {x for x, activation in enumerate(problem.activations) if activation.held}
+    best = PeakBound(problem.fixed_bytes, 0)
     made: set[int] = set()
-    for operator in graph.operators:
-        if operator.optional:
-            continue
-        kept = made & (unavoidable[operator.id] | {x for x in made if graph.storages[x].held})
-        least = min(_while_running(profile, impl, kept, size) for impl in _firsts(operator))
-        if least + profile.fixed_bytes > best.peak_bytes:
-            best = PeakBound(least + profile.fixed_bytes, operator.id)
-        made |= set(operator.default().writes)
+    for i, (forward, needs) in enumerate(zip(problem.forward, reversed(forward_needs), strict=True)):
+        if not forward.optional:
+            least = min(_while_running(problem, form, made & (needs | held)) for form in forward.first)
+            best = max(best, PeakBound(least, i), key=lambda x: x.peak_bytes)
+        made |= {x for form in forward.first for x in form.writes}
+    for t, (backward, needs) in enumerate(zip(problem.backward, reversed(backward_needs), strict=True)):
+        if backward.forms:
+            there = made & (needs | held)
+            least = min(_while_running(problem, form, there) for form in backward.forms)
+            least += backward.idle_bytes + backward.made_bytes
+            best = max(best, PeakBound(least, len(problem.forward) + t), key=lambda x: x.peak_bytes)
     return best
 
 
-def _firsts(operator: Operator) -> list[Implementation]:
-    return [implementation for implementation in operator.implementations if implementation.first]
+def _all_read(forms: Iterable[Form]) -> set[int]:
+    """What every form reads."""
+    reads = [set(form.reads) for form in forms]
+    return set.intersection(*reads) if reads else set()
 
 
-def _while_running(profile: Profile, implementation: Implementation, kept: set[int], size: list[int]) -> int:
-    there = (kept | {*implementation.reads, *implementation.writes}) - profile.graph.persistent
-    # In place, the memory of what is read becomes that of what is written.
-    there -= {implementation.overwrites}
-    return sum(size[x] for x in there) + profile.workspace_bytes(implementation)
+def _while_running(problem: Problem, form: Form, kept: set[int]) -> int:
+    """Activations and workspace, with the option that takes least; what is fixed included."""
+    size = [x.bytes for x in problem.activations]
+    there = sum(size[x] for x in kept | {*form.reads, *form.writes})
+    extra = min(x.workspace_bytes - (0 if x.overwrites is None else size[x.overwrites]) for x in form.options)
+    return problem.fixed_bytes + there + extra

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from explorer.device_profile import Profile
+from explorer.graph import Optimization
+from explorer.solvers.problem import Problem
 
 METHODS = ("monet",)
 FORMULATIONS = ("grouped", "paper")
+ALL_OPTIMIZATIONS = frozenset(Optimization)
+
+Optimizations = str | Iterable[str]
+"""``"all"``, ``"none"``, or names of optimizations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +26,16 @@ class Options:
         formulation: one of ``FORMULATIONS``.
         time_limit: seconds for each budget.
         gap: stop once the schedule is proven to be within this of the fastest, relative to its time.
+        optimizations: which implementations may be chosen beside PyTorch's own.
+        exact: only bit-exact implementations.
     """
 
     method: str = "monet"
     formulation: str = "grouped"
     time_limit: float = 10.0
     gap: float = 0.01
+    optimizations: frozenset[Optimization] = ALL_OPTIMIZATIONS
+    exact: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that mean nothing."""
@@ -34,3 +47,25 @@ class Options:
             raise ValueError(f"time_limit is {self.time_limit}; it must be a positive number of seconds")
         if not 0 <= self.gap < float("inf"):
             raise ValueError(f"gap is {self.gap}; it must be 0 or more, such as 0.01 for 1 %")
+
+    def problem(self, profile: Profile) -> Problem:
+        """The problem that these options make of a profile."""
+        return Problem.of(profile, optimizations=self.optimizations, exact=self.exact)
+
+
+def parse_optimizations(optimizations: Optimizations) -> frozenset[Optimization]:
+    """``"all"``, ``"none"``, one name (also several with commas between), or names, as a set.
+
+    Raises:
+        ValueError: a name is unknown; says which there are.
+    """
+    if isinstance(optimizations, str):
+        if optimizations in ("all", "none"):
+            return ALL_OPTIMIZATIONS if optimizations == "all" else frozenset()
+        optimizations = optimizations.split(",")
+    names = [str(name).strip() for name in optimizations]
+    known = [str(x) for x in Optimization]
+    if unknown := [name for name in names if name not in known]:
+        allowed = ", ".join(map(repr, ["all", "none", *known]))
+        raise ValueError(f"optimizations has {unknown[0]!r}; allowed: {allowed}")
+    return frozenset(Optimization(name) for name in names)

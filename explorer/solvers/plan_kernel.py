@@ -1,14 +1,15 @@
-"""Compiled search over plans: which activations stay, what that costs in time and memory, and annealing over it.
+"""Compiled search over plans: which activations stay, in which form operators run, and annealing over that.
 
-A plan is one array of genes, 0 or 1. Storage ``s`` of the forward pass has ``gene_start[s + 1] - gene_start[s]``: the
-first says whether it stays after the forward pass; number ``1 + u`` whether it stays once it was read or recomputed
-when ``u`` backward operators have read it. ``decode`` recomputes what is missing just before a backward operator needs
-it, so every plan is a valid order; ``_judge`` then frees greedily, exactly as ``schedule.with_frees`` does, and yields
-the peak and the time that ``simulate`` finds for it.
+A plan is one array of genes. Activation ``a`` of the forward pass has ``gene_start[a + 1] - gene_start[a]`` of them, 0
+or 1: the first says whether it stays after the forward pass; number ``1 + u`` whether it stays once it was read or
+recomputed when ``u`` of the backward operators that may read it have passed. Every site with several forms has a gene
+for its form. ``decode`` recomputes what is missing just before a backward operator needs it, so every plan is a valid
+order; ``_judge`` then frees greedily and chooses the quickest option of every run that fits the budget, exactly as
+``Problem.schedule_of`` does, and yields the peak and the time that ``simulate`` finds for that.
 """
 
 # numba has its own generator behind np.random's old names, and pays for every small function with compile time.
-# ruff: noqa: C901, NPY002, PLR0912, PLR0913, PLR0915, PLR0917
+# ruff: noqa: C901, NPY002, PLR0912, PLR0915
 
 from __future__ import annotations
 
@@ -17,85 +18,64 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from explorer.solvers.plan_arrays import PlanArrays
+
 # Only ``anneal`` is called from Python; without wrappers of their own the others compile twice as fast.
 _inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 
 
-class PlanArrays(NamedTuple):
-    """A profile as flat arrays (n operators, f of them forward, m storages); lists of storages are CSR.
-
-    Attributes:
-        forward_count: f.
-        first_read_start, first_reads: int32 (n + 1,), (·,): storages a first run reads, persistent ones left out.
-        first_write_start, first_writes: likewise what it writes.
-        again_read_start, again_reads, again_write_start, again_writes: the same of a recomputation, (f + 1,), (·,).
-        first_ms, again_ms: float64 (n,), (f,).
-        first_workspace, again_workspace: int64 (n,), (f,), bytes.
-        storage_bytes: int64 (m,), as allocated.
-        held: bool (m,), never freed.
-        optional: bool (m,), made by a forward operator that can make it again, and not held.
-        producer: int32 (m,), the operator that writes it, −1 for persistent storages.
-        gene_start: int32 (m + 1,).
-        choices: int32 (·,), the optional storages in the order in which they are made.
-        choice_bytes: float64 (·,), their sizes, cumulated.
-        fixed_bytes: allocated throughout.
-    """
-
-    forward_count: int
-    first_read_start: np.ndarray
-    first_reads: np.ndarray
-    first_write_start: np.ndarray
-    first_writes: np.ndarray
-    again_read_start: np.ndarray
-    again_reads: np.ndarray
-    again_write_start: np.ndarray
-    again_writes: np.ndarray
-    first_ms: np.ndarray
-    again_ms: np.ndarray
-    first_workspace: np.ndarray
-    again_workspace: np.ndarray
-    storage_bytes: np.ndarray
-    held: np.ndarray
-    optional: np.ndarray
-    producer: np.ndarray
-    gene_start: np.ndarray
-    choices: np.ndarray
-    choice_bytes: np.ndarray
-    fixed_bytes: int
-
-
 @_inner
 def decode(arrays: PlanArrays, genes: np.ndarray, order: np.ndarray) -> int:
-    """Write the runs that ``genes`` mean into ``order``; returns their number, −1 if ``order`` is too short."""
-    forward, total = arrays.forward_count, arrays.first_ms.size
-    available = np.ones(arrays.storage_bytes.size, np.bool_)
-    readers = np.zeros(arrays.storage_bytes.size, np.int32)
+    """Write the sites that ``genes`` run into ``order``; returns their number, −1 if ``order`` is too short."""
+    forward = arrays.forward_count
+    backward = arrays.idle_bytes.size
+    available = np.ones(arrays.bytes.size, np.bool_)
+    passed = np.zeros(arrays.bytes.size, np.int32)
     wanted = np.zeros(forward, np.bool_)
-    touched = np.empty(arrays.storage_bytes.size, np.int32)
-    is_touched = np.zeros(arrays.storage_bytes.size, np.bool_)
+    touched = np.empty(arrays.bytes.size, np.int32)
+    is_touched = np.zeros(arrays.bytes.size, np.bool_)
     stack = np.empty(forward + 1, np.int32)
-    if total > order.size:
+    if forward > order.size:
         return -1
+    for activation in range(available.size):
+        if arrays.droppable[activation]:
+            available[activation] = genes[arrays.gene_start[activation]] == 1
+    count = 0
     for operator in range(forward):
-        order[operator] = operator
-    count = forward
-    for storage in range(available.size):
-        if arrays.optional[storage]:
-            available[storage] = genes[arrays.gene_start[storage]] == 1
-    for operator in range(forward, total):
+        form = arrays.form_start[operator]
+        if form == arrays.form_start[operator + 1]:
+            continue
+        if arrays.form_gene[operator] >= 0:
+            form += genes[arrays.form_gene[operator]]
+        if arrays.may_skip[operator]:
+            kept = False
+            for at in range(arrays.write_start[form], arrays.write_start[form + 1]):
+                kept |= available[arrays.writes[at]]
+            if not kept:
+                continue
+        order[count] = operator
+        count += 1
+    for number in range(backward):
+        site = 2 * forward + number
+        form = arrays.form_start[site]
+        if form == arrays.form_start[site + 1]:
+            continue
+        if arrays.form_gene[site] >= 0:
+            form += genes[arrays.form_gene[site]]
+        for at in range(arrays.reader_start[number], arrays.reader_start[number + 1]):
+            passed[arrays.readers[at]] += 1
         touches = 0
         lowest, highest, depth = forward, -1, 0
-        for at in range(arrays.first_read_start[operator], arrays.first_read_start[operator + 1]):
-            storage = arrays.first_reads[at]
-            if not arrays.optional[storage]:
+        for at in range(arrays.read_start[form], arrays.read_start[form + 1]):
+            activation = arrays.reads[at]
+            if not arrays.droppable[activation]:
                 continue
-            readers[storage] += 1
-            if not is_touched[storage]:
-                is_touched[storage] = True
-                touched[touches] = storage
+            if not is_touched[activation]:
+                is_touched[activation] = True
+                touched[touches] = activation
                 touches += 1
-            maker = arrays.producer[storage]
-            if not available[storage] and not wanted[maker]:
+            maker = arrays.producer[activation]
+            if not available[activation] and not wanted[maker]:
                 wanted[maker] = True
                 stack[depth] = maker
                 depth += 1
@@ -103,10 +83,13 @@ def decode(arrays: PlanArrays, genes: np.ndarray, order: np.ndarray) -> int:
             depth -= 1
             maker = stack[depth]
             lowest, highest = min(lowest, maker), max(highest, maker)
-            for at in range(arrays.again_read_start[maker], arrays.again_read_start[maker + 1]):
-                storage = arrays.again_reads[at]
-                earlier = arrays.producer[storage]
-                if not available[storage] and not wanted[earlier]:
+            again = arrays.form_start[forward + maker]
+            if arrays.form_gene[forward + maker] >= 0:
+                again += genes[arrays.form_gene[forward + maker]]
+            for at in range(arrays.read_start[again], arrays.read_start[again + 1]):
+                activation = arrays.reads[at]
+                earlier = arrays.producer[activation]
+                if not available[activation] and not wanted[earlier]:
                     wanted[earlier] = True
                     stack[depth] = earlier
                     depth += 1
@@ -116,91 +99,165 @@ def decode(arrays: PlanArrays, genes: np.ndarray, order: np.ndarray) -> int:
             wanted[maker] = False
             if count == order.size:
                 return -1
-            order[count] = maker
+            order[count] = forward + maker
             count += 1
-            for at in range(arrays.again_write_start[maker], arrays.again_write_start[maker + 1]):
-                storage = arrays.again_writes[at]
-                available[storage] = True
-                if arrays.optional[storage] and not is_touched[storage]:
-                    is_touched[storage] = True
-                    touched[touches] = storage
+            again = arrays.form_start[forward + maker]
+            if arrays.form_gene[forward + maker] >= 0:
+                again += genes[arrays.form_gene[forward + maker]]
+            for at in range(arrays.write_start[again], arrays.write_start[again + 1]):
+                activation = arrays.writes[at]
+                available[activation] = True
+                if arrays.droppable[activation] and not is_touched[activation]:
+                    is_touched[activation] = True
+                    touched[touches] = activation
                     touches += 1
         if count == order.size:
             return -1
-        order[count] = operator
+        order[count] = site
         count += 1
         for at in range(touches):
-            storage = touched[at]
-            is_touched[storage] = False
-            available[storage] = genes[arrays.gene_start[storage] + 1 + readers[storage]] == 1
+            activation = touched[at]
+            is_touched[activation] = False
+            available[activation] = genes[arrays.gene_start[activation] + 1 + passed[activation]] == 1
     return count
 
 
 @_inner
-def _judge(arrays: PlanArrays, order: np.ndarray, count: int, budget: float) -> tuple[int, float, float]:
-    """The first ``count`` runs in ``order``, freed greedily: peak (bytes), time (ms), and what exceeds the budget.
+def _judge(
+    arrays: PlanArrays, genes: np.ndarray, order: np.ndarray, count: int, budget: float
+) -> tuple[int, float, float]:
+    """The first ``count`` sites in ``order``, freed greedily: peak (bytes), time (ms), and what exceeds the budget.
 
     That is the peak's excess and a tenth of every run's: the sum tells apart plans that lower one of several peaks.
     """
     forward = arrays.forward_count
     alive = arrays.held.copy()
     now = arrays.fixed_bytes
-    for storage in range(alive.size):
-        if alive[storage]:
-            now += arrays.storage_bytes[storage]
+    for activation in range(alive.size):
+        if alive[activation]:
+            now += arrays.bytes[activation]
     peak = now
     time_ms = 0.0
     excess = 0.0
+    idle = 0
     for position in range(count - 1, -1, -1):
-        operator = order[position]
+        site = order[position]
+        form = arrays.form_start[site]
+        if arrays.form_gene[site] >= 0:
+            form += genes[arrays.form_gene[site]]
+        writes = arrays.writes[arrays.write_start[form] : arrays.write_start[form + 1]]
+        reads = arrays.reads[arrays.read_start[form] : arrays.read_start[form + 1]]
+        again = forward <= site < 2 * forward
         extra = 0
-        if operator < forward <= position:
+        if site >= 2 * forward:
+            idle = arrays.idle_bytes[site - 2 * forward]
+            extra += arrays.made_bytes[site - 2 * forward]
+        elif again or arrays.may_skip[site]:
             useful = False
-            writes = arrays.again_writes[arrays.again_write_start[operator] : arrays.again_write_start[operator + 1]]
-            # A second copy of something that is alive goes as soon as the call returns.
-            for storage in writes:
-                useful |= alive[storage] and not arrays.held[storage]
-                if arrays.held[storage]:
-                    extra += arrays.storage_bytes[storage]
+            for activation in writes:
+                useful |= alive[activation] and not (again and arrays.held[activation])
             if not useful:
                 continue
-            reads = arrays.again_reads[arrays.again_read_start[operator] : arrays.again_read_start[operator + 1]]
-            for storage in reads:
-                for again in writes:
-                    extra += arrays.storage_bytes[storage] if storage == again and not arrays.held[storage] else 0
-            extra += arrays.again_workspace[operator]
-            time_ms += arrays.again_ms[operator]
-        else:
-            writes = arrays.first_writes[arrays.first_write_start[operator] : arrays.first_write_start[operator + 1]]
-            reads = arrays.first_reads[arrays.first_read_start[operator] : arrays.first_read_start[operator + 1]]
-            extra += arrays.first_workspace[operator]
-            time_ms += arrays.first_ms[operator]
-        for storage in writes:
-            if not alive[storage]:
-                alive[storage] = True
-                now += arrays.storage_bytes[storage]
-        for storage in reads:
-            if not alive[storage]:
-                alive[storage] = True
-                now += arrays.storage_bytes[storage]
-        peak = max(peak, now + extra)
-        excess += max(0.0, now + extra - budget)
-        for storage in writes:
-            if not (arrays.held[storage] and operator < forward <= position):
-                alive[storage] = False
-                now -= arrays.storage_bytes[storage]
-        for storage in reads:
-            if not alive[storage]:
+            if again:
+                # A second copy of something that is alive goes as soon as the call returns.
+                for activation in writes:
+                    if arrays.held[activation]:
+                        extra += arrays.bytes[activation]
+                    else:
+                        for other in reads:
+                            extra += arrays.bytes[activation] if other == activation else 0
+        if site < forward:
+            idle = 0
+        level = now + idle + extra
+        for activation in writes:
+            if not alive[activation]:
+                level += arrays.bytes[activation]
+        for activation in reads:
+            written = False
+            for other in writes:
+                written |= other == activation
+            if not alive[activation] and not written:
+                level += arrays.bytes[activation]
+        # The quickest option that fits, else the smallest.
+        chosen, smallest = -1, -1
+        for option in range(arrays.option_start[form], arrays.option_start[form + 1]):
+            over = arrays.option_over[option]
+            if over >= 0 and alive[over]:
+                continue
+            if level + arrays.option_extra[option] <= budget:
+                chosen = option
+                break
+            if smallest < 0 or arrays.option_extra[option] < arrays.option_extra[smallest]:
+                smallest = option
+        if chosen < 0:
+            chosen = smallest
+        level += arrays.option_extra[chosen]
+        time_ms += arrays.option_ms[chosen]
+        peak = max(peak, level)
+        excess += max(0.0, level - budget)
+        for activation in writes:
+            if alive[activation] and not (again and arrays.held[activation]):
+                alive[activation] = False
+                now -= arrays.bytes[activation]
+        for activation in reads:
+            if not alive[activation]:
                 # An operator that reads what it writes again (statistics of its first run) needs the earlier copy.
-                alive[storage] = True
-                now += arrays.storage_bytes[storage]
+                alive[activation] = True
+                now += arrays.bytes[activation]
     return peak, time_ms, max(0.0, peak - budget) + 0.1 * excess  # pyright: ignore[reportReturnType] - numba's scalars
 
 
 @_inner
+def _switch(arrays: PlanArrays, genes: np.ndarray) -> None:
+    """Give a site another form; what only the old one reads hands its keeps over to what only the new one reads."""
+    site = arrays.switches[np.random.randint(arrays.switches.size)]
+    gene = arrays.form_gene[site]
+    first = arrays.form_start[site]
+    old = first + genes[gene]
+    genes[gene] = np.random.randint(arrays.form_start[site + 1] - first)
+    new = first + genes[gene]
+    if old == new:
+        return
+    kept = False
+    follow = np.random.random() < 0.7
+    for at in range(arrays.read_start[old], arrays.read_start[old + 1]):
+        activation = arrays.reads[at]
+        both = False
+        for other in range(arrays.read_start[new], arrays.read_start[new + 1]):
+            both |= arrays.reads[other] == activation
+        if both:
+            continue
+        if arrays.droppable[activation]:
+            start = arrays.gene_start[activation]
+            kept |= genes[start] == 1
+            if follow:
+                genes[start] = 0
+        # Others that read it too may do without it as well.
+        for other_site in arrays.switches:
+            other = arrays.form_start[other_site] + genes[arrays.form_gene[other_site]]
+            reads_it = False
+            for place in range(arrays.read_start[other], arrays.read_start[other + 1]):
+                reads_it |= arrays.reads[place] == activation
+            if reads_it and follow and other_site != site:
+                genes[arrays.form_gene[other_site]] = np.random.randint(
+                    arrays.form_start[other_site + 1] - arrays.form_start[other_site]
+                )
+    for at in range(arrays.read_start[new], arrays.read_start[new + 1]):
+        activation = arrays.reads[at]
+        both = False
+        for other in range(arrays.read_start[old], arrays.read_start[old + 1]):
+            both |= arrays.reads[other] == activation
+        if not both and arrays.droppable[activation] and (kept or np.random.random() < 0.5):
+            genes[arrays.gene_start[activation]] = 1
+
+
+@_inner
 def _move(arrays: PlanArrays, genes: np.ndarray) -> None:
-    """Change ``genes`` a little, in one of five ways."""
+    """Change ``genes`` a little, in one of six ways."""
     choices = arrays.choices
+    if arrays.switches.size and (choices.size == 0 or np.random.random() < 0.25):
+        _switch(arrays, genes)
+        return
     # Half of the time by size: what is large decides the peak.
     if np.random.random() < 0.5:
         at = np.random.randint(choices.size)
@@ -250,7 +307,7 @@ def _evaluate(
     count = decode(arrays, genes, order)
     if count < 0:
         return np.inf, np.inf, np.inf
-    peak, time_ms, excess = _judge(arrays, order, count, budget)
+    peak, time_ms, excess = _judge(arrays, genes, order, count, budget)
     cell = np.searchsorted(archive.edges, peak)
     if cell < archive.times_ms.size and time_ms < archive.times_ms[cell]:
         archive.times_ms[cell] = time_ms

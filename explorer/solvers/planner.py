@@ -6,15 +6,13 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
-from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, Status
 from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.instant import PlanSearch
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.problem import Problem
 from explorer.units import format_bytes
 
 _QUICK = 0.25  # share of the time for a first bound
@@ -40,24 +38,21 @@ class Progress:
 
 
 class Planner:
-    """Solves one profile; keeps every schedule and bound it comes across.
+    """Solves one problem; keeps every schedule and bound it comes across.
 
     Args:
-        profile: graph and costs.
+        problem: graph, costs, and what may be chosen.
         frontier: schedules already known for it.
     """
 
-    def __init__(self, profile: Profile, *, frontier: Frontier | None = None) -> None:
+    def __init__(self, problem: Problem, *, frontier: Frontier | None = None) -> None:
         """Begins the plan search."""
-        self.profile = profile
-        self.search = PlanSearch(profile, frontier=frontier)
+        self.problem = problem
+        self.profile = problem.profile
+        self.search = PlanSearch(problem, frontier=frontier)
         self.frontier = self.search.frontier
-        once_ms = sum(
-            min(profile.cost(x).time_ms for x in operator.implementations if x.first)
-            for operator in profile.graph.operators
-        )
         # A bound holds for its budget and every smaller one.
-        self._bounds: dict[float, float] = {float("inf"): once_ms}
+        self._bounds: dict[float, float] = {float("inf"): problem.base_time_ms - problem.slack_ms}
         self._excluded_bytes = self.search.floor.peak_bytes - 1
         self._lock = threading.Lock()
         self._bounding = ThreadPoolExecutor(1, "bound")
@@ -89,11 +84,6 @@ class Planner:
         """Judge a schedule and remember it; whether it is new on the frontier."""
         timeline = simulate(self.profile, schedule)
         return self.frontier.add(Point(timeline.peak_bytes, timeline.time_ms, schedule))
-
-    @cached_property
-    def problem(self) -> CheckpointProblem:
-        """The profile as the integer programs see it."""
-        return CheckpointProblem.of(self.profile)
 
     def start_bound(self, budget_bytes: int, *, time_limit: float) -> Future[None]:
         """Begin to bound every schedule within the budget, on another thread; one bound at a time."""

@@ -58,7 +58,7 @@ class MilpResult:
         return self.status is MilpStatus.OPTIMAL
 
 
-def minimise(  # noqa: PLR0913 - a solver's callbacks
+def minimise(
     milp: Milp,
     *,
     time_limit: float,

@@ -23,7 +23,7 @@ from typing import IO, Self
 from explorer.device_profile import Profile
 from explorer.solution import Solution, Status
 from explorer.solvers.frontier import Frontier, Point
-from explorer.solvers.options import Options
+from explorer.solvers.options import Optimizations, Options, parse_optimizations
 
 _LOG = logging.getLogger(__name__)
 _STDERR_LINES = 3
@@ -80,6 +80,8 @@ class SolveSession:
         formulation: as of ``solve``.
         time_limit: seconds for each request.
         gap: as of ``solve``.
+        optimizations: as of ``solve``.
+        exact: as of ``solve``.
 
     A larger budget never gets a worse schedule than a smaller one got before. Use it as a context manager, or call
     ``close``.
@@ -93,9 +95,13 @@ class SolveSession:
         formulation: str = "grouped",
         time_limit: float = 10.0,
         gap: float = 0.01,
+        optimizations: Optimizations = "all",
+        exact: bool = False,
     ) -> None:
         """Starts the worker, so that it is ready for the first request."""
-        self._setup = Setup(profile, Options(formulation=formulation, time_limit=time_limit, gap=gap), ())
+        chosen = parse_optimizations(optimizations)
+        options = Options("monet", formulation, time_limit, gap, optimizations=chosen, exact=exact)
+        self._setup = Setup(profile, options, ())
         self._on_event = on_event
         self._frontier = Frontier()
         self._lock = threading.Lock()

@@ -9,7 +9,7 @@ import numpy as np
 
 from explorer.device_profile import Profile
 from explorer.solution import Solution
-from explorer.solvers.options import Options
+from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine
 from explorer.units import parse_bytes
@@ -26,8 +26,10 @@ def solve(
     formulation: str = "grouped",
     time_limit: float = 10.0,
     gap: float = 0.01,
+    optimizations: Optimizations = "all",
+    exact: bool = False,
 ) -> Solution:
-    """Find the fastest training step whose peak stays within a budget (MONeT section 4, checkpointing only).
+    """Find the fastest training step whose peak stays within a budget (MONeT section 4 and appendix C).
 
     A plan search answers first; SCIP then improves and proves, starting from its schedules.
 
@@ -38,6 +40,9 @@ def solve(
         formulation: ``"grouped"`` (merged, grouped, incremental) or ``"paper"`` (as published, for small graphs).
         time_limit: seconds.
         gap: stop once the schedule is proven to be within this of the fastest.
+        optimizations: which implementations may be chosen beside PyTorch's own: ``"all"``, ``"none"`` (checkpointing
+            alone), or some of ``"output"``, ``"intermediate"``, ``"convolution"``, ``"inplace"``.
+        exact: only implementations whose results are the same bits as PyTorch's own.
 
     Returns:
         The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
@@ -46,28 +51,32 @@ def solve(
         ValueError: an argument is not allowed; the message names what is.
     """
     began = time.monotonic()
-    options = Options(method, formulation, time_limit, gap)
+    options = Options(method, formulation, time_limit, gap, parse_optimizations(optimizations), exact)
     budget_bytes = parse_bytes(budget)
-    planner = Planner(profile)
+    planner = Planner(options.problem(profile))
     planner.instant(budget_bytes)
     left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     return replace(solution, elapsed_s=time.monotonic() - began)
 
 
-def smallest_budget(profile: Profile, *, time_limit: float = 10.0) -> Solution:
+def smallest_budget(
+    profile: Profile, *, time_limit: float = 10.0, optimizations: Optimizations = "all", exact: bool = False
+) -> Solution:
     """Find the smallest budget that a schedule fits.
 
     Args:
         profile: graph and costs.
         time_limit: seconds; less is used where the smallest peak is proven earlier.
+        optimizations: as in ``solve``.
+        exact: as in ``solve``.
 
     Returns:
         A solution for that budget; its ``minimum`` says how small budgets can be at best, and which operator sets it.
     """
     began = time.monotonic()
-    Options(time_limit=time_limit)
-    planner = Planner(profile)
+    options = Options(time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact)
+    planner = Planner(options.problem(profile))
     planner.search.fill(8, effort=0.5)
     seed = 0
     while time.monotonic() - began < 0.3 * time_limit and not planner.minimum().proven:
@@ -80,19 +89,24 @@ def smallest_budget(profile: Profile, *, time_limit: float = 10.0) -> Solution:
     return replace(solution, minimum=minimum, elapsed_s=time.monotonic() - began, message=f"{minimum}; {proof}")
 
 
-def trade_off(profile: Profile, *, points: int = 24) -> tuple[Solution, ...]:
+def trade_off(
+    profile: Profile, *, points: int = 24, optimizations: Optimizations = "all", exact: bool = False
+) -> tuple[Solution, ...]:
     """Schedules from the smallest known budget to the no-recompute peak, in a second or two, by plan search alone.
 
     Args:
         profile: graph and costs.
         points: at most this many.
+        optimizations: as in ``solve``.
+        exact: as in ``solve``.
 
     Returns:
         Increasing peaks and strictly decreasing times, each judged by the simulator; ``budget_bytes`` is the peak.
     """
     if points < 2:
         raise ValueError(f"points is {points}; it must be 2 or more")
-    planner = Planner(profile)
+    options = Options(optimizations=parse_optimizations(optimizations), exact=exact)
+    planner = Planner(options.problem(profile))
     planner.search.fill(points, effort=0.3)
     frontier = planner.search.collect()
     known = frontier.points()

@@ -38,7 +38,7 @@ class _Server:
         self.lock = threading.Lock()
         self.job: _Job | None = None
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self.planner = Planner(setup.profile)
+        self.planner = Planner(setup.options.problem(setup.profile))
         for point in setup.known:
             self.planner.frontier.add(point)
 

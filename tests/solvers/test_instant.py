@@ -12,7 +12,7 @@ from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.minimum import peak_lower_bound
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.problem import Problem
 from tests.schedules import random_schedule
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import chain, profiles
@@ -21,12 +21,16 @@ from tests.solvers.graphs import chain, profiles
 @settings(deadline=None)
 @given(profiles(most_forward=8), st.integers(0, 10**6))
 def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: int):
-    search = PlanSearch(profile)
+    search = PlanSearch(Problem.of(profile))
+    arrays = search.arrays
     rng = np.random.default_rng(seed)
-    genes = rng.integers(0, 2, int(search.arrays.gene_start[-1])).astype(np.uint8)
+    genes = rng.integers(0, 2, arrays.gene_count).astype(np.uint8)
+    for site in arrays.switches:
+        genes[arrays.form_gene[site]] = rng.integers(arrays.form_start[site + 1] - arrays.form_start[site])
+    budget = int(rng.uniform(search.floor.peak_bytes, search.keep_all_peak_bytes + 1))
     assert search.ready(timeout=120)
-    peak_bytes, time_ms, order = search._judge(genes)
-    timeline = simulate(profile, search._schedule(order, None))
+    peak_bytes, time_ms, count = search._kernel(genes, budget, tries=0, seed=0)
+    timeline = simulate(profile, search._schedule(genes, search._order[:count].tolist(), budget))
     assert timeline.peak_bytes == peak_bytes
     assert timeline.time_ms == pytest.approx(time_ms)
 
@@ -34,7 +38,7 @@ def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: i
 @settings(deadline=None, max_examples=50)
 @given(profiles(most_forward=7), st.floats(0, 1))
 def test_answers_fit_their_budget_and_are_not_beaten_at_the_ends(profile: Profile, share: float):
-    search = PlanSearch(profile)
+    search = PlanSearch(Problem.of(profile))
     keep = simulate(profile, keep_all(profile.graph))
     floor = search.floor.peak_bytes
     budget = round(floor + share * (keep.peak_bytes - floor))
@@ -48,9 +52,9 @@ def test_answers_fit_their_budget_and_are_not_beaten_at_the_ends(profile: Profil
 @settings(deadline=None, max_examples=30)
 @given(profiles(most_forward=4), st.floats(0, 1))
 def test_small_graphs_are_solved_to_the_optimum_of_an_exhaustive_search(profile: Profile, share: float):
-    search = PlanSearch(profile)
+    search = PlanSearch(Problem.of(profile))
     budget = round(search.floor.peak_bytes + share * (search.keep_all_peak_bytes - search.floor.peak_bytes))
-    best = fastest(CheckpointProblem.of(profile), budget, sweeps=False)
+    best = fastest(Problem.of(profile), budget, sweeps=False)
     found = search.improve(budget, effort=0.3)
     if found is not None:
         assert best is not None
@@ -62,12 +66,12 @@ def test_small_graphs_are_solved_to_the_optimum_of_an_exhaustive_search(profile:
 @given(profiles(most_forward=8), st.integers(0, 10**6), st.floats(0, 1))
 def test_no_schedule_has_a_smaller_peak_than_the_bound(profile: Profile, seed: int, keep: float):
     schedule = random_schedule(profile.graph, seed, keep=keep)
-    assert peak_lower_bound(profile).peak_bytes <= simulate(profile, schedule).peak_bytes
+    assert peak_lower_bound(Problem.of(profile)).peak_bytes <= simulate(profile, schedule).peak_bytes
 
 
 def test_a_long_chain_shrinks_to_a_fraction_for_one_more_forward_pass():
     profile = chain(64)
-    search = PlanSearch(profile)
+    search = PlanSearch(Problem.of(profile))
     search.fill(8, effort=0.5)
     activations = search.keep_all_peak_bytes - profile.fixed_bytes
     point = search.best(profile.fixed_bytes + round(0.45 * activations))
@@ -76,7 +80,7 @@ def test_a_long_chain_shrinks_to_a_fraction_for_one_more_forward_pass():
 
 
 def test_a_larger_budget_is_never_answered_worse():
-    search = PlanSearch(chain(40))
+    search = PlanSearch(Problem.of(chain(40)))
     budgets = np.linspace(search.floor.peak_bytes, search.keep_all_peak_bytes, 9).astype(int).tolist()
     for budget in budgets[::2]:
         search.improve(budget, effort=0.2)
@@ -86,7 +90,7 @@ def test_a_larger_budget_is_never_answered_worse():
 
 def test_before_the_kernel_is_compiled_a_sketch_answers():
     profile = chain(30)
-    search = PlanSearch(profile)
+    search = PlanSearch(Problem.of(profile))
     budget = (search.floor.peak_bytes + search.keep_all_peak_bytes) // 2
     point = search.sketch(budget)
     assert point is not None
@@ -95,5 +99,5 @@ def test_before_the_kernel_is_compiled_a_sketch_answers():
 
 def test_a_graph_in_which_nothing_can_be_recomputed_has_one_answer():
     profile = chain(1)
-    search = PlanSearch(profile)
+    search = PlanSearch(Problem.of(profile))
     assert search.improve(search.keep_all_peak_bytes).time_ms == pytest.approx(search.keep_all_ms)

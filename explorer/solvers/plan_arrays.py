@@ -1,0 +1,135 @@
+"""A problem as flat arrays, for the compiled search over plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from explorer.solvers.problem import Form, Problem
+
+
+class PlanArrays(NamedTuple):
+    """n forward and t backward operators, m activations; lists of lists are CSR (``start`` has one entry more).
+
+    A *site* is a place where something runs: ``i`` the first run of forward operator i, ``n + i`` its recomputation,
+    ``2 n + k`` backward operator k. Each has forms, each form options.
+
+    Attributes:
+        forward_count: n.
+        form_start: int32 (sites + 1,), forms of each site.
+        read_start, reads: int32, activations that each form reads.
+        write_start, writes: int32, activations that each form writes.
+        option_start: int32 (forms + 1,), options of each form, quickest first.
+        option_ms: float64.
+        option_extra: int64, workspace less what is overwritten, bytes.
+        option_over: int32, the activation that must be of no more use, −1: none.
+        may_skip: bool (n,), whose first run may be left out.
+        idle_bytes, made_bytes: int64 (t,), see ``BackwardOperator``.
+        reader_start, readers: int32, droppable activations that some form of each backward operator reads.
+        bytes: int64 (m,).
+        held: bool (m,), never freed.
+        droppable: bool (m,), can be made again, and is not held.
+        producer: int32 (m,), the forward operator that makes it.
+        gene_start: int32 (m + 1,), see ``plan_kernel``.
+        form_gene: int32 (sites,), which gene says the form; −1 where there is one form only.
+        switches: int32, sites with several forms.
+        choices: int32, droppable activations of any size, in the order in which they are made.
+        choice_bytes: float64, their sizes, cumulated.
+        fixed_bytes: allocated throughout.
+    """
+
+    forward_count: int
+    form_start: np.ndarray
+    read_start: np.ndarray
+    reads: np.ndarray
+    write_start: np.ndarray
+    writes: np.ndarray
+    option_start: np.ndarray
+    option_ms: np.ndarray
+    option_extra: np.ndarray
+    option_over: np.ndarray
+    may_skip: np.ndarray
+    idle_bytes: np.ndarray
+    made_bytes: np.ndarray
+    reader_start: np.ndarray
+    readers: np.ndarray
+    bytes: np.ndarray
+    held: np.ndarray
+    droppable: np.ndarray
+    producer: np.ndarray
+    gene_start: np.ndarray
+    form_gene: np.ndarray
+    switches: np.ndarray
+    choices: np.ndarray
+    choice_bytes: np.ndarray
+    fixed_bytes: int
+
+    @property
+    def gene_count(self) -> int:
+        """Genes of activations, then one for each switch."""
+        return int(self.gene_start[-1]) + self.switches.size
+
+
+def plan_arrays(problem: Problem) -> PlanArrays:
+    """The arrays of ``problem``."""
+    sites = [op.first for op in problem.forward]
+    sites += [op.again for op in problem.forward]
+    sites += [op.forms for op in problem.backward]
+    forms = [form for site in sites for form in site]
+    options = [option for form in forms for option in form.options]
+    size = np.array([x.bytes for x in problem.activations], np.int64)
+    held = np.array([x.held for x in problem.activations], bool)
+    droppable = np.zeros(size.size, bool)
+    for operator in problem.forward:
+        for form in operator.again:
+            droppable[list(form.writes)] = True
+    droppable &= ~held
+    readers = [_droppable_reads(op.forms, droppable) for op in problem.backward]
+    uses = np.bincount(np.array([x for found in readers for x in found], np.int64), minlength=size.size)
+    gene_start = np.concatenate([[0], np.cumsum(np.where(droppable, 2 + uses, 0))]).astype(np.int32)
+    switches = np.array([site for site, found in enumerate(sites) if len(found) > 1], np.int32)
+    form_gene = np.full(len(sites), -1, np.int32)
+    form_gene[switches] = gene_start[-1] + np.arange(switches.size)
+    producer = np.array([x.producer for x in problem.activations], np.int32)
+    choices = np.flatnonzero(droppable & (size > 0)).astype(np.int32)
+    choices = choices[np.argsort(producer[choices], kind="stable")]
+    over = [-1 if x.overwrites is None else x.overwrites for x in options]
+    saved = [0 if x < 0 else int(size[x]) for x in over]
+    return PlanArrays(
+        len(problem.forward),
+        _starts(sites),
+        *_listed([form.reads for form in forms]),
+        *_listed([form.writes for form in forms]),
+        _starts([form.options for form in forms]),
+        np.array([x.time_ms for x in options]),
+        np.array([x.workspace_bytes - s for x, s in zip(options, saved, strict=True)], np.int64),
+        np.array(over, np.int32),
+        np.array([op.optional for op in problem.forward], bool),
+        np.array([op.idle_bytes for op in problem.backward], np.int64),
+        np.array([op.made_bytes for op in problem.backward], np.int64),
+        *_listed(readers),
+        size,
+        held,
+        droppable,
+        producer,
+        gene_start,
+        form_gene,
+        switches,
+        choices,
+        np.cumsum(size[choices], dtype=np.float64),
+        problem.fixed_bytes,
+    )
+
+
+def _droppable_reads(forms: Iterable[Form], droppable: np.ndarray) -> list[int]:
+    return list(dict.fromkeys(x for form in forms for x in form.reads if droppable[x]))
+
+
+def _starts(lists: Sequence[Sequence[object]]) -> np.ndarray:
+    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
+
+
+def _listed(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    return _starts(lists), np.array([x for found in lists for x in found], np.int32)
