@@ -12,11 +12,11 @@ import numpy as np
 
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
-from explorer.solvers import plan_kernel
 from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.minimum import peak_lower_bound
+from explorer.solvers.plan_annealing import Archive, anneal
 from explorer.solvers.plan_arrays import plan_arrays
-from explorer.solvers.plan_kernel import Archive
+from explorer.solvers.plan_kernel import decode, workspace
 from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.problem import Problem
 
@@ -45,14 +45,14 @@ class PlanSearch:
         self.floor = peak_lower_bound(problem)
         self.arrays = plan_arrays(problem)
         self.operators = len(problem.forward) + len(problem.backward)
-        self._order = np.empty(_ORDER_FACTOR * self.operators, np.int32)
+        self._work = workspace(self.arrays, length=_ORDER_FACTOR * self.operators)
         self._lock = threading.Lock()
         keep = self._add(keep_all(problem.graph))
         self.keep_all_peak_bytes, self.keep_all_ms = keep.peak_bytes, keep.time_ms
         low = min(self.floor.peak_bytes, self.keep_all_peak_bytes - _ARCHIVE_CELLS)
         self._archive = Archive(
             edges=np.linspace(low, self.keep_all_peak_bytes, _ARCHIVE_CELLS).round().astype(np.int64),
-            genes=np.zeros((_ARCHIVE_CELLS, self.arrays.gene_count), np.uint8),
+            genes=np.zeros((_ARCHIVE_CELLS, self.arrays.gene_count), np.int16),
             peaks=np.zeros(_ARCHIVE_CELLS, np.int64),
             times_ms=np.full(_ARCHIVE_CELLS, np.inf),
         )
@@ -71,12 +71,12 @@ class PlanSearch:
 
     def sketch(self, budget_bytes: int) -> Point | None:
         """Answer without the compiled kernel, from a few plans decoded by the interpreter."""
-        order = np.empty_like(self._order)
+        work = workspace(self.arrays, length=self._work.order.size)
         plans = list(starting_plans(self.arrays))
-        for genes in plans[:: len(plans) // _SKETCHES]:
-            count = plan_kernel.decode.py_func(self.arrays, genes, order)
+        for genes in plans[:: max(1, len(plans) // _SKETCHES)]:
+            count = decode.py_func(self.arrays, genes, work)
             if count >= 0:
-                self._add(self._schedule(genes, order[:count].tolist(), budget_bytes))
+                self._add(self._schedule(work.order[:count].tolist(), budget_bytes))
         return self.frontier.best(budget_bytes)
 
     def best(self, budget_bytes: int) -> Point | None:
@@ -98,7 +98,7 @@ class PlanSearch:
             effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where it finds nothing good, a few
                 more follow.
             seed: of the random moves; equal seeds on equal histories give equal answers. Odd seeds start from the best
-                plan known, even ones from the plan that keeps everything.
+                plan known, every fourth from the plan that keeps everything, the others from one that may not fit.
         """
         if self._has_choices:
             for start in range(_STARTS):
@@ -142,15 +142,28 @@ class PlanSearch:
                     self._kernel(plan, budget, tries=0, seed=0)
 
     def _anneal(self, budget_bytes: int, effort: float, seed: int) -> np.ndarray:
-        """Anneal from the best start in the archive (odd seeds) or from keeping everything (even ones)."""
+        """Anneal from a plan in the archive, every fourth seed from keeping everything."""
         self._seeded.result()
         tries = max(200, int(effort * _WORK / self.operators))
         with self._lock:
-            # What fits can sit in a trap (everything recomputed each time): something quicker may be the better start.
-            excess = np.maximum(0, self._archive.peaks - budget_bytes)
-            cell = (self._archive.times_ms + self._per_byte(_PENALTIES[0]) * excess).argmin()
-            genes = self._archive.genes[cell].copy() if seed % 2 else np.ones_like(self._archive.genes[cell])
+            genes = self._keep_everything() if seed % 4 == 0 else self._start(budget_bytes, fitting=bool(seed % 2))
             self._kernel(genes, budget_bytes, tries=tries, seed=seed)
+        return genes
+
+    def _start(self, budget_bytes: int, *, fitting: bool) -> np.ndarray:
+        """The quickest plan in the archive that fits; or one that need not fit.
+
+        What fits can sit in a trap (everything recomputed each time): something quicker may be the better start.
+        """
+        archive = self._archive
+        excess = np.maximum(0, archive.peaks - budget_bytes)
+        if fitting and np.isfinite(archive.times_ms[excess == 0]).any():
+            return archive.genes[np.where(excess == 0, archive.times_ms, np.inf).argmin()].copy()
+        return archive.genes[(archive.times_ms + self._per_byte(_PENALTIES[0]) * excess).argmin()].copy()
+
+    def _keep_everything(self) -> np.ndarray:
+        genes = np.zeros(self.arrays.gene_count, np.int16)
+        genes[: self.arrays.gene_start[-1]] = 1
         return genes
 
     def _per_byte(self, penalty: float) -> float:
@@ -159,7 +172,7 @@ class PlanSearch:
 
     def _kernel(self, genes: np.ndarray, budget_bytes: int, *, tries: int, seed: int) -> tuple[float, float, int]:
         start_ms = max(1e-9, 0.003 * self.keep_all_ms)
-        return plan_kernel.anneal(
+        return anneal(
             self.arrays,
             genes,
             float(budget_bytes),
@@ -167,7 +180,7 @@ class PlanSearch:
             (start_ms, start_ms / 150),
             (max(1e-12, self._per_byte(_PENALTIES[0])), max(1e-12, self._per_byte(_PENALTIES[1]))),
             seed,
-            self._order,
+            self._work,
             self._archive,
         )
 
@@ -178,11 +191,11 @@ class PlanSearch:
             assert count >= 0, "a plan that is archived or annealed fits the order"
             if budget_bytes is None:
                 peak, time_ms, count = self._kernel(genes, int(peak), tries=0, seed=0)
-            order = self._order[:count].tolist()
+            order = self._work.order[:count].tolist()
         known = self.frontier.best(int(peak))
         if known is not None and known.time_ms <= time_ms:
             return
-        point = self._add(self._schedule(genes, order, int(peak) if budget_bytes is None else budget_bytes))
+        point = self._add(self._schedule(order, int(peak) if budget_bytes is None else budget_bytes))
         assert point.peak_bytes == peak, "the kernel and the simulator disagree"
 
     def _add(self, schedule: Schedule) -> Point:
@@ -191,10 +204,10 @@ class PlanSearch:
         self.frontier.add(point)
         return point
 
-    def _schedule(self, genes: np.ndarray, sites: list[int], budget_bytes: int) -> Schedule:
-        forward, form_gene = self.arrays.forward_count, self.arrays.form_gene
-        order = []
-        for site in sites:
-            form = int(genes[form_gene[site]]) if form_gene[site] >= 0 else 0
-            order.append((site if site < forward else site - forward, form))
+    def _schedule(self, forms: list[int], budget_bytes: int) -> Schedule:
+        arrays, order = self.arrays, []
+        for form in forms:
+            site = int(arrays.form_site[form])
+            operator = site if site < arrays.forward_count else site - arrays.forward_count
+            order.append((operator, form - int(arrays.form_start[site])))
         return self.problem.schedule_of(order, method="plan search", budget_bytes=budget_bytes)

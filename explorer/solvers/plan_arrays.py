@@ -9,6 +9,8 @@ import numpy as np
 
 from explorer.solvers.problem import Form, Problem
 
+FIRST, OPTIONAL, AGAIN, BACKWARD = range(4)
+
 
 class PlanArrays(NamedTuple):
     """n forward and t backward operators, m activations; lists of lists are CSR (``start`` has one entry more).
@@ -19,14 +21,16 @@ class PlanArrays(NamedTuple):
     Attributes:
         forward_count: n.
         form_start: int32 (sites + 1,), forms of each site.
+        form_site: int32 (forms,), the site of each form.
+        form_kind: int32, ``FIRST``, ``OPTIONAL`` (a first run that may be left out), ``AGAIN`` or ``BACKWARD``.
+        form_idle: int64, gradients alive just before a backward form, bytes.
+        form_level: int64, what a form writes and the gradients that it makes, bytes.
         read_start, reads: int32, activations that each form reads.
         write_start, writes: int32, activations that each form writes.
         option_start: int32 (forms + 1,), options of each form, quickest first.
         option_ms: float64.
         option_extra: int64, workspace less what is overwritten, bytes.
         option_over: int32, the activation that must be of no more use, −1: none.
-        may_skip: bool (n,), whose first run may be left out.
-        idle_bytes, made_bytes: int64 (t,), see ``BackwardOperator``.
         reader_start, readers: int32, droppable activations that some form of each backward operator reads.
         bytes: int64 (m,).
         held: bool (m,), never freed.
@@ -35,6 +39,9 @@ class PlanArrays(NamedTuple):
         gene_start: int32 (m + 1,), see ``plan_kernel``.
         form_gene: int32 (sites,), which gene says the form; −1 where there is one form only.
         switches: int32, sites with several forms.
+        place_start, at_place: int32 (n + 1,), indices in ``switches`` of those that belong to each forward operator.
+        made_start, made: int32 (n + 1,), droppable activations of each forward operator.
+        kind: int32 (n,), equal for forward operators of one sort.
         choices: int32, droppable activations of any size, in the order in which they are made.
         choice_bytes: float64, their sizes, cumulated.
         fixed_bytes: allocated throughout.
@@ -42,6 +49,10 @@ class PlanArrays(NamedTuple):
 
     forward_count: int
     form_start: np.ndarray
+    form_site: np.ndarray
+    form_kind: np.ndarray
+    form_idle: np.ndarray
+    form_level: np.ndarray
     read_start: np.ndarray
     reads: np.ndarray
     write_start: np.ndarray
@@ -50,9 +61,6 @@ class PlanArrays(NamedTuple):
     option_ms: np.ndarray
     option_extra: np.ndarray
     option_over: np.ndarray
-    may_skip: np.ndarray
-    idle_bytes: np.ndarray
-    made_bytes: np.ndarray
     reader_start: np.ndarray
     readers: np.ndarray
     bytes: np.ndarray
@@ -62,22 +70,34 @@ class PlanArrays(NamedTuple):
     gene_start: np.ndarray
     form_gene: np.ndarray
     switches: np.ndarray
+    place_start: np.ndarray
+    at_place: np.ndarray
+    made_start: np.ndarray
+    made: np.ndarray
+    kind: np.ndarray
     choices: np.ndarray
     choice_bytes: np.ndarray
     fixed_bytes: int
 
     @property
     def gene_count(self) -> int:
-        """Genes of activations, then one for each switch."""
-        return int(self.gene_start[-1]) + self.switches.size
+        """Genes of activations, one for each switch, and two marks for each activation."""
+        return int(self.gene_start[-1]) + self.switches.size + 2 * self.bytes.size
+
+    @property
+    def backward_count(self) -> int:
+        """How many backward operators there are."""
+        return self.reader_start.size - 1
 
 
 def plan_arrays(problem: Problem) -> PlanArrays:
     """The arrays of ``problem``."""
+    n = len(problem.forward)
     sites = [op.first for op in problem.forward]
     sites += [op.again for op in problem.forward]
     sites += [op.forms for op in problem.backward]
     forms = [form for site in sites for form in site]
+    form_site = np.array([site for site, found in enumerate(sites) for _ in found], np.int32)
     options = [option for form in forms for option in form.options]
     size = np.array([x.bytes for x in problem.activations], np.int64)
     held = np.array([x.held for x in problem.activations], bool)
@@ -97,18 +117,19 @@ def plan_arrays(problem: Problem) -> PlanArrays:
     choices = choices[np.argsort(producer[choices], kind="stable")]
     over = [-1 if x.overwrites is None else x.overwrites for x in options]
     saved = [0 if x < 0 else int(size[x]) for x in over]
+    made = [[int(x) for x in np.flatnonzero(droppable & (producer == i))] for i in range(n)]
     return PlanArrays(
-        len(problem.forward),
+        n,
         _starts(sites),
+        form_site,
+        _kinds(problem, form_site),
+        *_gradients(problem, forms, form_site),
         *_listed([form.reads for form in forms]),
         *_listed([form.writes for form in forms]),
         _starts([form.options for form in forms]),
         np.array([x.time_ms for x in options]),
         np.array([x.workspace_bytes - s for x, s in zip(options, saved, strict=True)], np.int64),
         np.array(over, np.int32),
-        np.array([op.optional for op in problem.forward], bool),
-        np.array([op.idle_bytes for op in problem.backward], np.int64),
-        np.array([op.made_bytes for op in problem.backward], np.int64),
         *_listed(readers),
         size,
         held,
@@ -117,10 +138,55 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         gene_start,
         form_gene,
         switches,
+        *_listed(_places(problem, sites, switches)),
+        *_listed(made),
+        _sorts(problem),
         choices,
         np.cumsum(size[choices], dtype=np.float64),
         problem.fixed_bytes,
     )
+
+
+def _kinds(problem: Problem, form_site: np.ndarray) -> np.ndarray:
+    n = len(problem.forward)
+    optional = np.array([op.optional for op in problem.forward], bool)
+    kinds = np.where(form_site < 2 * n, AGAIN, BACKWARD)
+    first = form_site < n
+    kinds[first] = np.where(optional[form_site[first]], OPTIONAL, FIRST)
+    return kinds.astype(np.int32)
+
+
+def _gradients(problem: Problem, forms: Sequence[Form], form_site: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``form_idle`` and ``form_level``."""
+    idle = np.zeros(len(forms), np.int64)
+    level = np.array([sum(problem.activations[x].bytes for x in form.writes) for form in forms], np.int64)
+    for form, site in enumerate(form_site.tolist()):
+        if site >= 2 * len(problem.forward):
+            backward = problem.backward[site - 2 * len(problem.forward)]
+            idle[form] = backward.idle_bytes
+            level[form] = backward.made_bytes
+    return idle, level
+
+
+def _places(problem: Problem, sites: Sequence[Sequence[Form]], switches: np.ndarray) -> list[list[int]]:
+    """For each forward operator, the switches that belong to it: its own, and those that first read what it makes."""
+    n = len(problem.forward)
+    places: list[list[int]] = [[] for _ in range(n)]
+    for number, site in enumerate(switches.tolist()):
+        read = [problem.activations[x].producer for form in sites[site] for x in form.reads]
+        place = site % n if site < 2 * n else (read[0] if read else 0)
+        places[place].append(number)
+    return places
+
+
+def _sorts(problem: Problem) -> np.ndarray:
+    """Forward operators of one sort call the same, read and write as many activations, and are both optional or not."""
+    numbers: dict[object, int] = {}
+    found = []
+    for graphed, operator in zip(problem.graph.forward, problem.forward, strict=True):
+        shape = tuple((len(form.reads), len(form.writes)) for form in operator.first)
+        found.append(numbers.setdefault((graphed.target, operator.optional, shape), len(numbers)))
+    return np.array(found, np.int32)
 
 
 def _droppable_reads(forms: Iterable[Form], droppable: np.ndarray) -> list[int]:

@@ -20,7 +20,7 @@ _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
 _GOOD = 1.2  # times the bound: no hurry to search
 _STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
-# searches start from the best plan and from the plan that keeps everything in turn
+# searches start from every kind of plan in turn
 _PATIENCE = 20  # searches without a better plan before the search rests
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before

@@ -24,13 +24,15 @@ def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: i
     search = PlanSearch(Problem.of(profile))
     arrays = search.arrays
     rng = np.random.default_rng(seed)
-    genes = rng.integers(0, 2, arrays.gene_count).astype(np.uint8)
+    genes = rng.integers(0, 2, arrays.gene_count).astype(np.int16)
     for site in arrays.switches:
         genes[arrays.form_gene[site]] = rng.integers(arrays.form_start[site + 1] - arrays.form_start[site])
+    marks = genes[arrays.gene_start[-1] + arrays.switches.size :]
+    marks[:] = np.where(rng.random(marks.size) < 0.2, rng.integers(1, arrays.backward_count, marks.size) + 1, 0)
     budget = int(rng.uniform(search.floor.peak_bytes, search.keep_all_peak_bytes + 1))
     assert search.ready(timeout=120)
     peak_bytes, time_ms, count = search._kernel(genes, budget, tries=0, seed=0)
-    timeline = simulate(profile, search._schedule(genes, search._order[:count].tolist(), budget))
+    timeline = simulate(profile, search._schedule(search._work.order[:count].tolist(), budget))
     assert timeline.peak_bytes == peak_bytes
     assert timeline.time_ms == pytest.approx(time_ms)
 

@@ -1,0 +1,205 @@
+"""Published instances: objective, bound and time beside the published ones, every schedule judged by the folder's judge.
+
+Run: ``python benchmarks/published.py FOLDER [--only NAME:GIB,…] [--seconds 1,10,60] [--fail-above PERCENT]``.
+
+The folder holds instances (JSON) and ``verify.py``. The published objectives round every operator up to 0.01 ms, and so does the
+judge's ``published_ms``, which is compared here. Instances made for Checkmate count otherwise and are left out. One
+configuration for all; the time begins when a problem is loaded and its search compiled, as in an open session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from explorer.device_profile import Profile, load_profile
+from explorer.published import plan_of
+from explorer.solution import BoundScope, Solution
+from explorer.solvers.options import Options
+from explorer.solvers.planner import Planner
+from explorer.solvers.refinement import refine
+
+_COMPILED_S = 120.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """One instance at one budget after some time.
+
+    Attributes:
+        instance: name of the file.
+        budget_gib: in all.
+        seconds: after which.
+        status: ours.
+        published_ms: the published objective, None where they found it infeasible.
+        published_bound_ms: proven by them, for their model.
+        published_s: how long that took.
+        objective_ms: ours, as the judge counts it.
+        bound_ms: proven by us for every schedule.
+        minimum_gib: smallest budget for which we know a schedule, where the budget has none.
+    """
+
+    instance: str
+    budget_gib: float
+    seconds: float
+    status: str
+    published_ms: float | None
+    published_bound_ms: float | None
+    published_s: float | None
+    objective_ms: float | None
+    bound_ms: float | None
+    minimum_gib: float | None
+
+    @property
+    def percent_above(self) -> float | None:
+        """Ours against the published objective."""
+        if self.objective_ms is None or self.published_ms is None:
+            return None
+        return 100 * (self.objective_ms / self.published_ms - 1)
+
+
+def main() -> None:
+    """Print the table; exit with 1 where something is worse than allowed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="instances and budgets: resnet50-all:5,vgg16-none")
+    parser.add_argument("--seconds", default="60", help="one time or several: 1,10,60")
+    parser.add_argument("--gap", type=float, default=0.0, help="stop when proven this close to the best: 0.01")
+    parser.add_argument("--fail-above", type=float, help="percent above the published objective")
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    options = parser.parse_args()
+    judge = _judge(options.folder)
+    times = sorted(float(x) for x in options.seconds.split(","))
+    wanted = [tuple(x.split(":")) for x in options.only.split(",") if x]
+    print(f"{'instance':14}{'GiB':>5}{'published':>11}{'bound':>9}{'in s':>8} |", end="")
+    print("".join(f"{f'after {x:g} s':>20}" for x in times) + f"{'bound':>10}{'gap':>7}")
+    results: list[Result] = []
+    for path in sorted(options.folder.glob("*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["optimizations"] == "checkmate":
+            continue
+        for reference in document["references"]:
+            budget = float(reference["budget_gib"])
+            if wanted and not any(x[0] == path.stem and (len(x) == 1 or float(x[1]) == budget) for x in wanted):
+                continue
+            found = list(_solve(path, document, reference, times, judge, gap=options.gap))
+            results += found
+            _print(found)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(x) for x in results], indent=1), encoding="utf-8")
+    worse = [x for x in results if x.seconds == times[-1] and _fails(x, options.fail_above)]
+    for x in worse:
+        print(f"{x.instance} at {x.budget_gib:g} GiB: {x.status}, above what is allowed")
+    sys.exit(1 if worse else 0)
+
+
+def _judge(folder: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("verify", folder / "verify.py")
+    if spec is None or spec.loader is None or not (folder / "verify.py").exists():
+        raise SystemExit(f"{folder} has no verify.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _solve(
+    path: Path,
+    document: dict[str, Any],
+    reference: dict[str, Any],
+    times: list[float],
+    judge: ModuleType,
+    *,
+    gap: float,
+) -> Iterator[Result]:
+    """Solve once; what was known at each time."""
+    profile = load_profile(path)
+    budget_bytes = int(float(reference["budget_gib"]) * 2**30)
+    options = Options(time_limit=times[-1], gap=gap)
+    planner = Planner(options.problem(profile))
+    planner.search.ready(timeout=_COMPILED_S)
+    began = time.monotonic()
+    history: list[tuple[float, Solution]] = []
+
+    def note(solution: Solution) -> None:
+        history.append((time.monotonic() - began, solution))
+
+    note(planner.instant(budget_bytes))
+    left = replace(options, time_limit=max(0.05, times[-1] - (time.monotonic() - began)))
+    last = refine(planner, budget_bytes, left, on_solution=note)
+    history.append((times[-1], last))
+    for seconds in times:
+        known = [solution for at, solution in history if at <= seconds]
+        yield _result(path, document, reference, profile, seconds, known[-1] if known else None, judge)
+
+
+def _result(  # noqa: PLR0917 - private, called once
+    path: Path,
+    document: dict[str, Any],
+    reference: dict[str, Any],
+    profile: Profile,
+    seconds: float,
+    solution: Solution | None,
+    judge: ModuleType,
+) -> Result:
+    objective = None
+    if solution is not None and solution.schedule is not None:
+        verdict = judge.judge(document, plan_of(profile, solution.schedule))
+        if verdict["peak_gib"] > reference["budget_gib"] + 1e-9:
+            raise SystemExit(f"{path.stem}: the judge finds a peak of {verdict['peak_gib']} GiB")
+        objective = verdict["published_ms"]
+    bounds = [] if solution is None else [x.time_ms for x in solution.bounds if x.scope is BoundScope.PROBLEM]
+    minimum = None if solution is None or solution.minimum is None else solution.minimum.budget_bytes / 2**30
+    return Result(
+        instance=path.stem,
+        budget_gib=float(reference["budget_gib"]),
+        seconds=seconds,
+        status="none yet" if solution is None else solution.status.value,
+        published_ms=reference["objective_ms"],
+        published_bound_ms=reference["bound_ms"],
+        published_s=reference.get("gurobi_seconds"),
+        objective_ms=objective,
+        bound_ms=max(bounds, default=None),
+        minimum_gib=minimum,
+    )
+
+
+def _print(results: list[Result]) -> None:
+    first, last = results[0], results[-1]
+
+    def number(value: float | None, width: int, digits: int = 2) -> str:
+        return f"{'-' if value is None else f'{value:.{digits}f}':>{width}}"
+
+    print(f"{first.instance:14}{first.budget_gib:5g}", end="")
+    print(number(first.published_ms, 11) + number(first.published_bound_ms, 9), end="")
+    print(number(first.published_s, 8, 0) + " |", end="")
+    for result in results:
+        percent = "" if result.percent_above is None else f" ({result.percent_above:+.2f} %)"
+        shown = result.status if result.objective_ms is None else f"{result.objective_ms:.2f}{percent}"
+        print(f"{shown:>20}", end="")
+    gap = None
+    if last.objective_ms is not None and last.bound_ms:
+        gap = 100 * (last.objective_ms / last.bound_ms - 1)
+    needs = "" if last.minimum_gib is None else f"  smallest budget known: {last.minimum_gib:.3f} GiB"
+    print(number(last.bound_ms, 10) + f"{'' if gap is None else f'{gap:.1f} %':>7}{needs}", flush=True)
+
+
+def _fails(result: Result, allowed: float | None) -> bool:
+    if allowed is None or result.published_ms is None:
+        return False
+    above = result.percent_above
+    return above is None or above > allowed
+
+
+if __name__ == "__main__":
+    main()

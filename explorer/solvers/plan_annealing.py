@@ -1,0 +1,97 @@
+"""Compiled annealing over plans; every plan on the way may serve another budget."""
+
+# numba has its own generator behind np.random's old names.
+# ruff: noqa: NPY002
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from explorer.solvers.plan_arrays import PlanArrays
+from explorer.solvers.plan_kernel import Work, decode, inner, judge
+from explorer.solvers.plan_moves import move
+
+
+class Archive(NamedTuple):
+    """The quickest plan found in each range of peaks.
+
+    Attributes:
+        edges: int64 (cells,), increasing: cell c is for peaks in (edges[c − 1], edges[c]].
+        genes: int16 (cells, genes).
+        peaks: int64 (cells,), of the plans in ``genes``.
+        times_ms: float64 (cells,), infinite where a cell is empty.
+    """
+
+    edges: np.ndarray
+    genes: np.ndarray
+    peaks: np.ndarray
+    times_ms: np.ndarray
+
+
+@inner
+def evaluate(
+    arrays: PlanArrays, genes: np.ndarray, budget: float, work: Work, archive: Archive
+) -> tuple[float, float, float]:
+    """Peak, time and excess of a plan (infinite if its order is too long), archived if it is the best of its cell."""
+    count = decode(arrays, genes, work)
+    if count < 0:
+        return np.inf, np.inf, np.inf
+    peak, time_ms, excess = judge(arrays, work, count, budget)
+    cell = np.searchsorted(archive.edges, peak)
+    if cell < archive.times_ms.size and time_ms < archive.times_ms[cell]:
+        archive.times_ms[cell] = time_ms
+        archive.peaks[cell] = peak
+        archive.genes[cell] = genes
+    return float(peak), time_ms, excess
+
+
+@njit(cache=True, nogil=True)
+def anneal(
+    arrays: PlanArrays,
+    genes: np.ndarray,
+    budget: float,
+    tries: int,
+    temperatures: tuple[float, float],
+    penalties: tuple[float, float],
+    seed: int,
+    work: Work,
+    archive: Archive,
+) -> tuple[float, float, int]:
+    """Anneal ``genes`` in place for ``tries`` plans (0 only evaluates them); every plan on the way is archived.
+
+    The objective is time plus a penalty (ms per byte) times what exceeds the budget (``judge``). Over the tries the
+    temperature (ms) falls and the penalty rises geometrically, each from its first to its second value.
+
+    Returns:
+        peak and time of the plan that ``genes`` is then: the quickest that fits, else the one of least peak; and
+        how many entries of ``work.order`` are its runs, −1 if there is no room for them.
+    """
+    np.random.seed(seed)
+    current, best, trial = genes.copy(), genes.copy(), genes.copy()
+    peak, time_ms, excess = evaluate(arrays, current, budget, work, archive)
+    best_peak, best_ms = peak, time_ms
+    cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, tries))
+    tightening = (penalties[1] / penalties[0]) ** (1.0 / max(1, tries))
+    temperature, penalty = temperatures[0], penalties[0]
+    for _ in range(tries):
+        temperature *= cooling
+        penalty *= tightening
+        trial[:] = current
+        move(arrays, trial)
+        if np.random.random() < 0.3:
+            move(arrays, trial)
+        found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, work, archive)
+        value = time_ms + penalty * excess
+        found = found_ms + penalty * found_excess
+        if found <= value or np.random.random() < np.exp((value - found) / temperature):
+            current, trial = trial, current
+            peak, time_ms, excess = found_peak, found_ms, found_excess
+            over, best_over = max(0.0, peak - budget), max(0.0, best_peak - budget)
+            if over < best_over or (over == best_over and time_ms < best_ms):
+                best[:] = current
+                best_peak, best_ms = peak, time_ms
+    genes[:] = best
+    return best_peak, best_ms, decode(arrays, genes, work)
