@@ -132,7 +132,7 @@ def forward_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]:
         added = [term for x in released for term in layout.keep(0, x, -layout.size(x))]
         flow.add([("f", n, 1.0), *previous, *added], 0.0)
         segment = range(starts[n], [*starts, len(layout.before_bytes)][n + 1])
-        runs = {i: layout.decisions["first", i] for i in segment if ("first", i) in layout.decisions}
+        runs = {i: layout.decisions["first", i] for i in segment if _has_memory_row(layout, i)}
         simple = [i for i, run in runs.items() if not run.others and not run.owner[0]]
         worst = max((layout.before_bytes[i] + runs[i].base.bytes for i in simple), default=0)
         cap.add([("f", n, 1.0)], layout.room(worst))
@@ -140,6 +140,12 @@ def forward_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]:
             if i not in simple and (run.owner[0] or layout.before_bytes[i] + _largest(run) > worst):
                 _first_run_row(layout, cap, i, run, ("f", n, 1.0))
     return flow.equal() + cap.at_most()
+
+
+def _has_memory_row(layout: Layout, operator: int) -> bool:
+    """Does a first run have its place in the forward pass? An optional one has none in a relaxed problem."""
+    anywhere = layout.merged.relaxed and layout.merged.problem.forward[operator].optional
+    return not anywhere and ("first", operator) in layout.decisions
 
 
 def _first_run_row(layout: Layout, cap: Rows, operator: int, run: Decision, kept: Term) -> None:

@@ -61,10 +61,11 @@ class Layout(Scaled):
         rerun = _numbered((g, i) for g, sweep in enumerate(useful) for i in sweep)
         stages = [(t, n) for t, stage in enumerate(merged.stages) if len(stage) > 1 for n in range(len(stage))]
         laid = tuple(Sweep.of(merged, group, nodes) for group, nodes in zip(groups, useful, strict=True) if sweeps)
+        chains = _chains(merged, groups) if sweeps else {}
         stay = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.stays)))
         memory = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.slots)))
         return cls(
-            merged, budget_bytes, groups, kept, rerun, _numbered(stages), _chains(merged, groups), stay, memory, laid
+            merged, budget_bytes, groups, kept, rerun, _numbered(stages), chains, stay, memory, laid
         )  # fmt: skip
 
     def keep(self, passed: int, activation: int, coefficient: float) -> list[Term]:
@@ -190,13 +191,18 @@ class Layout(Scaled):
         """Forward operators after which activations live on only if kept (s_0), with those; −1 before the first.
 
         In a relaxed problem, what an optional operator makes counts at the end of the forward pass alone: it may run
-        anywhere before.
+        anywhere before. And what stands for something merged away counts once neither is read any more.
         """
         problem = self.merged.problem
+        stand_for: dict[int, list[int]] = {}
+        for x, standing in self.merged.representative.items() if self.merged.relaxed else ():
+            for y in standing:
+                stand_for.setdefault(y, []).append(x)
         released: dict[int, list[int]] = {-1: []}
         for x in (x for passed, x in self.kept if passed == 0):
-            late = self.merged.relaxed and problem.forward[problem.activations[x].producer].optional
-            at = len(problem.forward) - 1 if late else self.last_read[x]
+            at = max(self.last_read[y] for y in (x, *stand_for.get(x, ())))
+            if self.merged.relaxed and problem.forward[problem.activations[x].producer].optional:
+                at = len(problem.forward) - 1
             released.setdefault(at, []).append(x)
         return tuple((i, tuple(released[i])) for i in sorted(released))
 
