@@ -251,6 +251,7 @@ def joint_profiles(draw: st.DrawFn, *, most_forward: int = 4, several_first: boo
     builder = GraphBuilder()
     activations: list[int] = []
     near: list[list[int]] = []
+    compact: dict[int, int] = {}
     for _ in range(draw(st.integers(2, most_forward))):
         recent = activations[-3:]
         reads = draw(st.lists(st.sampled_from(recent), min_size=1, max_size=2, unique=True)) if recent else []
@@ -275,12 +276,13 @@ def joint_profiles(draw: st.DrawFn, *, most_forward: int = 4, several_first: boo
         near.append([*reads, *made])
         if draw(st.integers(0, 2)) == 0:
             size, cost_ms = draw(st.integers(0, 3)), draw(st.integers(0, 3))
-            compact = builder.auxiliary(made[0], size, time_ms=cost_ms, workspace_bytes=draw(st.sampled_from((0, 3))))
-            near[-1].append(compact)
+            workspace_bytes = draw(st.sampled_from((0, 3)))
+            compact[made[0]] = builder.auxiliary(made[0], size, time_ms=cost_ms, workspace_bytes=workspace_bytes)
     gradient = builder.start_backward(draw(st.integers(0, 2)))
     for close in [*reversed(near), *near[: draw(st.integers(0, 1))]]:
-        needs = st.lists(st.sampled_from(close), max_size=2, unique=True)
-        reads = (gradient, *draw(needs))
+        reads = (gradient, *draw(st.lists(st.sampled_from(close), max_size=2, unique=True)))
+        offered = [*close, *(compact[x] for x in close if x in compact)]
+        needs = st.lists(st.sampled_from(offered), max_size=2, unique=True)
         others = [(gradient, *draw(needs)) for _ in range(draw(st.integers(0, 2)))]
         gradient = builder.backward(
             reads,
