@@ -1,8 +1,8 @@
-"""Published instances: objective, bound and time beside the published ones, every schedule judged by the folder's judge.
+"""Published instances: objective, bound and time beside the published ones, every schedule judged by their judge.
 
 Run: ``python benchmarks/published.py FOLDER [--only NAME:GIB,…] [--seconds 1,10,60] [--fail-above PERCENT]``.
 
-The folder holds instances (JSON) and ``verify.py``. The published objectives round every operator up to 0.01 ms, and so does the
+The folder holds instances (JSON) and ``verify.py``. Published objectives round every operator up to 0.01 ms, like the
 judge's ``published_ms``, which is compared here. Instances made for Checkmate count otherwise and are left out. One
 configuration for all; the time begins when a problem is loaded and its search compiled, as in an open session.
 """
@@ -143,7 +143,7 @@ def _solve(
         yield _result(path, document, reference, profile, seconds, known[-1] if known else None, judge)
 
 
-def _result(  # noqa: PLR0917 - private, called once
+def _result(
     path: Path,
     document: dict[str, Any],
     reference: dict[str, Any],

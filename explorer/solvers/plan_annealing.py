@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -48,50 +50,69 @@ def evaluate(
     return float(peak), time_ms, excess
 
 
-@njit(cache=True, nogil=True)
-def anneal(
-    arrays: PlanArrays,
-    genes: np.ndarray,
-    budget: float,
-    tries: int,
-    temperatures: tuple[float, float],
-    penalties: tuple[float, float],
-    seed: int,
-    work: Work,
-    archive: Archive,
-) -> tuple[float, float, int]:
-    """Anneal ``genes`` in place for ``tries`` plans (0 only evaluates them); every plan on the way is archived.
+def _compiled(sources: str) -> Any:
+    """``anneal``, compiled; ``sources`` becomes part of the key under which numba keeps the machine code on disk.
 
-    The objective is time plus a penalty (ms per byte) times what exceeds the budget (``judge``). Over the tries the
-    temperature (ms) falls and the penalty rises geometrically, each from its first to its second value.
-
-    Returns:
-        peak and time of the plan that ``genes`` is then: the quickest that fits, else the one of least peak; and
-        how many entries of ``work.order`` are its runs, −1 if there is no room for them.
+    That key knows this file only, while the code has what it calls inlined: without more, a change elsewhere would go
+    unnoticed.
     """
-    np.random.seed(seed)
-    current, best, trial = genes.copy(), genes.copy(), genes.copy()
-    peak, time_ms, excess = evaluate(arrays, current, budget, work, archive)
-    best_peak, best_ms = peak, time_ms
-    cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, tries))
-    tightening = (penalties[1] / penalties[0]) ** (1.0 / max(1, tries))
-    temperature, penalty = temperatures[0], penalties[0]
-    for _ in range(tries):
-        temperature *= cooling
-        penalty *= tightening
-        trial[:] = current
-        move(arrays, trial)
-        if np.random.random() < 0.3:
+
+    @njit(cache=True, nogil=True)
+    def anneal(
+        arrays: PlanArrays,
+        genes: np.ndarray,
+        budget: float,
+        tries: int,
+        temperatures: tuple[float, float],
+        penalties: tuple[float, float],
+        seed: int,
+        work: Work,
+        archive: Archive,
+    ) -> tuple[float, float, int]:
+        """Anneal ``genes`` in place for ``tries`` plans (0 only evaluates them); every plan on the way is archived.
+
+        The objective is time plus a penalty (ms per byte) times what exceeds the budget (``judge``). Over the tries the
+        temperature (ms) falls and the penalty rises geometrically, each from its first to its second value.
+
+        Returns:
+            peak and time of the plan that ``genes`` is then: the quickest that fits, else the one of least peak; and
+            how many entries of ``work.order`` are its runs, −1 if there is no room for them.
+        """
+        assert sources
+        np.random.seed(seed)
+        current, best, trial = genes.copy(), genes.copy(), genes.copy()
+        peak, time_ms, excess = evaluate(arrays, current, budget, work, archive)
+        best_peak, best_ms = peak, time_ms
+        cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, tries))
+        tightening = (penalties[1] / penalties[0]) ** (1.0 / max(1, tries))
+        temperature, penalty = temperatures[0], penalties[0]
+        for _ in range(tries):
+            temperature *= cooling
+            penalty *= tightening
+            trial[:] = current
             move(arrays, trial)
-        found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, work, archive)
-        value = time_ms + penalty * excess
-        found = found_ms + penalty * found_excess
-        if found <= value or np.random.random() < np.exp((value - found) / temperature):
-            current, trial = trial, current
-            peak, time_ms, excess = found_peak, found_ms, found_excess
-            over, best_over = max(0.0, peak - budget), max(0.0, best_peak - budget)
-            if over < best_over or (over == best_over and time_ms < best_ms):
-                best[:] = current
-                best_peak, best_ms = peak, time_ms
-    genes[:] = best
-    return best_peak, best_ms, decode(arrays, genes, work)
+            if np.random.random() < 0.3:
+                move(arrays, trial)
+            found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, work, archive)
+            value = time_ms + penalty * excess
+            found = found_ms + penalty * found_excess
+            if found <= value or np.random.random() < np.exp((value - found) / temperature):
+                current, trial = trial, current
+                peak, time_ms, excess = found_peak, found_ms, found_excess
+                over, best_over = max(0.0, peak - budget), max(0.0, best_peak - budget)
+                if over < best_over or (over == best_over and time_ms < best_ms):
+                    best[:] = current
+                    best_peak, best_ms = peak, time_ms
+        genes[:] = best
+        return best_peak, best_ms, decode(arrays, genes, work)
+
+    return anneal
+
+
+def _sources() -> str:
+    """Hash of all that ``anneal`` inlines."""
+    files = sorted(Path(__file__).parent.glob("plan_*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+anneal = _compiled(_sources())

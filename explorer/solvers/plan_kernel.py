@@ -82,7 +82,10 @@ def workspace(arrays: PlanArrays, *, length: int) -> Work:
 
 @inner
 def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
-    """Write the forms that ``genes`` run into ``work.order``; returns their number, −1 if there is no room for them."""
+    """Write the forms that ``genes`` run into ``work.order``; returns their number.
+
+    −1 if there is no room for them, or if a form was chosen that leaves out what another one reads.
+    """
     n, m = arrays.forward_count, arrays.bytes.size
     t = arrays.reader_start.size - 1
     order, available, touched, touched_now = work.order, work.available, work.touched, work.touched_now
@@ -96,9 +99,8 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
     work.first_after[:] = -1
     for a in range(m):
         passed[a] = 0
-        available[a] = 1
+        available[a] = 0
         if arrays.droppable[a]:
-            available[a] = genes[arrays.gene_start[a]]
             if genes[before + a] > 0:
                 work.next_before[a] = work.first_before[genes[before + a] - 1]
                 work.first_before[genes[before + a] - 1] = a
@@ -106,20 +108,28 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
                 work.next_after[a] = work.first_after[genes[after + a] - 1]
                 work.first_after[genes[after + a] - 1] = a
     count = 0
+    valid = True
     for operator in range(n):
         form = arrays.form_start[operator]
         if form == arrays.form_start[operator + 1]:
             continue
         if arrays.form_gene[operator] >= 0:
             form += genes[arrays.form_gene[operator]]
-        if arrays.form_kind[form] == OPTIONAL:
-            kept = 0
-            for at in range(arrays.write_start[form], arrays.write_start[form + 1]):
-                kept |= available[arrays.writes[at]]
-            if not kept:
-                continue
-        order[count] = form
-        count += 1
+        kept = arrays.form_kind[form] != OPTIONAL
+        for at in range(arrays.read_start[form], arrays.read_start[form + 1]):
+            valid &= touched_now[arrays.reads[at]] == 1
+        for at in range(arrays.write_start[form], arrays.write_start[form + 1]):
+            a = arrays.writes[at]
+            touched_now[a] = 1
+            available[a] = genes[arrays.gene_start[a]] if arrays.droppable[a] else 1
+            kept |= available[a] == 1
+        if kept:
+            order[count] = form
+            count += 1
+    for a in range(m):
+        touched_now[a] = 0
+    if not valid:
+        return -1
     for number in range(t):
         site = 2 * n + number
         form = arrays.form_start[site]
@@ -131,17 +141,18 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
             passed[arrays.readers[at]] += 1
         touches, depth, found = 0, 0, 0
         lowest, highest = n, -1
+        valid = True
         for at in range(arrays.read_start[form], arrays.read_start[form + 1]):
             a = arrays.reads[at]
             if arrays.droppable[a]:
                 touched_now[a] = 1
                 touched[touches] = a
                 touches += 1
-                maker = arrays.producer[a]
-                if not available[a] and not wanted[maker]:
-                    wanted[maker] = 1
-                    stack[depth] = maker
-                    depth += 1
+            maker = arrays.producer[a]
+            if not available[a] and not wanted[maker]:
+                wanted[maker] = 1
+                stack[depth] = maker
+                depth += 1
         a = work.first_before[number]
         while a >= 0:
             if not touched_now[a]:
@@ -161,6 +172,9 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
             found += 1
             lowest, highest = min(lowest, maker), max(highest, maker)
             again = arrays.form_start[n + maker]
+            if again == arrays.form_start[n + maker + 1]:
+                valid = False
+                continue
             if arrays.form_gene[n + maker] >= 0:
                 again += genes[arrays.form_gene[n + maker]]
             for at in range(arrays.read_start[again], arrays.read_start[again + 1]):
@@ -175,7 +189,7 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
                     wanted[earlier] = 1
                     stack[depth] = earlier
                     depth += 1
-        if count + found >= length:
+        if not valid or count + found >= length:
             for at in range(found):
                 wanted[makers[at]] = 0
             for at in range(touches):
@@ -203,6 +217,8 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
                 again += genes[arrays.form_gene[n + maker]]
             order[count] = again
             count += 1
+            for at in range(arrays.read_start[again], arrays.read_start[again + 1]):
+                valid &= available[arrays.reads[at]] == 1
             for at in range(arrays.write_start[again], arrays.write_start[again + 1]):
                 a = arrays.writes[at]
                 available[a] = 1
@@ -212,14 +228,19 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
                     touches += 1
         order[count] = form
         count += 1
-        for at in range(touches):
-            a = touched[at]
-            touched_now[a] = 0
-            available[a] = genes[arrays.gene_start[a] + 1 + passed[a]]
+        for at in range(arrays.read_start[form], arrays.read_start[form + 1]):
+            valid &= available[arrays.reads[at]] == 1
         a = work.first_before[number]
         while a >= 0:
-            available[a] = 1
+            touched_now[a] = 0
             a = work.next_before[a]
+        for at in range(touches):
+            a = touched[at]
+            if touched_now[a] and available[a]:
+                available[a] = genes[arrays.gene_start[a] + 1 + passed[a]]
+            touched_now[a] = 0
+        if not valid:
+            return -1
         a = work.first_after[number]
         while a >= 0:
             available[a] = 0

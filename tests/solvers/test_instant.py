@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
+from explorer.solvers import plan_annealing
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.problem import Problem
 from tests.schedules import random_schedule
 from tests.solvers.exhaustive import fastest
-from tests.solvers.graphs import chain, profiles
+from tests.solvers.graphs import chain, joint_profiles, profiles
 
 
 @settings(deadline=None)
-@given(profiles(most_forward=8), st.integers(0, 10**6))
+@given(st.one_of(profiles(most_forward=8), joint_profiles(several_first=True)), st.integers(0, 10**6))
 def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: int):
     search = PlanSearch(Problem.of(profile))
     arrays = search.arrays
@@ -32,13 +33,15 @@ def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: i
     budget = int(rng.uniform(search.floor.peak_bytes, search.keep_all_peak_bytes + 1))
     assert search.ready(timeout=120)
     peak_bytes, time_ms, count = search._kernel(genes, budget, tries=0, seed=0)
+    if count < 0:  # a form that leaves out what another reads
+        return
     timeline = simulate(profile, search._schedule(search._work.order[:count].tolist(), budget))
     assert timeline.peak_bytes == peak_bytes
     assert timeline.time_ms == pytest.approx(time_ms)
 
 
 @settings(deadline=None, max_examples=50)
-@given(profiles(most_forward=7), st.floats(0, 1))
+@given(st.one_of(profiles(most_forward=7), joint_profiles()), st.floats(0, 1))
 def test_answers_fit_their_budget_and_are_not_beaten_at_the_ends(profile: Profile, share: float):
     search = PlanSearch(Problem.of(profile))
     keep = simulate(profile, keep_all(profile.graph))
@@ -47,12 +50,12 @@ def test_answers_fit_their_budget_and_are_not_beaten_at_the_ends(profile: Profil
     point = search.improve(budget, effort=0.1)
     if point is not None:
         assert simulate(profile, point.schedule).peak_bytes == point.peak_bytes <= budget
-    assert search.improve(keep.peak_bytes, effort=0.1).time_ms == pytest.approx(keep.time_ms)
+    assert search.improve(keep.peak_bytes, effort=0.1).time_ms <= keep.time_ms + 1e-9
     assert floor <= search.shrink(effort=0.1).peak_bytes <= keep.peak_bytes
 
 
 @settings(deadline=None, max_examples=30)
-@given(profiles(most_forward=4), st.floats(0, 1))
+@given(st.one_of(profiles(most_forward=4), joint_profiles()), st.floats(0, 1))
 def test_small_graphs_are_solved_to_the_optimum_of_an_exhaustive_search(profile: Profile, share: float):
     search = PlanSearch(Problem.of(profile))
     budget = round(search.floor.peak_bytes + share * (search.keep_all_peak_bytes - search.floor.peak_bytes))
@@ -69,6 +72,11 @@ def test_small_graphs_are_solved_to_the_optimum_of_an_exhaustive_search(profile:
 def test_no_schedule_has_a_smaller_peak_than_the_bound(profile: Profile, seed: int, keep: float):
     schedule = random_schedule(profile.graph, seed, keep=keep)
     assert peak_lower_bound(Problem.of(profile)).peak_bytes <= simulate(profile, schedule).peak_bytes
+
+
+def test_machine_code_kept_on_disk_belongs_to_these_sources():
+    (cell,) = plan_annealing.anneal.py_func.__closure__
+    assert cell.cell_contents == plan_annealing._sources()
 
 
 def test_a_long_chain_shrinks_to_a_fraction_for_one_more_forward_pass():
