@@ -82,7 +82,9 @@ class GraphBuilder:
         for n, cost in enumerate(algorithms):
             self.costs[f"{key}-{n}"] = Cost(*cost)
             wanted = Optimization.CONVOLUTION
-            implementations.append(Implementation(f"algorithm {n}", reads, writes, f"{key}-{n}", when, optimization=wanted))
+            implementations.append(
+                Implementation(f"algorithm {n}", reads, writes, f"{key}-{n}", when, optimization=wanted)
+            )
         if in_place is not None:
             over, over_ms = in_place
             self.costs[f"{key}-in"] = Cost(over_ms, workspace_bytes)

@@ -61,9 +61,7 @@ def test_the_simulator_finds_solutions_no_slower_and_no_larger(
 
 
 @slow
-@given(
-    joint_profiles(several_first=True), SHARES, st.sampled_from((0.0, 0.4, 1.0)), st.sampled_from((0.0, 0.3))
-)
+@given(joint_profiles(several_first=True), SHARES, st.sampled_from((0.0, 0.4, 1.0)), st.sampled_from((0.0, 0.3)))
 def test_no_schedule_of_any_kind_beats_a_relaxation(profile: Profile, share: float, threshold: float, pinned: float):
     problem = Problem.of(profile)
     budget = budget_between(problem, share)

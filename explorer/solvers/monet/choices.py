@@ -12,13 +12,16 @@ from explorer.solvers.monet.ways import Way
 
 
 def one_way(layout: Layout, variables: Variables) -> list[cp.Constraint]:
-    """The ways other than a run's base: Σ ≤ r_{g,j} for a recomputation, δ_{t,f} for a form, else 1 (appendix C.4)."""
-    rows = Rows(variables)
+    """The ways other than a run's base: Σ ≤ r_{g,j} for a recomputation, δ_{t,f} for a form, else 1 (appendix C.4); = where there is no base."""
+    rows, equal = Rows(variables), Rows(variables)
     for decision in layout.decisions.values():
         owner, constant = decision.owner
-        if decision.others and (owner or len(decision.others) > 1):
-            rows.add([*(_term(x) for x in decision.others), *_negated(owner)], constant)
-    return rows.at_most()
+        terms = [*(_term(x) for x in decision.others), *_negated(owner)]
+        if decision.base is None:
+            equal.add(terms, constant)
+        elif decision.others and (owner or len(decision.others) > 1):
+            rows.add(terms, constant)
+    return rows.at_most() + equal.equal()
 
 
 def first_runs_in_place(layout: Layout, variables: Variables) -> list[cp.Constraint]:

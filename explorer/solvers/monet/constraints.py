@@ -28,7 +28,7 @@ def step_time_ms(layout: Layout, variables: Variables) -> cp.Expression:
     costs = {name: [0.0] * variable.size for name, variable in variables.items()}
     for key, decision in layout.decisions.items():
         terms, fixed = decision.amount(lambda way: way.time_ms)
-        if fixed:
+        if decision.owner[1]:
             # In the base time already, in its quickest form and option.
             operator = problem.forward[key[1]].first if key[0] == "first" else problem.backward[key[1]].forms
             constant += fixed - min(form.time_ms for form in operator)
@@ -134,7 +134,7 @@ def forward_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]:
         segment = range(starts[n], [*starts, len(layout.before_bytes)][n + 1])
         runs = {i: layout.decisions["first", i] for i in segment if _has_memory_row(layout, i)}
         simple = [i for i, run in runs.items() if not run.others and not run.owner[0]]
-        worst = max((layout.before_bytes[i] + runs[i].base.bytes for i in simple), default=0)
+        worst = max((layout.before_bytes[i] + _largest(runs[i]) for i in simple), default=0)
         cap.add([("f", n, 1.0)], layout.room(worst))
         for i, run in runs.items():
             if i not in simple and (run.owner[0] or layout.before_bytes[i] + _largest(run) > worst):
@@ -254,7 +254,7 @@ def _stage_rows(layout: Layout, rows: Rows, stages: range, terms: list[Term], co
     runs = {t: [layout.decisions["stage", t, n] for n in range(len(layout.merged.stages[t]))] for t in stages}
     simple = {t: forms[0] for t, forms in runs.items() if len(forms) == 1 and not forms[0].others}
     room = min(
-        (layout.stage_room(t) - layout.units(run.base.bytes) for t, run in simple.items()), default=layout.room(0)
+        (layout.stage_room(t) - layout.units(_largest(run)) for t, run in simple.items()), default=layout.room(0)
     )
     if simple:
         rows.add(terms, room - constant)
@@ -283,7 +283,7 @@ def reading_slot(layout: Layout, group: int, slot: int, activation: int, coeffic
 
 
 def _largest(run: Decision) -> int:
-    return max(way.bytes for way in (run.base, *(x.way for x in run.others)))
+    return max(way.bytes for way in run.ways)
 
 
 def _units(layout: Layout) -> Callable[[Way], float]:

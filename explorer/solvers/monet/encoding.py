@@ -117,7 +117,7 @@ def closure(
         if missing and not fitting:
             return None
         if missing:
-            chosen = min(fitting, key=lambda n: (not _agrees(merged, n, preferred), merged.nodes[n].base.time_ms))
+            chosen = min(fitting, key=lambda n: (not _agrees(merged, n, preferred), merged.nodes[n].ways[0].time_ms))
             again.add(chosen)
             pending = (pending - missing) | merged.nodes[chosen].reads
     remade = {x for node in again for x in merged.nodes[node].writes}
@@ -247,10 +247,12 @@ class Encoder:
 
     def _choose(self, decision: Decision, room: float, alive: Iterable[int], form: int | None = None) -> None:
         """Take the quickest way that fits; the smallest if none does."""
-        ways = [(decision.base, None), *((x.way, x) for x in decision.others)]
+        ways = [] if decision.base is None else [(decision.base, None)]
+        ways += [(x.way, x) for x in decision.others]
         able = [x for x in ways if not x[0].overwrites & frozenset(alive) and (form is None or x[0].forms == (form,))]
         fitting = [x for x in able if self.layout.units(x[0].bytes) <= room + 1e-12]
-        able = able or ways
+        if not able:
+            return
         _, chosen = (
             min(fitting, key=lambda x: (x[0].time_ms, x[0].bytes)) if fitting else min(able, key=lambda x: x[0].bytes)
         )

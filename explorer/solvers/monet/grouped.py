@@ -112,7 +112,9 @@ class GroupedModel:
     def _way(self, x: np.ndarray, decision: Decision) -> Way:
         # Of a continuous one the forms are the base's: which of the two runs is the simulator's to find.
         chosen = [a.way for a in decision.others if a.block == "a" and self._value(x, "a", a.position) > 0.5]
-        return chosen[0] if chosen else decision.base
+        way = chosen[0] if chosen else decision.base
+        assert way is not None, "without a base, one of the others is chosen"
+        return way
 
     def _first_form(self, x: np.ndarray, operator: int) -> int:
         decision = self.layout.decisions.get(("first", operator))
