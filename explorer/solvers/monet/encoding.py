@@ -149,7 +149,7 @@ class Encoder:
     def __init__(self, layout: Layout, plan: Plan) -> None:
         """Fill what the plan says outright."""
         self.layout, self.plan = layout, plan
-        alternatives = [x for decision in layout.decisions.values() for x in decision.others]
+        alternatives = [x for decision in layout.decisions for x in decision.others]
         self.values: Values = {
             "s": np.array([float(x in plan.kept[passed]) for passed, x in layout.kept]),
             "r": np.array([float(node in plan.reruns[g]) for g, node in layout.rerun]),
@@ -178,7 +178,7 @@ class Encoder:
     def _first_runs(self) -> None:
         layout, kept = self.layout, self.plan.kept[0]
         for i, operator in enumerate(layout.merged.problem.forward):
-            decision = layout.decisions.get(("first", i))
+            decision = layout.decisions.first.get(i)
             if decision is None or (decision.owner[0] and not self._value(decision.owner[0])):
                 continue
             level = sum(self._size(set(x) & kept) for at, x in layout.releases if at < i)
@@ -228,7 +228,7 @@ class Encoder:
                 later = {
                     x for x, slots in sweep.readers.items() if any(self._reads(group, n, x) for n in slots if n > k)
                 }
-                self._choose(layout.decisions["node", group, node], room, present | later)
+                self._choose(layout.decisions.again[group, node], room, present | later)
             level += change[k]
             self.values["u"][layout.memory[group, k]] = level
         return level
@@ -242,7 +242,7 @@ class Encoder:
 
     def _stage(self, stage: int, level: float, alive: set[int]) -> None:
         if self.layout.merged.stages[stage]:
-            decision = self.layout.decisions["stage", stage, self.plan.forms[stage]]
+            decision = self.layout.decisions.backward[stage, self.plan.forms[stage]]
             self._choose(decision, self.layout.stage_room(stage) - level, alive)
 
     def _choose(self, decision: Decision, room: float, alive: Iterable[int], form: int | None = None) -> None:
