@@ -148,9 +148,12 @@ class GraphBuilder:
         self.costs[key] = Cost(time_ms, workspace_bytes)
         implementations = [Implementation("default", reads, writes, key)]
         others = [*alternatives, *((reads, *cost) for cost in algorithms)]
+        compact = {x for op in self.operators if op.optional for x in op.default().writes}
         for n, (read, other_ms, other_bytes) in enumerate(others):
             self.costs[f"{key}-{n}"] = Cost(other_ms, other_bytes)
             wanted = Optimization.OUTPUT if n < len(alternatives) else Optimization.CONVOLUTION
+            if compact & set(read):
+                wanted = Optimization.INTERMEDIATE
             implementations.append(Implementation(f"other {n}", read, writes, f"{key}-{n}", optimization=wanted))
         if overwrites is not None:
             wanted = Optimization.INPLACE
@@ -242,8 +245,8 @@ def profiles(draw: st.DrawFn, *, most_forward: int = 5) -> Profile:
 def joint_profiles(draw: st.DrawFn, *, most_forward: int = 4, several_first: bool = False) -> Profile:
     """Random graphs as those of ``profiles``, with a choice of implementations: the joint problem's.
 
-    Several algorithms, runs in place of what is read, compact tensors by optional operators, recomputation with or without
-    the operator's own mask, backward operators that read one thing or another.
+    Several algorithms, runs in place of what is read, compact tensors by optional operators, recomputation with or
+    without the operator's own mask, backward operators that read one thing or another.
 
     Args:
         draw: by hypothesis.
