@@ -110,8 +110,7 @@ def closure(
     pending = set(wanted)
     again: set[int] = set()
     # Nodes are in the order of a sweep, so those that come later read what earlier ones make.
-    for place in sorted({node.place for node in merged.nodes}, reverse=True):
-        alternatives = [n for n, node in enumerate(merged.nodes) if node.place == place]
+    for alternatives in reversed(merged.alternatives):
         missing = {x for n in alternatives for x in merged.nodes[n].writes} & (pending - there)
         fitting = [n for n in alternatives if n in able and missing <= merged.nodes[n].writes]
         if missing and not fitting:
@@ -130,8 +129,7 @@ def _able(merged: MergedProblem, there: set[int]) -> set[int]:
     """Nodes whose inputs are there or can be made again."""
     reachable = set(there)
     able: set[int] = set()
-    for place in sorted({node.place for node in merged.nodes}):
-        alternatives = [n for n, node in enumerate(merged.nodes) if node.place == place]
+    for alternatives in merged.alternatives:
         found = [n for n in alternatives if merged.nodes[n].reads <= reachable]
         able |= set(found)
         reachable |= {x for n in found for x in merged.nodes[n].writes}
@@ -177,22 +175,20 @@ class Encoder:
 
     def _first_runs(self) -> None:
         layout, kept = self.layout, self.plan.kept[0]
-        for i, operator in enumerate(layout.merged.problem.forward):
+        forward = layout.merged.problem.forward
+        running = [j for j, x in enumerate(forward) if x.optional and self._value(layout.optional_run(j, 1.0))]
+        last_optional = {x: j for j in running for form in forward[j].first for x in form.reads}
+        released = dict(layout.releases)
+        level = self._size(set(released[-1]) & kept)
+        for i, operator in enumerate(forward):
             decision = layout.decisions.first.get(i)
-            if decision is None or (decision.owner[0] and not self._value(decision.owner[0])):
-                continue
-            level = sum(self._size(set(x) & kept) for at, x in layout.releases if at < i)
-            if operator.optional:
+            if decision is not None and not (operator.optional and i not in running):
                 reads = {x for form in operator.first for x in form.reads if layout.last_read[x] < i}
-                level += self._size(x for x in reads if layout.merged.has_choice(x) and x not in kept)
-            alive = kept | {
-                x
-                for j, other in enumerate(layout.merged.problem.forward)
-                if j > i and other.optional and self._value(layout.optional_run(j, 1.0))
-                for form in other.first
-                for x in form.reads
-            }
-            self._choose(decision, layout.room(layout.before_bytes[i]) - level, alive, self.plan.first.get(i))
+                brought = (x for x in reads if layout.merged.has_choice(x) and x not in kept)
+                room = layout.room(layout.before_bytes[i]) - level - self._size(brought)
+                alive = kept | {x for x, j in last_optional.items() if j > i}
+                self._choose(decision, room, alive, self.plan.first.get(i))
+            level += self._size(set(released.get(i, ())) & kept)
 
     def _presence(self, group: int) -> None:
         """p: until the last backward operator whose chosen form reads it, or on and on if it is kept."""
