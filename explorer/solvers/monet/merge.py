@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from explorer.solvers.monet.ways import Way, base_of, form_ways, frontier, unconditional
-from explorer.solvers.problem import Form, Problem
+from explorer.solvers.monet.ways import Way, form_ways, frontier, unconditional
+from explorer.solvers.problem import BackwardOperator, Form, ForwardOperator, Problem
 
 PINNED_SHARE = 1e-3
 
@@ -31,11 +31,6 @@ class Node:
     writes: frozenset[int]
     ways: tuple[Way, ...]
     passed: frozenset[int] = frozenset()
-
-    @property
-    def base(self) -> Way:
-        """Its quickest way that overwrites nothing."""
-        return base_of(self.ways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +67,14 @@ class MergedProblem:
             for x in node.writes:
                 found.setdefault(x, []).append(position)
         return {x: tuple(nodes) for x, nodes in found.items()}
+
+    @cached_property
+    def alternatives(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the nodes at each place, in the order of a sweep."""
+        places: dict[int, list[int]] = {}
+        for position, node in enumerate(self.nodes):
+            places.setdefault(node.place, []).append(position)
+        return tuple(tuple(places[x]) for x in sorted(places))
 
     @cached_property
     def charged(self) -> frozenset[int]:
@@ -221,7 +224,7 @@ def _merged(problem: Problem, pinned_share: float, *, fold: bool, relaxed: bool)
     else:
         nodes = [replace(x, ways=_possible(x.ways, pinned, negligible)) for x in nodes]
     if fold:
-        nodes = _Folding(problem, nodes, pinned, negligible, relaxed=relaxed).fold()
+        nodes = _Folding(problem, nodes, negligible, relaxed=relaxed).fold()
     return MergedProblem(problem, tuple(sorted(nodes, key=lambda node: node.place)), pinned, negligible, relaxed)
 
 
@@ -232,7 +235,10 @@ def _pinned(problem: Problem, allowed_bytes: float) -> frozenset[int]:
         if not op.optional
         for x in frozenset.intersection(*(frozenset(f.writes) for f in op.first))
     }
-    free = [(x.bytes, n) for n, x in enumerate(problem.activations) if not x.held and n in always]
+    forms = [form for op in (*problem.forward, *problem.backward) for form in _forms(op)]
+    # Where every option overwrites something, that cannot always be kept.
+    forced = {x.overwrites for form in forms if None not in {x.overwrites for x in form.options} for x in form.options}
+    free = [(x.bytes, n) for n, x in enumerate(problem.activations) if not x.held and n in always - forced]
     pinned, total = [], 0
     for size, position in sorted(free):
         total += size
@@ -240,6 +246,10 @@ def _pinned(problem: Problem, allowed_bytes: float) -> frozenset[int]:
             break
         pinned.append(position)
     return frozenset(pinned)
+
+
+def _forms(operator: ForwardOperator | BackwardOperator) -> tuple[Form, ...]:
+    return (*operator.first, *operator.again) if isinstance(operator, ForwardOperator) else operator.forms
 
 
 def _possible(ways: Iterable[Way], pinned: frozenset[int], negligible_bytes: int) -> tuple[Way, ...]:
@@ -261,9 +271,7 @@ def _nodes(problem: Problem, operator: int, pinned: frozenset[int]) -> list[Node
 
 
 class _Folding:
-    def __init__(
-        self, problem: Problem, nodes: list[Node], pinned: frozenset[int], negligible_bytes: int, *, relaxed: bool
-    ) -> None:
+    def __init__(self, problem: Problem, nodes: list[Node], negligible_bytes: int, *, relaxed: bool) -> None:
         self.problem, self.relaxed, self.negligible_bytes = problem, relaxed, negligible_bytes
         self.needed = {x for op in problem.backward for form in op.forms for x in form.reads}
         self.by_place: dict[int, list[Node]] = {}
@@ -313,6 +321,8 @@ class _Folding:
         else:
             pairs = ((x, y) for x in first.ways for y in then.ways if not x.overwrites & then.reads)
             ways = [self._one_after_other(x, y, passed, passed_bytes) for x, y in pairs]
+        if not ways:
+            return None
         return Node(
             members=first.members + then.members,
             place=first.place if early else then.place,
