@@ -75,10 +75,15 @@ def saved_first_was_made(v: Variables) -> list[cp.Constraint]:
 
 
 def recomputation_inputs(v: Variables) -> list[cp.Constraint]:
-    """R[t,j] ≤ S[t,i] + R[t,k] for i read by j, made by k (eq. 7, left)."""
+    """R[t,j] ≤ S[t,i] + R[t,k] for i read by j, made by k (eq. 7, left).
+
+    Without S for optional operators: what is compact is made only where what it stands for is (appendix D).
+    """
     readers, read = np.nonzero(v.stages.reads)
     runs = np.eye(len(v.stages.nodes))[readers]
-    return [v.in_every_stage(runs - v.stages.makes.T[read], "R") <= v.in_every_stage(v.each[read], "S")]
+    fresh = [not v.stages.problem.forward[v.stages.nodes[n].operator].optional for n in readers]
+    saved = v.each[read].multiply(np.array(fresh, dtype=float)[:, None]).tocsr()
+    return [v.in_every_stage(runs - v.stages.makes.T[read], "R") <= v.in_every_stage(saved, "S")]
 
 
 def one_recomputation(v: Variables) -> list[cp.Constraint]:

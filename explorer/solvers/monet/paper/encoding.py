@@ -117,6 +117,4 @@ def _backward_values(stages: Stages, reading: Reading) -> dict[str, np.ndarray] 
 def _options(alternatives: Sequence[Alternative], owners: Mapping[int, Choice | None]) -> np.ndarray:
     """1 for every alternative that its owner's choice names."""
     found = [owners[x.owner] for x in alternatives]
-    return np.array(
-        [float(c is not None and c.option == x.option) for c, x in zip(found, alternatives, strict=True)]
-    )
+    return np.array([float(c is not None and c.option == x.option) for c, x in zip(found, alternatives, strict=True)])

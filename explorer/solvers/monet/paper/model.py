@@ -104,5 +104,3 @@ def _without_useless(milp: Milp, stages: Stages, blocks: dict[str, slice]) -> Mi
         serves = np.where(stages.makes > 0, last, -1).max(axis=1)
         upper[blocks["R"]] = (numbers[:-1] <= serves).ravel()
     return replace(milp, upper=upper)
-
-

@@ -198,7 +198,7 @@ class Stages:
 
     @cached_property
     def run_size(self) -> np.ndarray:
-        """c_j + |x_j| of the base option, in units, shape (nodes,); with the old copy of what a node reads and makes."""
+        """c_j + |x_j| of the base option, in units, shape (nodes,); |x_j| twice for what a node reads and makes."""
         return np.array([self._run_size(node.form, (*_twice(node.form), *node.form.writes)) for node in self.nodes])
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -12,10 +13,11 @@ from scipy import sparse
 
 from explorer.solvers.monet.paper.stages import Alternative, Stages
 
-Matrix = np.ndarray | sparse.spmatrix | sparse.sparray
+Matrix = Any
+"""Dense or sparse, shape (rows, columns)."""
 
 
-def unit_rows(columns: Sequence[int], width: int) -> sparse.csr_matrix:
+def unit_rows(columns: Sequence[int] | np.ndarray, width: int) -> Matrix:
     """One row per entry of ``columns``, with a single 1 in that column."""
     rows = np.arange(len(columns))
     return sparse.csr_matrix((np.ones(len(columns)), (rows, np.asarray(columns, dtype=int))), (len(columns), width))
@@ -67,14 +69,14 @@ class Variables:
 
     def in_every_stage(self, matrix: Matrix, name: str) -> cp.Expression:
         """``matrix`` times a block's part in each stage; of S, what is saved into it."""
-        repeated = sparse.kron(sparse.identity(len(self.stages.stages)), sparse.csr_matrix(matrix), format="csr")
+        repeated = self._repeated(matrix)
         if name == "S":
             repeated = sparse.hstack([repeated, self._nothing(repeated)], format="csr")
         return self.times(repeated, name)
 
     def saved_past(self, matrix: Matrix) -> cp.Expression:
         """``matrix`` times S[t+1] in every stage t."""
-        repeated = sparse.kron(sparse.identity(len(self.stages.stages)), sparse.csr_matrix(matrix), format="csr")
+        repeated = self._repeated(matrix)
         return self.times(sparse.hstack([self._nothing(repeated), repeated], format="csr"), "S")
 
     def saved_first(self, matrix: Matrix) -> cp.Expression:
@@ -84,7 +86,7 @@ class Variables:
         return self.times(wide, "S")
 
     @cached_property
-    def each(self) -> sparse.csr_matrix:
+    def each(self) -> Matrix:
         """The identity: one row per activation."""
         return sparse.identity(len(self.stages.activations), format="csr")
 
@@ -112,7 +114,7 @@ class Variables:
 
     def beside(self, matrix: Matrix) -> cp.Expression:
         """``matrix`` times what is ``there`` in every stage."""
-        repeated = sparse.kron(sparse.identity(len(self.stages.stages)), sparse.csr_matrix(matrix), format="csr")
+        repeated = self._repeated(matrix)
         return cp.Constant(repeated) @ self.there
 
     def first(self, matrix: Matrix) -> cp.Expression:
@@ -131,7 +133,11 @@ class Variables:
         certain[chosen] = 0.0
         return cp.Constant(columns @ certain) + self.times(columns[:, chosen], name)
 
-    def _nothing(self, beside: sparse.csr_matrix) -> sparse.csr_matrix:
+    def _repeated(self, matrix: Matrix) -> Matrix:
+        """A block of ``matrix`` for every stage."""
+        return sparse.kron(sparse.identity(len(self.stages.stages)), sparse.csr_matrix(matrix), format="csr")
+
+    def _nothing(self, beside: Matrix) -> Matrix:
         return sparse.csr_matrix((beside.shape[0], len(self.stages.activations)))
 
 
@@ -142,7 +148,7 @@ def per_owner(alternatives: Sequence[Alternative], owners: int, values: Sequence
     return sparse.csr_matrix((entries, (rows, np.arange(len(alternatives)))), (owners, len(alternatives)))
 
 
-def per_stage_form(stages: Stages) -> sparse.csr_matrix:
+def per_stage_form(stages: Stages) -> Matrix:
     """1 where a backward form belongs to a stage, shape (stages, backward forms)."""
     return unit_rows([n for n, _ in stages.backward_forms], len(stages.stages)).T.tocsr()
 
@@ -153,7 +159,7 @@ def always_needed(stages: Stages) -> np.ndarray:
     return (per_stage_form(stages) @ stages.needs >= forms).astype(float)
 
 
-def needed_by_choice(stages: Stages) -> sparse.csr_matrix:
+def needed_by_choice(stages: Stages) -> Matrix:
     """1 where a form with rivals needs what not all of them need, shape (stages · activations, chosen forms)."""
     width = len(stages.activations)
     always = always_needed(stages)
