@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 from explorer.schedule import Schedule
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.monet.merge import merge
+from explorer.solvers.problem import Form, Option, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,15 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """A forward pass: its time, what is in memory after it, and its runs as (operator id, form)."""
+
+    time_ms: float
+    kept: frozenset[int]
+    order: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     """The fastest schedule and its time."""
 
@@ -28,81 +38,126 @@ class Best:
     schedule: Schedule
 
 
-def fastest(problem: CheckpointProblem, budget_bytes: int, *, sweeps: bool) -> Best | None:
+Move = tuple[float, State, tuple[int, int] | None]
+"""Milliseconds, what comes of it, and what ran as (operator id, form)."""
+
+
+def fastest(problem: Problem, budget_bytes: int, *, sweeps: bool) -> Best | None:
     """Search by Dijkstra over what is in memory; None if nothing fits.
 
     Args:
         problem: small.
         budget_bytes: of the whole step.
-        sweeps: recompute only before backward operators that need an activation, in forward order, each operator once;
-            otherwise anything after the boundary.
+        sweeps: recompute only before backward operators that may read an activation, in forward order, each operator
+            once; otherwise anything after the boundary.
     """
-    queue: list[tuple[float, int, State, State | None, int | None]] = []
-    for kept in _kept_after_forward(problem, budget_bytes - problem.fixed_bytes):
-        queue.append((problem.base_time_ms, len(queue), State(0, 0, kept), None, None))
+    room = budget_bytes - problem.fixed_bytes
+    offers = merge(problem, pinned_share=0, fold=False).offers
+    places = {t for t in range(1, len(problem.backward)) if offers[t] or not sweeps}
+    queue: list[tuple[float, int, State, State | None, tuple[int, int] | None]] = []
+    starts: dict[State, Start] = {}
+    for start in _forward_passes(problem, room):
+        state = State(0, 0, start.kept)
+        if state not in starts or start.time_ms < starts[state].time_ms:
+            starts[state] = start
+    for state, start in starts.items():
+        queue.append((start.time_ms, len(queue), state, None, None))
+    heapq.heapify(queue)
     count = len(queue)
-    came: dict[State, tuple[State | None, int | None]] = {}
-    room = budget_bytes - problem.fixed_bytes - problem.held_bytes
+    came: dict[State, tuple[State | None, tuple[int, int] | None]] = {}
     while queue:
-        time_ms, _, state, before, rerun = heapq.heappop(queue)
+        time_ms, _, state, before, run = heapq.heappop(queue)
         if state in came:
             continue
-        came[state] = (before, rerun)
+        came[state] = (before, run)
         if state.stage == len(problem.backward):
-            return Best(time_ms, _schedule(problem, state, came, budget_bytes))
-        for again, following in _moves(problem, state, room, sweeps=sweeps):
-            call = None if again is None else problem.forward[again].again
-            cost = call.time_ms if call else 0.0
+            return Best(time_ms, _schedule(problem, state, came, starts, budget_bytes))
+        again = state.stage in places
+        for cost_ms, following, ran in _moves(problem, state, room - problem.held_bytes, again=again, sweeps=sweeps):
             count += 1
-            heapq.heappush(queue, (time_ms + cost, count, following, state, again))
+            heapq.heappush(queue, (time_ms + cost_ms, count, following, state, ran))
     return None
 
 
-def _kept_after_forward(problem: CheckpointProblem, room: int) -> Iterator[frozenset[int]]:
+def _forward_passes(problem: Problem, room: int) -> Iterator[Start]:
     free = [x for x, activation in enumerate(problem.activations) if not activation.held]
-    last = {x: i for i, op in enumerate(problem.forward) for x in (*op.first.writes, *op.first.reads)}
-    for count in range(len(free) + 1):
-        for chosen in combinations(free, count):
-            kept = {*chosen, *(x for x, activation in enumerate(problem.activations) if activation.held)}
-            peak = 0
-            for i, operator in enumerate(problem.forward):
-                made = (x for x, activation in enumerate(problem.activations) if activation.producer <= i)
-                alive = sum(problem.activations[x].bytes for x in made if x in kept or last[x] >= i)
-                peak = max(peak, alive + operator.first.workspace_bytes)
-            if peak <= room:
-                yield frozenset(chosen)
+    held = {x for x, activation in enumerate(problem.activations) if activation.held}
+    required = [i for i, op in enumerate(problem.forward) if not op.optional]
+    optional = [i for i, op in enumerate(problem.forward) if op.optional and op.first]
+    for count in range(len(optional) + 1):
+        for wanted in combinations(optional, count):
+            order = sorted((*required, *wanted))
+            for forms in product(*(range(len(problem.forward[i].first)) for i in order)):
+                runs = [(i, problem.forward[i].first[f]) for i, f in zip(order, forms, strict=True)]
+                for kept in _subsets(x for _, form in runs for x in form.writes if x in free):
+                    time_ms = _forward_time(problem, runs, kept | held, room)
+                    if time_ms is not None:
+                        yield Start(time_ms, kept, tuple(zip(order, forms, strict=True)))
 
 
-def _moves(problem: CheckpointProblem, state: State, room: int, *, sweeps: bool) -> Iterator[tuple[int | None, State]]:
-    """Every next state, with the forward operator that runs again on the way."""
+def _subsets(items: Iterable[int]) -> Iterator[frozenset[int]]:
+    found = list(items)
+    for count in range(len(found) + 1):
+        yield from map(frozenset, combinations(found, count))
+
+
+def _forward_time(problem: Problem, runs: list[tuple[int, Form]], kept: frozenset[int], room: int) -> float | None:
+    """Milliseconds of a forward pass that ends with ``kept`` in memory; None where that is impossible."""
+    alive, total = set(kept), 0.0
+    for _, form in reversed(runs):
+        there = alive | set(form.reads) | set(form.writes)
+        level = sum(problem.activations[x].bytes for x in there)
+        times = [x.time_ms for x in _fitting(problem, form, room - level) if x.overwrites not in alive]
+        if not times:
+            return None
+        total += min(times)
+        alive = (alive - set(form.writes)) | set(form.reads)
+    return None if alive else total
+
+
+def _fitting(problem: Problem, form: Form, room: int) -> Iterator[Option]:
+    for option in form.options:
+        saved = 0 if option.overwrites is None else problem.activations[option.overwrites].bytes
+        if option.workspace_bytes - saved <= room:
+            yield option
+
+
+def _moves(problem: Problem, state: State, room: int, *, again: bool, sweeps: bool) -> Iterator[Move]:
     held = {x for x, activation in enumerate(problem.activations) if activation.held}
     live = sum(problem.activations[x].bytes for x in state.alive)
     stage = problem.backward[state.stage]
     for x in state.alive:
-        yield None, State(state.stage, state.next_again, state.alive - {x})
-    if set(stage.needs) <= state.alive | held and live + stage.busy_bytes <= room:
-        yield None, State(state.stage + 1, 0, state.alive)
-    if state.stage == 0 or (sweeps and not set(stage.needs) - held):
-        return
-    for i in range(state.next_again, len(problem.forward)):
-        again = problem.forward[i].again
-        if again is None or not set(again.reads) <= state.alive | held:
-            continue
-        made = sum(problem.activations[x].bytes for x in again.writes)
-        if live + made + again.workspace_bytes + stage.idle_bytes <= room:
-            yield i, State(state.stage, i + 1 if sweeps else 0, state.alive | (set(again.writes) - held))
+        yield 0.0, State(state.stage, state.next_again, state.alive - {x}), None
+    if not stage.forms:
+        yield 0.0, State(state.stage + 1, 0, state.alive), None
+    for f, form in enumerate(stage.forms):
+        if set(form.reads) <= state.alive | held:
+            for option in _fitting(problem, form, room - live - stage.idle_bytes - stage.made_bytes):
+                left = state.alive - {option.overwrites}
+                yield option.time_ms, State(state.stage + 1, 0, left), (len(problem.forward) + state.stage, f)
+    for i in range(state.next_again, len(problem.forward)) if again else ():
+        for f, form in enumerate(problem.forward[i].again):
+            if not set(form.reads) <= state.alive | held:
+                continue
+            made = sum(problem.activations[x].bytes for x in form.writes)
+            for option in _fitting(problem, form, room - live - made - stage.idle_bytes):
+                left = (state.alive - {option.overwrites}) | (set(form.writes) - held)
+                yield option.time_ms, State(state.stage, i + 1 if sweeps else 0, left), (i, f)
 
 
 def _schedule(
-    problem: CheckpointProblem,
-    state: State | None,
-    came: dict[State, tuple[State | None, int | None]],
+    problem: Problem,
+    state: State,
+    came: dict[State, tuple[State | None, tuple[int, int] | None]],
+    starts: dict[State, Start],
     budget_bytes: int,
 ) -> Schedule:
-    recomputations: dict[int, list[int]] = {}
-    while state is not None:
-        before, rerun = came[state]
-        if rerun is not None:
-            recomputations.setdefault(state.stage, []).insert(0, rerun)
+    order: list[tuple[int, int]] = []
+    before, ran = came[state]
+    while before is not None:
+        if ran is not None:
+            order.append(ran)
         state = before
-    return problem.schedule_of(recomputations, method="exhaustive", budget_bytes=budget_bytes)
+        before, ran = came[state]
+    order = [*starts[state].order, *reversed(order)]
+    return problem.schedule_of(order, method="exhaustive", budget_bytes=budget_bytes)

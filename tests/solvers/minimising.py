@@ -8,7 +8,7 @@ from scipy import optimize
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers.milp import Milp
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.problem import Problem
 
 
 def minimum(milp: Milp) -> tuple[float, np.ndarray] | None:
@@ -26,7 +26,7 @@ def minimum(milp: Milp) -> tuple[float, np.ndarray] | None:
     return None if result.x is None else (result.fun + milp.objective_offset, result.x)
 
 
-def budget_between(problem: CheckpointProblem, share: float) -> int:
+def budget_between(problem: Problem, share: float) -> int:
     """``share`` of the way from ``fixed_bytes`` to the peak without recomputation."""
     peak = simulate(problem.profile, keep_all(problem.graph)).peak_bytes
     return round(problem.fixed_bytes + share * (peak - problem.fixed_bytes))

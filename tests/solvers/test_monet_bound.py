@@ -10,7 +10,7 @@ from explorer.simulation import simulate
 from explorer.solvers.monet import bound
 from explorer.solvers.monet.bound import lower_bound
 from explorer.solvers.monet.merge import relax
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.problem import Problem
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import chain, profiles
 from tests.solvers.minimising import budget_between, minimum
@@ -22,7 +22,7 @@ slow = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCh
 @slow
 @given(profiles(), SHARES, st.sampled_from((0.0, 0.4, 1.0)), st.sampled_from((0.0, 0.3)))
 def test_no_schedule_of_any_kind_beats_a_relaxation(profile: Profile, share: float, threshold: float, pinned: float):
-    problem = CheckpointProblem.of(profile)
+    problem = Problem.of(profile)
     budget = budget_between(problem, share)
     best = fastest(problem, budget, sweeps=False)
     if best is not None:
@@ -34,7 +34,7 @@ def test_no_schedule_of_any_kind_beats_a_relaxation(profile: Profile, share: flo
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(), SHARES)
 def test_no_schedule_of_any_kind_beats_the_bound(profile: Profile, share: float):
-    problem = CheckpointProblem.of(profile)
+    problem = Problem.of(profile)
     budget = budget_between(problem, share)
     best = fastest(problem, budget, sweeps=False)
     found = lower_bound(problem, budget, time_limit=5.0)
@@ -44,7 +44,7 @@ def test_no_schedule_of_any_kind_beats_the_bound(profile: Profile, share: float)
 
 
 def test_it_is_tight_on_a_chain():
-    problem = CheckpointProblem.of(chain(6))
+    problem = Problem.of(chain(6))
     budget = budget_between(problem, 0.8)
     best = fastest(problem, budget, sweeps=False)
     assert best is not None
@@ -55,19 +55,19 @@ def test_it_is_tight_on_a_chain():
 
 
 def test_where_everything_fits_it_is_the_time_without_recomputation():
-    problem = CheckpointProblem.of(chain(6))
+    problem = Problem.of(chain(6))
     peak = simulate(problem.profile, keep_all(problem.graph)).peak_bytes
     assert lower_bound(problem, peak, time_limit=5.0) == problem.base_time_ms
 
 
 def test_a_budget_below_the_forward_pass_is_excluded():
-    problem = CheckpointProblem.of(chain(6))
+    problem = Problem.of(chain(6))
     assert lower_bound(problem, problem.fixed_bytes + 150, time_limit=5.0) is None
     assert lower_bound(problem, 1, time_limit=5.0) is None
 
 
 def test_stopping_leaves_the_linear_bound():
-    problem = CheckpointProblem.of(chain(30))
+    problem = Problem.of(chain(30))
     budget = budget_between(problem, 0.5)
     found = lower_bound(problem, budget, time_limit=60.0, should_stop=lambda: True)
     assert found is not None

@@ -13,7 +13,7 @@ from explorer.simulation import simulate
 from explorer.solvers.monet import grouped
 from explorer.solvers.monet.groups import group_stages
 from explorer.solvers.monet.merge import merge
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.problem import Problem
 from tests.schedules import random_schedule
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
@@ -26,7 +26,7 @@ slow = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 @slow
 @given(profiles(), SHARES)
 def test_ungrouped_and_unmerged_it_finds_what_an_exhaustive_search_finds(profile: Profile, share: float):
-    problem = CheckpointProblem.of(profile)
+    problem = Problem.of(profile)
     budget = budget_between(problem, share)
     model = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
     found, best = minimum(model.milp), fastest(problem, budget, sweeps=True)
@@ -43,7 +43,7 @@ def test_ungrouped_and_unmerged_it_finds_what_an_exhaustive_search_finds(profile
 def test_the_simulator_finds_solutions_no_slower_and_no_larger(
     profile: Profile, share: float, threshold: float, pinned: float
 ):
-    problem = CheckpointProblem.of(profile)
+    problem = Problem.of(profile)
     budget = budget_between(problem, share)
     model = grouped.build(merge(problem, pinned_share=pinned), budget, threshold=threshold)
     found = minimum(model.milp)
@@ -63,7 +63,7 @@ def test_the_simulator_finds_solutions_no_slower_and_no_larger(
 def test_a_warm_start_is_a_solution(profile: Profile, seed: int, threshold: float):
     schedule = random_schedule(profile.graph, seed, keep=0.6)
     budget = simulate(profile, schedule).peak_bytes
-    model = grouped.build(CheckpointProblem.of(profile), budget, threshold=threshold)
+    model = grouped.build(Problem.of(profile), budget, threshold=threshold)
     encoded = model.encode(schedule)
     if encoded is not None:
         assert np.isin(encoded[model.milp.integer], (0.0, 1.0)).all()
@@ -76,7 +76,7 @@ def test_a_warm_start_is_a_solution(profile: Profile, seed: int, threshold: floa
 def test_keeping_everything_is_a_solution_at_its_own_peak(threshold: float):
     profile = chain(12)
     keep = keep_all(profile.graph)
-    problem = CheckpointProblem.of(profile)
+    problem = Problem.of(profile)
     model = grouped.build(problem, simulate(profile, keep).peak_bytes, threshold=threshold)
     encoded = model.encode(keep)
     assert encoded is not None
@@ -97,7 +97,7 @@ def test_an_activation_held_over_for_a_later_reader_of_the_sweep_is_charged(grad
     (e,) = builder.forward((d,), (200,))
     builder.forward((e,), (200,))
     builder.backward((builder.start_backward(gradient_bytes), d), 1)
-    problem = CheckpointProblem.of(builder.profile())
+    problem = Problem.of(builder.profile())
     budget = problem.fixed_bytes + 400
     model = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
     found = minimum(model.milp)
@@ -107,14 +107,14 @@ def test_an_activation_held_over_for_a_later_reader_of_the_sweep_is_charged(grad
 
 
 def test_a_larger_budget_changes_no_decision_only_room():
-    problem = CheckpointProblem.of(chain(20))
+    problem = Problem.of(chain(20))
     smaller, larger = (grouped.build(problem, budget_between(problem, x), threshold=0) for x in (0.5, 0.8))
     assert smaller.statistics == larger.statistics
     assert (smaller.milp.integer == larger.milp.integer).all()
 
 
 def test_grouping_shrinks_the_program():
-    problem = CheckpointProblem.of(chain(30))
+    problem = Problem.of(chain(30))
     budget = budget_between(problem, 0.6)
     fine, coarse = (grouped.build(problem, budget, threshold=x) for x in (0.0, 0.3))
     assert fine.group_count == 30
@@ -123,7 +123,7 @@ def test_grouping_shrinks_the_program():
 
 
 def test_groups_begin_with_a_need_and_cover_the_rest_of_the_backward_pass():
-    merged = merge(CheckpointProblem.of(chain(10)))
+    merged = merge(Problem.of(chain(10)))
     groups = group_stages(merged, budget_between(merged.problem, 0.7), threshold=0.25)
     assert groups[0].start == 1
     assert groups[-1].stop == len(merged.problem.backward)
@@ -136,7 +136,7 @@ def test_a_step_that_needs_no_activation_has_no_groups():
     builder = GraphBuilder()
     builder.forward((INPUT,), (5,))
     builder.backward((builder.start_backward(),), 3)
-    problem = CheckpointProblem.of(builder.profile())
+    problem = Problem.of(builder.profile())
     peak = simulate(problem.profile, keep_all(problem.graph)).peak_bytes
     for budget, fits in ((peak, True), (peak - 1, False)):
         model = grouped.build(problem, budget)

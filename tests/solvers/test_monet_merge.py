@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from explorer.device_profile import Profile
 from explorer.solvers.monet import grouped
 from explorer.solvers.monet.merge import merge, relax
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.problem import Problem
 from tests.solvers.graphs import INPUT, GraphBuilder, profiles
 from tests.solvers.minimising import budget_between, minimum
 from tests.solvers.test_monet_grouped import SHARES
@@ -14,7 +14,7 @@ from tests.solvers.test_monet_grouped import SHARES
 BATCH_NORM, RELU = 1, 2
 
 
-def normalised(*, statistics: int = 1, activated: int = 100) -> CheckpointProblem:
+def normalised(*, statistics: int = 1, activated: int = 100) -> Problem:
     """Convolution, normalisation with two statistics, ReLU; the backward pass reads all but the normalised values."""
     builder = GraphBuilder()
     (convolved,) = builder.forward((INPUT,), (100,), time_ms=10.0, workspace_bytes=7)
@@ -24,7 +24,7 @@ def normalised(*, statistics: int = 1, activated: int = 100) -> CheckpointProble
     gradient = builder.start_backward(1)
     for reads in ((out,), (convolved, deviation)):
         gradient = builder.backward((gradient, *reads), 1)
-    return CheckpointProblem.of(builder.profile())
+    return Problem.of(builder.profile())
 
 
 def test_normalisation_folds_into_the_activation_function_once_its_statistics_are_pinned():
@@ -53,7 +53,7 @@ def test_a_mask_that_cannot_be_made_again_stays_a_decision():
     gradient = builder.start_backward()
     for reads in ((out,), (mask,)):
         gradient = builder.backward((gradient, *reads), 1)
-    merged = merge(CheckpointProblem.of(builder.profile()), pinned_share=0)
+    merged = merge(Problem.of(builder.profile()), pinned_share=0)
     # The whole chain is one node: nobody but its own successor reads what a and the dropout make.
     (node,) = merged.nodes
     assert node.members == (0, 1, 2)
@@ -73,7 +73,7 @@ def test_pinning_stays_within_its_share():
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(most_forward=6), SHARES)
 def test_folding_gains_nothing_and_loses_nothing_that_has_room_for_both(profile: Profile, share: float):
-    problem = CheckpointProblem.of(profile)
+    problem = Problem.of(profile)
     budget = budget_between(problem, share)
     apart, folded = merge(problem, pinned_share=0, fold=False), merge(problem, pinned_share=0)
     # A folded node needs this much more than its members alone; with it, the same schedules are there.

@@ -1,7 +1,8 @@
-"""MONeT's checkpointing program in its fast form: merged, with one sweep of recomputation per group, incremental."""
+"""MONeT's joint program in its fast form: merged, with one sweep of recomputation per group, incremental."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,24 +10,34 @@ import numpy as np
 from explorer.schedule import Schedule
 from explorer.solution import Statistics
 from explorer.solvers.milp import Milp
-from explorer.solvers.monet import constraints
-from explorer.solvers.monet.encoding import Plan, plan_of, values_of
+from explorer.solvers.monet import choices, constraints
+from explorer.solvers.monet.decisions import Decision
+from explorer.solvers.monet.encoding import Encoder, Plan, plan_of
 from explorer.solvers.monet.groups import DEFAULT_THRESHOLD, group_stages
 from explorer.solvers.monet.layout import Layout
 from explorer.solvers.monet.merge import MergedProblem, merge
 from explorer.solvers.monet.program import ROUNDING, compile_milp
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.monet.ways import Way
+from explorer.solvers.problem import Problem
 
 FAMILIES = (
+    constraints.one_form,
     constraints.needed_activations,
     constraints.no_second_copy,
     constraints.recomputation_inputs,
+    constraints.present_for_forms,
     constraints.keep_what_is_there,
     constraints.forward_memory,
     constraints.sweep_memory,
     constraints.stays,
     constraints.recomputation_memory,
     constraints.backward_memory,
+    choices.one_way,
+    choices.first_runs_in_place,
+    choices.recomputations_in_place,
+    choices.backward_in_place,
+    choices.first_forms,
+    choices.optional_results,
 )
 
 
@@ -57,13 +68,17 @@ class GroupedModel:
     def decode(self, x: np.ndarray) -> Schedule:
         """The schedule of a solution; the simulator finds it no slower and no larger than the model did."""
         layout = self.layout
-        runs = x[self.blocks["r"]] > 0.5 if "r" in self.blocks else np.zeros(0, dtype=bool)
-        recomputations: dict[int, list[int]] = {}
-        for (g, node), position in layout.rerun.items():
-            if runs[position]:
-                members = layout.merged.nodes[node].members
-                recomputations.setdefault(layout.groups[g].start, []).extend(members)
-        return layout.merged.problem.schedule_of(recomputations, method="monet", budget_bytes=layout.budget_bytes)
+        merged, problem = layout.merged, layout.merged.problem
+        order = [(i, self._first_form(x, i)) for i, operator in enumerate(problem.forward) if operator.first]
+        starts = {group.start: g for g, group in enumerate(layout.groups)}
+        for t, forms in enumerate(merged.stages):
+            for node in self._reruns(x, starts[t]) if t in starts else ():
+                way = self._way(x, layout.decisions["node", starts[t], node])
+                order += zip(merged.nodes[node].members, way.forms, strict=True)
+            if forms:
+                n = max(range(len(forms)), key=lambda n: self._value(x, "d", layout.delta.get((t, n))))
+                order.append((len(problem.forward) + t, self._way(x, layout.decisions["stage", t, n]).forms[0]))
+        return problem.schedule_of(order, method="monet", budget_bytes=layout.budget_bytes)
 
     def encode(self, schedule: Schedule) -> np.ndarray | None:
         """A solution that keeps what ``schedule`` keeps after each group, for a warm start.
@@ -81,27 +96,46 @@ class GroupedModel:
 
     def _vector(self, plan: Plan) -> np.ndarray:
         x = np.zeros(self.milp.objective.size)
-        for name, values in values_of(self.layout, plan).items():
+        for name, values in Encoder(self.layout, plan).fill().items():
             if name in self.blocks:
                 x[self.blocks[name]] = values
         return x
 
+    def _value(self, x: np.ndarray, block: str, position: int | None) -> float:
+        return 0.0 if position is None or block not in self.blocks else float(x[self.blocks[block]][position])
 
-def build(
-    problem: CheckpointProblem | MergedProblem, budget_bytes: int, *, threshold: float = DEFAULT_THRESHOLD
-) -> GroupedModel:
+    def _reruns(self, x: np.ndarray, group: int) -> Sequence[int]:
+        """Nodes that run at the start of a group, in order."""
+        nodes = (node for slot in self.layout.sweeps[group].slots for node in slot)
+        return [node for node in nodes if self._value(x, "r", self.layout.rerun[group, node]) > 0.5]
+
+    def _way(self, x: np.ndarray, decision: Decision) -> Way:
+        # Of a continuous one the forms are the base's: which of the two runs is the simulator's to find.
+        chosen = [a.way for a in decision.others if a.block == "a" and self._value(x, "a", a.position) > 0.5]
+        way = chosen[0] if chosen else decision.base
+        assert way is not None, "without a base, one of the others is chosen"
+        return way
+
+    def _first_form(self, x: np.ndarray, operator: int) -> int:
+        decision = self.layout.decisions.get(("first", operator))
+        return 0 if decision is None else self._way(x, decision).forms[0]
+
+
+def build(problem: Problem | MergedProblem, budget_bytes: int, *, threshold: float = DEFAULT_THRESHOLD) -> GroupedModel:
     """State the grouped program.
 
     Its optimum is the fastest among schedules that recompute only before the first backward operator of a group, each
     operator at most once there, in forward order, and that recompute merged operators together; the bound of a solver
-    holds for those (``BoundScope.GROUPING``). Within that class memory is counted exactly.
+    holds for those (``BoundScope.GROUPING``). Within that class memory is counted exactly, but for what is small by
+    ``merge``, what ``choices.optional_results`` says, and first runs with forms that read or write different things:
+    each counts with everything that any of its forms touches.
 
     Args:
         problem: to solve; one that was merged already is taken as it is.
         budget_bytes: of the whole step.
         threshold: largest share of the free budget that one group's needed activations may take (``group_stages``).
     """
-    merged = merge(problem) if isinstance(problem, CheckpointProblem) else problem
+    merged = merge(problem) if isinstance(problem, Problem) else problem
     layout = Layout.of(merged, group_stages(merged, budget_bytes, threshold=threshold), budget_bytes)
     variables = layout.variables()
     rows = [row for family in FAMILIES for row in family(layout, variables)]

@@ -14,42 +14,59 @@ class Group:
     """Consecutive backward operators with one sweep of recomputation before the first.
 
     Attributes:
-        start: index of its first backward operator, which needs an activation.
+        start: index of its first backward operator, a form of which reads an activation.
         stop: index after its last.
-        needs: activations with a choice that its operators read (D_g); all are present after the sweep.
+        needs: activations with a choice that every form of one of its operators reads; all are present after the sweep.
+        offers: activations with a choice that some form of one of its operators reads.
     """
 
     start: int
     stop: int
     needs: frozenset[int]
+    offers: frozenset[int]
 
     @property
     def stages(self) -> range:
         """Its backward operators."""
         return range(self.start, self.stop)
 
+    @classmethod
+    def over(cls, merged: MergedProblem, start: int, stop: int) -> Group:
+        """The group of the operators from ``start`` until ``stop``."""
+        needs = frozenset().union(*merged.needs[start:stop])
+        return cls(start, stop, needs, frozenset().union(*merged.offers[start:stop]))
+
 
 def group_stages(merged: MergedProblem, budget_bytes: int, *, threshold: float) -> tuple[Group, ...]:
     """Walk the backward operators in order; extend a group while what it needs fits a share of the room there.
 
-    An operator that needs no activation always joins. Operators before the first that needs one belong to no group:
-    nothing is recomputed before them.
+    An operator that reads no activation in any form always joins. Operators before the first that does belong to no
+    group: nothing is recomputed before them.
 
     Args:
         merged: the problem.
         budget_bytes: of the whole step.
-        threshold: Σ |x_i| over D_g is at most this share of what the gradients at the group's start and
-            ``fixed_bytes`` leave of the budget; at 0, each operator that needs an activation begins its own group.
+        threshold: what the operators of a group read, each in its smallest form, is at most this share of what the
+            gradients at the group's start and ``fixed_bytes`` leave of the budget; at 0, each operator that reads an
+            activation begins its own group.
     """
     free = budget_bytes - merged.problem.fixed_bytes
-    groups: list[Group] = []
-    for t, needs in enumerate(merged.needs):
-        if not groups and not needs:
+    starts: list[int] = []
+    together: frozenset[int] = frozenset()
+    for t, offers in enumerate(merged.offers):
+        if not offers:
             continue
-        together = groups[-1].needs | needs if groups else needs
-        limit = threshold * (free - merged.problem.backward[groups[-1].start].idle_bytes) if groups else 0.0
-        if groups and (not needs or (threshold > 0 and merged.bytes(together) <= limit)):
-            groups[-1] = Group(groups[-1].start, t + 1, together)
+        wanted = least_reads(merged, t)
+        limit = threshold * (free - merged.problem.backward[starts[-1]].idle_bytes) if starts else 0.0
+        if starts and threshold > 0 and merged.bytes(together | wanted) <= limit:
+            together |= wanted
         else:
-            groups.append(Group(t, t + 1, needs))
-    return tuple(groups)
+            starts.append(t)
+            together = wanted
+    stops = [*starts[1:], len(merged.offers)]
+    return tuple(Group.over(merged, start, stop) for start, stop in zip(starts, stops, strict=False))
+
+
+def least_reads(merged: MergedProblem, stage: int) -> frozenset[int]:
+    """What the smallest form of a backward operator reads."""
+    return min((form.reads for form in merged.stages[stage]), key=merged.bytes)

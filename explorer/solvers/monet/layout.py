@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import cvxpy as cp
 import numpy as np
 
+from explorer.solvers.monet.decisions import Alternative, Amount, Decision, follows_by_itself, worthwhile
 from explorer.solvers.monet.groups import Group
 from explorer.solvers.monet.merge import MergedProblem
 from explorer.solvers.monet.program import Term
 from explorer.solvers.monet.scaling import Scaled
-
-
-@dataclass(frozen=True, slots=True)
-class Stay:
-    """An activation that is not needed by a group's backward operators, between two of its readers in the sweep.
-
-    Attributes:
-        activation: what stays.
-        after: position in the sweep after which this stay begins (its producer's, or the previous reader's).
-        until: position of the reader that ends it; at least one other node runs in between.
-        readers: readers for whose sake it stays: the one at ``until`` and, up to the next stay, those right behind.
-        following: index in ``Sweep.stays`` of the next stay of the same activation, None if there is none.
-    """
-
-    activation: int
-    after: int
-    until: int
-    readers: tuple[int, ...]
-    following: int | None
-
-
-@dataclass(frozen=True, eq=False)
-class Sweep:
-    """Recomputation at the start of a group: its candidate nodes in order, and how activations are counted.
-
-    Before its turn an activation counts with what the previous group kept (s_{g-1,i}); after its turn with what the
-    group's backward operators find (π_{g,i}), plus its stays for later readers of the same sweep.
-
-    Attributes:
-        nodes: indices of the nodes that may run.
-        turn: activation to the position of its turn.
-        stays: every stay that may be needed.
-        reads: by position, the activations that count only for the node there: read by it, and not covered by a stay.
-    """
-
-    nodes: tuple[int, ...]
-    turn: dict[int, int]
-    stays: tuple[Stay, ...]
-    reads: tuple[tuple[int, ...], ...]
+from explorer.solvers.monet.sweeps import Sweep
+from explorer.solvers.monet.ways import Way
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +27,19 @@ class Layout(Scaled):
         groups: of the backward operators.
         kept: (groups that have passed, activation) to position in block ``s``; 0 groups: after the forward pass.
         rerun: (group, node) to position in block ``r``.
+        delta: (backward operator, index of its form) to position in block ``d``; only where there are several.
+        chain: (group, activation) to the backward operators of the group that may read it, and for each the position in
+            block ``p`` of "still there then"; None where a later one of them reads it in every form.
         stay: (group, index in ``Sweep.stays``) to position in block ``w``.
-        memory: (group, position in the sweep) to position in block ``u``.
+        memory: (group, slot of the sweep) to position in block ``u``.
         sweeps: one per group.
     """
 
     groups: tuple[Group, ...]
     kept: dict[tuple[int, int], int]
     rerun: dict[tuple[int, int], int]
+    delta: dict[tuple[int, int], int]
+    chain: dict[tuple[int, int], tuple[tuple[int, int | None], ...]]
     stay: dict[tuple[int, int], int]
     memory: dict[tuple[int, int], int]
     sweeps: tuple[Sweep, ...]
@@ -85,100 +55,173 @@ class Layout(Scaled):
             sweeps: whether to lay out the order within sweeps too; a bound needs none.
         """
         activations, nodes = merged.last_useful
-        decided = {x: t for x, t in activations.items() if x not in merged.pinned}
+        decided = {x: t for x, t in activations.items() if merged.has_choice(x)}
         kept = _numbered((g, x) for g, group in enumerate(groups) for x, t in decided.items() if t >= group.start)
         useful = [[i for i in sorted(nodes) if nodes[i] >= group.start] for group in groups]
         rerun = _numbered((g, i) for g, sweep in enumerate(useful) for i in sweep)
-        laid = tuple(_sweep(merged, group, nodes) for group, nodes in zip(groups, useful, strict=True) if sweeps)
+        stages = [(t, n) for t, stage in enumerate(merged.stages) if len(stage) > 1 for n in range(len(stage))]
+        laid = tuple(Sweep.of(merged, group, nodes) for group, nodes in zip(groups, useful, strict=True) if sweeps)
+        chains = _chains(merged, groups) if sweeps else {}
         stay = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.stays)))
-        memory = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.nodes)))
-        return cls(merged, budget_bytes, groups, kept, rerun, stay, memory, laid)
-
-    def present(self, group: int, activation: int, coefficient: float) -> tuple[list[Term], float]:
-        """π_{g,i} times ``coefficient``: as terms, and as a constant where every operator of the group needs it."""
-        if activation in self.groups[group].needs:
-            return [], coefficient
-        return self.keep(group + 1, activation, coefficient), 0.0
+        memory = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.slots)))
+        return cls(
+            merged, budget_bytes, groups, kept, rerun, _numbered(stages), chains, stay, memory, laid
+        )  # fmt: skip
 
     def keep(self, passed: int, activation: int, coefficient: float) -> list[Term]:
         """s_{g,i} times ``coefficient`` after ``passed`` groups; no term where it would be of no use."""
         position = self.kept.get((passed, activation))
         return [] if position is None else [("s", position, coefficient)]
 
-    def run(self, group: int, node: int | None, coefficient: float) -> list[Term]:
-        """r_{g,i} times ``coefficient``; no term for an activation that no node makes again."""
-        position = None if node is None else self.rerun.get((group, node))
-        return [] if position is None else [("r", position, coefficient)]
+    def run(self, group: int, nodes: Iterable[int], coefficient: float) -> list[Term]:
+        """Σ r_{g,j} times ``coefficient`` over nodes that may run there."""
+        positions = (self.rerun.get((group, node)) for node in nodes)
+        return [("r", position, coefficient) for position in positions if position is not None]
+
+    def made(self, group: int, activation: int, coefficient: float) -> list[Term]:
+        """Σ r_{g,j} times ``coefficient`` over the nodes that make an activation."""
+        return self.run(group, self.merged.producers.get(activation, ()), coefficient)
+
+    def reading(self, stage: int, activation: int, coefficient: float) -> Amount:
+        """1 times ``coefficient`` if the chosen form of a backward operator reads an activation."""
+        forms = self.merged.stages[stage]
+        reading = [n for n, form in enumerate(forms) if activation in form.reads]
+        if len(reading) == len(forms):
+            return [], coefficient
+        return [("d", self.delta[stage, n], coefficient) for n in reading], 0.0
+
+    def present(self, group: int, activation: int, coefficient: float, *, stage: int | None = None) -> Amount:
+        """π_{g,i} times ``coefficient`` before a backward operator of the group, its first by default."""
+        for t, position in self.chain.get((group, activation), ()):
+            if stage is None or t >= stage:
+                return ([], coefficient) if position is None else ([("p", position, coefficient)], 0.0)
+        return self.keep(group + 1, activation, coefficient), 0.0
+
+    def after_stage(self, stage: int, activation: int, coefficient: float) -> Amount:
+        """Presence after a backward operator, times ``coefficient``."""
+        group = next(g for g, group in enumerate(self.groups) if stage in group.stages)
+        return self.present(group, activation, coefficient, stage=stage + 1)
+
+    def optional_run(self, operator: int, coefficient: float) -> list[Term]:
+        """Whether an optional operator runs in the forward pass, times ``coefficient``: exactly if its result is kept."""
+        writes = (x for form in self.merged.problem.forward[operator].first for x in form.writes)
+        return next((self.keep(0, x, coefficient) for x in writes if (0, x) in self.kept), [])
+
+    @cached_property
+    def decisions(self) -> dict[Hashable, Decision]:
+        """How everything runs: by ``("first", i)``, ``("node", g, j)`` and ``("stage", t, n)``, n the form's index."""
+        counts = {"a": 0, "q": 0}
+
+        def decide(owner: Amount, ways: Sequence[Way], room: float) -> Decision:
+            # A relaxed problem does not say all that may be in memory.
+            base, others = worthwhile(ways, room_bytes=-math.inf if self.merged.relaxed else room * self.unit_bytes)
+            block = "q" if follows_by_itself(base, others) else "a"
+            alternatives = []
+            for way in others:
+                alternatives.append(Alternative(way, block, counts[block]))
+                counts[block] += 1
+            return Decision(owner, base, tuple(alternatives))
+
+        found: dict[Hashable, Decision] = {}
+        ahead = self._released_bytes()
+        for i, operator in enumerate(self.merged.problem.forward):
+            ways = [way for way in self.merged.first[i] if self._may_overwrite(i, way)]
+            owner: Amount = (self.optional_run(i, 1.0), 0.0) if operator.optional else ([], 1.0)
+            if owner[0] or owner[1]:
+                found["first", i] = decide(owner, ways, self.room(self.before_bytes[i] + ahead[i]))
+        for g, node in self.rerun:
+            start = self.groups[g].start
+            room = self.idle_room(start) - self.units(self.useful_bytes[start])
+            ways = [x for x in self.merged.nodes[node].ways if not x.overwrites & self.groups[g].needs]
+            found["node", g, node] = decide((self.run(g, (node,), 1.0), 0.0), ways, room)
+        for t, forms in enumerate(self.merged.stages):
+            room = self.stage_room(t) - self.units(self.useful_bytes[t])
+            for n, form in enumerate(forms):
+                owner = ([], 1.0) if len(forms) == 1 else ([("d", self.delta[t, n], 1.0)], 0.0)
+                ways = [x for x in form.ways if not any(self.after_stage(t, y, 1.0)[1] for y in x.overwrites)]
+                found["stage", t, n] = decide(owner, ways, room)
+        return found
+
+    def _released_bytes(self) -> list[int]:
+        """For each first run, all that may be kept though no first run reads it any more."""
+        ends = np.zeros(len(self.merged.problem.forward) + 1, dtype=np.int64)
+        for i, released in self.releases:
+            ends[i + 1] += self.merged.bytes(released)
+        return ends.cumsum().tolist()
+
+    def _may_overwrite(self, operator: int, way: Way) -> bool:
+        """Is what a first run overwrites certainly of no more use to the forward pass, and not kept unasked?"""
+        return all(self.last_read[x] <= operator and x not in self.merged.charged for x in way.overwrites)
 
     def variables(self) -> dict[str, cp.Variable]:
-        """The blocks: ``s`` and ``r`` binary, ``w`` (stays) and ``u`` (memory in sweeps), ``f`` (in the forward pass).
+        """The blocks.
 
-        Activations that no operator can make again are kept until their last reader of the backward pass.
+        Binary are ``s``, ``r``, ``d`` (forms) and ``a`` (ways); continuous ``q`` (ways in place), ``p`` (presence), ``w``
+        (stays), ``u`` (memory in sweeps) and ``f`` (in the forward pass). Activations that no operator can make again
+        are kept until the last backward operator that reads them in every form.
         """
         last_needed = {x: t for t, needs in enumerate(self.merged.needs) for x in needs}
         must = np.zeros(len(self.kept))
         for (passed, x), position in self.kept.items():
-            if x not in self.merged.producer and last_needed.get(x, -1) >= self.groups[passed].start:
+            if x not in self.merged.producers and last_needed.get(x, -1) >= self.groups[passed].start:
                 must[position] = 1.0
         cap = np.array([max(self.idle_room(self.groups[g].start), 0.0) for g, _ in self.memory])
-        blocks = {
-            "s": (len(must), must, np.ones(len(must)), True),
-            "r": (len(self.rerun), np.zeros(len(self.rerun)), np.ones(len(self.rerun)), True),
-            "w": (len(self.stay), np.zeros(len(self.stay)), np.ones(len(self.stay)), False),
-            "u": (len(cap), np.zeros(len(cap)), cap, False),
-            "f": (len(self.releases), np.zeros(len(self.releases)), np.full(len(self.releases), np.inf), False),
-        }
+        alternatives = [x.block for decision in self.decisions.values() for x in decision.others]
+        presences = {position for chain in self.chain.values() for _, position in chain if position is not None}
+        counts = {
+            "s": len(must), "r": len(self.rerun), "d": len(self.delta), "a": alternatives.count("a"),
+            "q": alternatives.count("q"), "p": len(presences), "w": len(self.stay), "u": len(cap),
+            "f": len(self.releases),
+        }  # fmt: skip
+        lower = {"s": must}
+        upper = {"u": cap, "f": np.full(counts["f"], np.inf)}
         return {
-            name: cp.Variable(count, name=name, boolean=boolean, bounds=[lower, upper])
-            for name, (count, lower, upper, boolean) in blocks.items()
+            name: cp.Variable(
+                count,
+                name=name,
+                boolean=name in "srda",
+                bounds=[lower.get(name, np.zeros(count)), upper.get(name, np.ones(count))],
+            )
+            for name, count in counts.items()
             if count
         }
 
     @cached_property
     def releases(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Forward operators after which activations live on only if kept (s_0), with those; −1 before the first."""
+        """Forward operators after which activations live on only if kept (s_0), with those; −1 before the first.
+
+        In a relaxed problem, what an optional operator makes counts at the end of the forward pass alone: it may run
+        anywhere before. And what stands for something merged away counts once neither is read any more.
+        """
         problem = self.merged.problem
-        last = {x: problem.activations[x].producer for passed, x in self.kept if passed == 0}
-        for i, operator in enumerate(problem.forward):
-            last |= {x: i for x in operator.first.reads if x in last}
+        stand_for: dict[int, list[int]] = {}
+        for x, standing in self.merged.representative.items() if self.merged.relaxed else ():
+            for y in standing:
+                stand_for.setdefault(y, []).append(x)
         released: dict[int, list[int]] = {-1: []}
-        for x, i in last.items():
-            released.setdefault(i, []).append(x)
+        for x in (x for passed, x in self.kept if passed == 0):
+            at = max(self.last_read[y] for y in (x, *stand_for.get(x, ())))
+            if self.merged.relaxed and problem.forward[problem.activations[x].producer].optional:
+                at = len(problem.forward) - 1
+            released.setdefault(at, []).append(x)
         return tuple((i, tuple(released[i])) for i in sorted(released))
 
 
-def _numbered(keys: Iterator[tuple[int, int]]) -> dict[tuple[int, int], int]:
+def _numbered(keys: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
     return {key: position for position, key in enumerate(keys)}
 
 
-def _sweep(merged: MergedProblem, group: Group, nodes: list[int]) -> Sweep:
-    position = {node: k for k, node in enumerate(nodes)}
-    readers: dict[int, list[int]] = {}
-    for k, node in enumerate(nodes):
-        for x in merged.nodes[node].reads:
-            readers.setdefault(x, []).append(k)
-    activations = {x for x, t in merged.last_useful[0].items() if t >= group.start and x not in merged.pinned}
-    turn = {}
-    stays: list[Stay] = []
-    reads: list[list[int]] = [[] for _ in nodes]
-    for x in sorted(activations):
-        users = readers.get(x, [])
-        producer = merged.producer.get(x)
-        # What nobody makes again is counted as kept until its first reader.
-        turn[x] = position[producer] if producer is not None else (users[0] if users else 0)
-        if x not in group.needs:
-            _add_stays(x, turn[x], [k for k in users if k > turn[x]], stays, reads)
-    return Sweep(tuple(nodes), turn, tuple(stays), tuple(tuple(x) for x in reads))
-
-
-def _add_stays(activation: int, turn: int, users: list[int], stays: list[Stay], reads: list[list[int]]) -> None:
-    """Split the time from ``turn`` to the last reader into stays; a reader right behind needs none."""
-    begins = [turn, *users][:-1]
-    long = [n for n, (after, until) in enumerate(zip(begins, users, strict=True)) if until > after + 1]
-    for n, (after, until) in enumerate(zip(begins, users, strict=True)):
-        if until == after + 1:
-            reads[until].append(activation)
-            continue
-        ends = next((m for m in long if m > n), len(users))
-        following = len(stays) + 1 if ends < len(users) else None
-        stays.append(Stay(activation, after, until, tuple(users[n:ends]), following))
+def _chains(
+    merged: MergedProblem, groups: tuple[Group, ...]
+) -> dict[tuple[int, int], tuple[tuple[int, int | None], ...]]:
+    """Where each activation that a form of a group reads may be read there, and the variables for that."""
+    chains: dict[tuple[int, int], tuple[tuple[int, int | None], ...]] = {}
+    count = 0
+    for g, group in enumerate(groups):
+        for x in sorted(group.offers):
+            stages = [t for t in group.stages if x in merged.offers[t]]
+            forced = max((n for n, t in enumerate(stages) if x in merged.needs[t]), default=-1)
+            positions = [None if n <= forced else count + n - forced - 1 for n in range(len(stages))]
+            count += len(stages) - 1 - forced
+            chains[g, x] = tuple(zip(stages, positions, strict=True))
+    return chains
