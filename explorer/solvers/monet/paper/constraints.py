@@ -11,7 +11,14 @@ from collections.abc import Callable, Sequence
 import cvxpy as cp
 import numpy as np
 
-from explorer.solvers.monet.paper.stages import Alternative, Node, Stages, base_of
+from explorer.solvers.monet.paper.stages import (
+    Alternative,
+    Node,
+    Stages,
+    base_of,
+    base_time_ms,
+    base_workspace_bytes,
+)
 from explorer.solvers.monet.paper.variables import (
     Variables,
     always_needed,
@@ -25,12 +32,12 @@ from explorer.solvers.monet.paper.variables import (
 def step_time_ms(v: Variables) -> cp.Expression:
     """Σ τ δ of the forward pass, Σ τ̂ δ̂ of the backward pass, Σ τ δ of the recomputations (eq. 9)."""
     stages, count = v.stages, len(v.stages.stages)
-    first = np.array([node.base.time_ms for node in stages.first])
-    again = np.array([node.base.time_ms for node in stages.nodes])
-    forms = np.array([base_of(stages.backward[n].forms[f]).time_ms for n, f in stages.backward_forms])
-    boundary_ms = base_of(stages.problem.backward[0].forms[0]).time_ms
+    first = np.array([base_time_ms(node.form) for node in stages.first])
+    again = np.array([base_time_ms(node.form) for node in stages.nodes])
+    forms = np.array([base_time_ms(stages.backward[n].forms[f]) for n, f in stages.backward_forms])
+    boundary_ms = base_time_ms(stages.problem.backward[0].forms[0])
     return (
-        boundary_ms
+        cp.Constant(boundary_ms)
         + cp.sum(v.first(first[None, :]))
         + cp.sum(v.times(_times(stages.first_alternatives), "delta0"))
         + cp.sum(v.times(np.tile(again[None, :], count), "R"))
@@ -120,19 +127,29 @@ def one_backward_form(v: Variables) -> list[cp.Constraint]:
 def one_option(v: Variables) -> list[cp.Constraint]:
     """Σ_l δ_{i,l} ≤ r_i, δ̂ and q likewise: the base option has the rest (eq. 16; section 4: Σ_l δ_{i,l} = r_i)."""
     stages = v.stages
-    first, nodes, forms = (
-        sorted({x.owner for x in found})
-        for found in (stages.first_alternatives, stages.alternatives, stages.backward_alternatives)
-    )
-    again = per_owner(stages.alternatives, len(stages.nodes))[nodes]
-    runs = unit_rows(nodes, len(stages.nodes))
-    once = per_owner(stages.first_alternatives, len(stages.first))[first]
-    chosen = per_owner(stages.backward_alternatives, len(stages.backward_forms))[forms]
-    return [
-        v.in_every_stage(again, "delta") <= v.in_every_stage(runs, "R"),
-        v.times(once, "delta0") <= v.first(unit_rows(first, len(stages.first))),
-        v.times(chosen, "delta_backward") <= v.form(unit_rows(forms, len(stages.backward_forms))),
-    ]
+    runs = [node.form for node in stages.nodes]
+    first = [node.form for node in stages.first]
+    forms = [stages.backward[n].forms[f] for n, f in stages.backward_forms]
+
+    def again(owners: list[int]) -> tuple[cp.Expression, cp.Expression]:
+        chosen = per_owner(stages.alternatives, len(runs))[owners]
+        return v.in_every_stage(chosen, "delta"), v.in_every_stage(unit_rows(owners, len(runs)), "R")
+
+    def once(owners: list[int]) -> tuple[cp.Expression, cp.Expression]:
+        chosen = per_owner(stages.first_alternatives, len(first))[owners]
+        return v.times(chosen, "delta0"), v.first(unit_rows(owners, len(first)))
+
+    def backward(owners: list[int]) -> tuple[cp.Expression, cp.Expression]:
+        chosen = per_owner(stages.backward_alternatives, len(forms))[owners]
+        return v.times(chosen, "delta_backward"), v.form(unit_rows(owners, len(forms)))
+
+    rows = []
+    for sides, found in ((again, runs), (once, first), (backward, forms)):
+        chosen, run = sides([k for k, form in enumerate(found) if len(form.options) > 1 and base_of(form)])
+        rows.append(chosen <= run)
+        chosen, run = sides([k for k, form in enumerate(found) if base_of(form) is None])
+        rows.append(chosen == run)
+    return rows
 
 
 def made_and_left(v: Variables) -> list[cp.Constraint]:
@@ -217,7 +234,7 @@ def backward_memory(v: Variables) -> list[cp.Constraint]:
     """m̂_k ≤ M: Σ_l ĉ_{k,l} δ̂_{k,l} + |y_k| + L̂_k + Σ over S[k+1] ∪ D of |x_i| (eq. 5, 10 and 14)."""
     stages, unit = v.stages, _scale(v.stages)
     there = v.beside(stages.sizes[None, :] / unit)
-    forms = [stages.units(base_of(stages.backward[n].forms[f]).workspace_bytes) for n, f in stages.backward_forms]
+    forms = [stages.units(base_workspace_bytes(stages.backward[n].forms[f])) for n, f in stages.backward_forms]
     base = per_stage_form(stages).multiply(np.array(forms) / unit)
     others = stages.backward_alternatives
     more = per_owner(others, len(stages.backward_forms), [x.workspace / unit for x in others])

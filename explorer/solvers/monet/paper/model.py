@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import cvxpy as cp
 import numpy as np
+from scipy import sparse
 
 from explorer.schedule import Schedule
 from explorer.solution import Statistics
@@ -85,8 +87,19 @@ def build(problem: Problem, budget_bytes: int) -> PaperModel:
     stages = Stages(problem, budget_bytes)
     variables = Variables.of(stages)
     rows = [row for family in FAMILIES for row in family(variables) if row.size]
+    if not variables.blocks:
+        return PaperModel(_without_choice(step_time_ms(variables), rows), stages, {})
     milp, blocks = compile_milp(step_time_ms(variables), rows, variables.blocks)
     return PaperModel(_without_useless(milp, stages, blocks), stages, blocks)
+
+
+def _without_choice(objective: cp.Expression, rows: list[cp.Constraint]) -> Milp:
+    """A program without columns: 0 ≤ minus what each row misses, for cvxpy does not compile those."""
+    right = -np.concatenate([np.atleast_1d(row.violation()) for row in rows])
+    nothing = np.zeros(0)
+    matrix = sparse.csr_matrix((right.size, 0))
+    lower = np.full(right.size, -np.inf)
+    return Milp(nothing, float(objective.value), matrix, lower, right, nothing, nothing, nothing.astype(bool))
 
 
 def _without_useless(milp: Milp, stages: Stages, blocks: dict[str, slice]) -> Milp:

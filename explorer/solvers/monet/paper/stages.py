@@ -29,11 +29,6 @@ class Node:
     number: int
     form: Form
 
-    @property
-    def base(self) -> Option:
-        """The option that a run has unless another one is chosen: the quickest that overwrites nothing."""
-        return base_of(self.form)
-
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
@@ -42,8 +37,8 @@ class Alternative:
     Attributes:
         owner: position of its node, or of its form, among those of the stage.
         option: its index in the form.
-        time_ms: by how much it takes longer than the base option.
-        workspace: by how much more memory it needs, in units; what it overwrites is subtracted.
+        time_ms: by how much it takes longer than the base option; all of it where there is none.
+        workspace: by how much more memory it needs, in units, likewise; what it overwrites is subtracted.
         overwrites: the activation that it overwrites (index in the problem), or None.
     """
 
@@ -54,9 +49,25 @@ class Alternative:
     overwrites: int | None
 
 
-def base_of(form: Form) -> Option:
-    """The quickest option that overwrites no activation."""
-    return next(x for x in form.options if x.overwrites is None)
+def base_of(form: Form) -> Option | None:
+    """What a run has unless an alternative is chosen: the quickest option that overwrites no activation.
+
+    Returns:
+        None where every option overwrites something, so that one of the alternatives must be chosen.
+    """
+    return next((x for x in form.options if x.overwrites is None), None)
+
+
+def base_time_ms(form: Form) -> float:
+    """Duration of the base option."""
+    base = base_of(form)
+    return 0.0 if base is None else base.time_ms
+
+
+def base_workspace_bytes(form: Form) -> int:
+    """Workspace of the base option."""
+    base = base_of(form)
+    return 0 if base is None else base.workspace_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,8 +251,8 @@ class Stages:
     def boundary_room(self) -> int:
         """The same while the gradient of the outputs is made; its workspace is taken off."""
         boundary = self.problem.backward[0]
-        workspace = base_of(boundary.forms[0]).workspace_bytes if boundary.forms else 0
-        return self._room(boundary.idle_bytes + boundary.made_bytes) - self.units(workspace)
+        workspace = self.units(base_workspace_bytes(boundary.forms[0]))
+        return self._room(boundary.idle_bytes + boundary.made_bytes) - workspace
 
     @property
     def first_room(self) -> int:
@@ -264,7 +275,7 @@ class Stages:
         return (made[None, :] < np.array(places, dtype=int)[:, None]).astype(float)
 
     def _run_size(self, form: Form, there: Iterable[int]) -> int:
-        return self.units(base_of(form).workspace_bytes) + sum(self.size(x) for x in there)
+        return self.units(base_workspace_bytes(form)) + sum(self.size(x) for x in there)
 
     def _room(self, used_bytes: int) -> int:
         held = sum(self.size(x) for x, activation in enumerate(self.problem.activations) if activation.held)
@@ -276,9 +287,9 @@ class Stages:
             base = base_of(form)
             for number, option in enumerate(form.options):
                 if option is not base:
-                    more = self.units(option.workspace_bytes) - self.units(base.workspace_bytes)
+                    more = self.units(option.workspace_bytes) - self.units(base_workspace_bytes(form))
                     saved = 0 if option.overwrites is None else self.size(option.overwrites)
-                    time_ms = option.time_ms - base.time_ms
+                    time_ms = option.time_ms - base_time_ms(form)
                     found.append(Alternative(owner, number, time_ms, more - saved, option.overwrites))
         return tuple(found)
 

@@ -155,8 +155,9 @@ def per_stage_form(stages: Stages) -> Matrix:
 
 def always_needed(stages: Stages) -> np.ndarray:
     """1 where every form of a stage's backward operator needs an activation, shape (stages, activations)."""
-    forms = np.array([len(op.forms) for op in stages.backward], dtype=float).reshape(-1, 1)
-    return (per_stage_form(stages) @ stages.needs >= forms).astype(float)
+    forms = np.array([[len(op.forms)] for op in stages.backward]).reshape(-1, 1)
+    needed: np.ndarray = per_stage_form(stages) @ stages.needs
+    return (needed >= forms).astype(float)
 
 
 def needed_by_choice(stages: Stages) -> Matrix:
