@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 
 from explorer import keep_all, simulate, smallest_budget, solve, trade_off
 from explorer.device_profile import Profile
+from explorer.graph import Optimization
+from explorer.schedule import Run
 from explorer.solution import BoundScope, Status
-from explorer.solvers.problem import CheckpointProblem
+from explorer.solvers.problem import Problem
 from tests.solvers.exhaustive import fastest
-from tests.solvers.graphs import chain, profiles
+from tests.solvers.graphs import chain, joint_profiles, profiles
 
 
 @settings(deadline=None, max_examples=12)
-@given(profiles(most_forward=4), st.floats(0, 1))
+@given(st.one_of(profiles(most_forward=4), joint_profiles()), st.floats(0, 1))
 def test_small_graphs_against_an_exhaustive_search(profile: Profile, share: float):
     keep = simulate(profile, keep_all(profile.graph))
     budget = round(profile.fixed_bytes + share * (keep.peak_bytes - profile.fixed_bytes)) + 1
-    best = fastest(CheckpointProblem.of(profile), budget, sweeps=False)
+    best = fastest(Problem.of(profile), budget, sweeps=False)
     solution = solve(profile, budget=budget, time_limit=1.0, gap=0.0)
     bound_ms = solution.bound_ms()
     assert bound_ms is not None
@@ -35,6 +37,19 @@ def test_small_graphs_against_an_exhaustive_search(profile: Profile, share: floa
         assert solution.time_ms >= best.time_ms * (1 - 1e-6)
         if solution.status is Status.OPTIMAL:
             assert solution.time_ms == pytest.approx(best.time_ms)
+
+
+@settings(deadline=None, max_examples=12)
+@given(joint_profiles(), st.floats(0, 1), st.sets(st.sampled_from([str(x) for x in Optimization])), st.booleans())
+def test_a_schedule_runs_only_what_was_allowed(profile: Profile, share: float, chosen: set[str], exact: bool):
+    keep = simulate(profile, keep_all(profile.graph))
+    budget = round(profile.fixed_bytes + share * (keep.peak_bytes - profile.fixed_bytes)) + 1
+    solution = solve(profile, budget=budget, time_limit=0.3, optimizations=chosen, exact=exact)
+    for step in () if solution.schedule is None else solution.schedule.steps:
+        if isinstance(step, Run):
+            run = profile.graph.operators[step.operator].implementation(step.implementation)
+            assert run.optimization in (None, *chosen)
+            assert run.exact or not exact or run.optimization is None
 
 
 def test_a_chain_at_half_its_activations_is_solved_and_bounded():
@@ -75,7 +90,7 @@ def test_a_budget_too_small_names_the_smallest_and_the_operator_that_sets_it():
 def test_the_smallest_budget_is_the_smallest_of_an_exhaustive_search():
     profile = chain(5)
     solution = smallest_budget(profile, time_limit=5.0)
-    problem = CheckpointProblem.of(profile)
+    problem = Problem.of(profile)
     assert solution.peak_bytes == solution.minimum.budget_bytes
     assert fastest(problem, solution.peak_bytes, sweeps=False) is not None
     if solution.minimum.proven:
@@ -111,6 +126,8 @@ def test_the_paper_formulation_reports_its_own_bound():
         ({"method": "magic"}, "'monet'"),
         ({"time_limit": 0.0}, "positive"),
         ({"gap": -0.1}, "0 or more"),
+        ({"optimizations": "some"}, "'all', 'none', 'output'"),
+        ({"optimizations": ["output", "input"]}, "'input'; allowed"),
         ({"budget": "8 Gibi"}, "allowed"),
         ({"budget": -1}, "positive"),
     ],
