@@ -1,4 +1,4 @@
-"""The whole flow on real models: exactness, predicted against measured peak and time, at several budgets.
+"""The whole flow on real models, bit-exact: predicted against measured peak and time, at several budgets.
 
 Run: ``python benchmarks/end_to_end.py [MODEL …] [--json FILE]``. Times are compared within one run, plain and scheduled
 steps taking turns. Budgets are shares of the no-recompute peak and, since parameters and their gradients may take most
@@ -82,7 +82,7 @@ def run_model(name: str, *, time_limit: float) -> list[Row]:
         f"{time.perf_counter() - start:.1f} s, calibration {profile.calibration:.2f}"
     )
     peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
-    smallest = explorer.smallest_budget(profile)
+    smallest = explorer.smallest_budget(profile, exact=True)
     assert smallest.minimum is not None
     least = smallest.minimum.budget_bytes
     budgets = {f"{share:.1f} peak": int(share * peak) for share in SHARES_OF_PEAK}
@@ -119,7 +119,7 @@ def run_budget(
 ) -> Row | str:
     """Solve, train three steps beside eager mode, and measure; without a schedule, what the solver says of that."""
     model, batch, loss = sample
-    solution = explorer.solve(profile, budget=budget_bytes, time_limit=time_limit)
+    solution = explorer.solve(profile, budget=budget_bytes, time_limit=time_limit, exact=True)
     if solution.schedule is None:
         return solution.message
     assert solution.time_ms is not None

@@ -1,11 +1,11 @@
-"""Improve and prove an answer: the integer program on one core, the bound and the plan search on another."""
+"""Improve and prove an answer: plan search and integer program in turn on one core, the bound on another."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from typing import Protocol
 
 import numpy as np
@@ -18,10 +18,12 @@ from explorer.solvers.planner import Planner, Progress
 
 _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
-_GOOD = 1.2  # times the bound: no hurry to search
 _STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
 # searches start from every kind of plan in turn
-_PATIENCE = 20  # searches without a better plan before the search rests
+_EFFORT = 1.0  # of one search
+_PATIENCE = 20  # searches without a better plan before it is the integer program's turn
+_TURN_S = 2.0  # its first turn …
+_LONGER = 1.5  # … and how much longer each next one is
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -87,15 +89,44 @@ class _Refinement:
 
     def run(self) -> Solution:
         if not self.over():
-            with ThreadPoolExecutor(1, "beside") as pool:
-                beside = pool.submit(self.beside)
-                try:
-                    for model in self.models():
-                        self.integer_program(model)
-                finally:
-                    self.ended.set()
-            beside.result()
+            bounding = self.planner.start_bound(self.budget_bytes, time_limit=self.left_s())
+            try:
+                self.improve()
+                while not self.over() and not bounding.done():
+                    wait([bounding], _POLL_S)
+                    self.tell()
+            finally:
+                self.ended.set()
+            if not bounding.cancel() and bounding.done():
+                bounding.result()
+            self.tell()
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
+
+    def improve(self) -> None:
+        """Search plans until that brings nothing, let SCIP try from there, search from what it found, and so on."""
+        programs = self.programs()
+        model: Model | None = None
+        exhausted = False
+        turn_s, idle, seed = _TURN_S, 0, 1
+        while not self.over() and not (exhausted and idle >= _PATIENCE):
+            known = self.planner.frontier.best(self.budget_bytes)
+            search = idle < _PATIENCE
+            if search:
+                seed += _STEP
+                self.planner.search.improve(self.budget_bytes, effort=_EFFORT, seed=seed)
+                self.tell()
+            elif (model := model or next(programs, None)) is None:
+                exhausted = True
+            else:
+                model = None if self.integer_program(model, time_limit=turn_s) else model
+                turn_s *= _LONGER
+            if self.planner.frontier.best(self.budget_bytes) != known:
+                idle = 0
+            elif search:
+                idle += 1
+            elif not exhausted:
+                # SCIP found nothing better; chance may, from another plan.
+                idle = _PATIENCE // 2
 
     def stopped(self) -> bool:
         return self.should_stop is not None and self.should_stop()
@@ -113,7 +144,7 @@ class _Refinement:
         slack_ms = 0.0 if best is None else self.options.gap * best.time_ms
         return best is not None and best.time_ms - self.planner.bound_ms(self.budget_bytes) <= slack_ms
 
-    def models(self) -> Iterator[Model]:
+    def programs(self) -> Iterator[Model]:
         """The formulation's programs: for ``grouped``, finer and finer groupings while there is time."""
         if self.options.formulation == "paper":
             from explorer.solvers.monet import paper
@@ -132,17 +163,17 @@ class _Refinement:
             groups = model.group_count
             threshold = threshold * _FINER if threshold > 0.01 else 0.0
 
-    def integer_program(self, model: Model) -> None:
-        """Solve one program with SCIP, from the best schedules known."""
-        from explorer.solvers.scip import minimise
+    def integer_program(self, model: Model, *, time_limit: float) -> bool:
+        """Solve one program with SCIP, from the best schedules known; whether it is done with."""
+        from explorer.solvers.scip import MilpStatus, minimise
 
         self.progress.statistics = model.statistics
-        if not model.milp.objective.size or self.over():
-            return
+        if not model.milp.objective.size:
+            return True
         first = self.progress.grouping_ms is None
         result = minimise(
             model.milp,
-            time_limit=self.left_s(),
+            time_limit=min(time_limit, self.left_s()),
             gap=self.options.gap,
             start=self.starts(model),
             on_incumbent=lambda x, _: self.take(model.decode(x)),
@@ -152,6 +183,7 @@ class _Refinement:
         # A finer grouping's bound counts once it is proven; until then the coarser one's says more.
         if result.bound is not None and (first or result.proven):
             self.take_bound(result.bound)
+        return result.proven or result.status is MilpStatus.INFEASIBLE
 
     def starts(self, model: Model) -> list[np.ndarray]:
         """Start solutions: the best schedule, and smaller ones, for the program may need more memory for each."""
@@ -167,28 +199,6 @@ class _Refinement:
     def take_bound(self, bound_ms: float) -> None:
         """A bound came from SCIP."""
         self.progress.grouping_ms = bound_ms
-        self.tell()
-
-    def beside(self) -> None:
-        """Bound the whole problem, and search plans until that brings nothing any more."""
-        frontier, budget = self.planner.frontier, self.budget_bytes
-        bounding = self.planner.start_bound(budget, time_limit=self.left_s())
-        seed, idle = 1, 0
-        while not self.over() and idle < _PATIENCE:
-            known = frontier.best(budget)
-            good = known is not None and known.time_ms <= _GOOD * self.planner.bound_ms(budget)
-            if good and not bounding.done():
-                # Two cores: a still better schedule can wait, a bound cannot be had otherwise.
-                wait([bounding], _POLL_S)
-                continue
-            self.tell()
-            seed += _STEP
-            found = self.planner.search.improve(budget, effort=0.7, seed=seed)
-            idle = idle + 1 if found == known else 0
-        while not self.over() and not bounding.done():
-            wait([bounding], _POLL_S)
-        if not bounding.cancel() and bounding.done():
-            bounding.result()
         self.tell()
 
     def tell(self) -> None:

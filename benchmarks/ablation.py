@@ -1,0 +1,192 @@
+"""What each kind of implementation is worth beside checkpointing (MONeT, figures 4 and 6), on profiles measured here.
+
+Run: ``python benchmarks/ablation.py [MODEL …] [--json FILE] [--plot FILE.html]``. For every model and set of
+optimizations: the overhead over plain PyTorch at shares of its peak, and the smallest feasible budget. At half of the
+peak, real steps of checkpointing alone, of all optimizations and of plain PyTorch take turns; all in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+
+import explorer
+from explorer.execution.steps import step_of, unchanged
+from explorer.models import MODELS
+from explorer.solution import Solution
+
+BATCHES: dict[str, dict[str, Any]] = {
+    "resnet50": {"batch_size": 32, "image_size": 112},
+    "vgg16": {"batch_size": 32, "image_size": 128},
+    "googlenet": {"batch_size": 32, "image_size": 112},
+    "mobilenet_v2": {"batch_size": 32, "image_size": 112},
+    "unet": {"batch_size": 4, "image_size": 192},
+}
+SETS = ("none", "output", "intermediate", "convolution", "inplace", "all")
+SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+MEASURED = 0.5
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model, set of optimizations and budget.
+
+    Attributes:
+        model: its name.
+        optimizations: the set.
+        share: budget over the peak of plain PyTorch.
+        status: of the solution.
+        gap: proven, for all schedules with these optimizations; None without a schedule.
+        overhead: predicted time over the predicted time of plain PyTorch, less 1; None without a schedule.
+        peak_bytes: of the schedule.
+    """
+
+    model: str
+    optimizations: str
+    share: float
+    status: str
+    gap: float | None
+    overhead: float | None
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found for one model.
+
+    Attributes:
+        model: its name.
+        batch: sizes of its batch.
+        peak_bytes: of plain PyTorch, predicted.
+        points: for every set and share.
+        smallest_bytes: smallest budget for which a schedule is known, by set.
+        measured: at ``MEASURED`` of the peak, by set: step time over plain PyTorch's, and measured over predicted peak.
+    """
+
+    model: str
+    batch: dict[str, Any]
+    peak_bytes: int
+    points: tuple[Point, ...]
+    smallest_bytes: dict[str, int]
+    measured: dict[str, tuple[float, float]]
+
+
+def main() -> None:
+    """Print a table per model; write JSON and plot if asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=list(BATCHES), help=", ".join(BATCHES))
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each solve")
+    parser.add_argument("--json", type=Path, help="also write the reports here; models not run keep theirs")
+    parser.add_argument("--plot", type=Path, help="also write a plot here, as HTML")
+    options = parser.parse_args()
+    reports = []
+    for name in options.models:
+        reports.append(asdict(run_model(name, seconds=options.seconds)))
+        if options.json:
+            old = json.loads(options.json.read_text()) if options.json.exists() else []
+            kept = [x for x in old if x["model"] not in {r["model"] for r in reports}]
+            options.json.write_text(json.dumps(kept + reports, indent=1), encoding="utf-8")
+    if options.plot:
+        options.plot.write_text(plot(reports), encoding="utf-8")
+
+
+def run_model(name: str, *, seconds: float) -> Report:
+    """Profile, solve for every set and share, and run at one share."""
+    torch.manual_seed(0)
+    spec = MODELS[name]
+    model, batch = spec.build().train(), spec.batch(**BATCHES[name])
+    start = time.perf_counter()
+    profile = explorer.profile(model, batch, loss=spec.loss)
+    plain = explorer.simulate(profile, explorer.keep_all(profile.graph))
+    print(f"\n{name} {BATCHES[name]}: profiled in {time.perf_counter() - start:.0f} s, ", end="")
+    print(f"plain PyTorch {plain.time_ms:.0f} ms, {explorer.format_bytes(plain.peak_bytes)}")
+    print(f"{'overhead at':>13}" + "".join(f"{share:>9.1f}" for share in SHARES) + f"{'smallest':>10}")
+    points: list[Point] = []
+    smallest: dict[str, int] = {}
+    halves: dict[str, Solution] = {}
+    for chosen in SETS:
+        row: list[Point] = []
+        for share in SHARES:
+            budget = int(share * plain.peak_bytes)
+            found = explorer.solve(profile, budget=budget, time_limit=seconds, optimizations=chosen)
+            overhead = None if found.time_ms is None else found.time_ms / plain.time_ms - 1
+            row.append(Point(name, chosen, share, found.status.value, found.gap(), overhead, found.peak_bytes))
+            if share == MEASURED and found.schedule is not None:
+                halves[chosen] = found
+        least = explorer.smallest_budget(profile, time_limit=seconds, optimizations=chosen).minimum
+        assert least is not None
+        smallest[chosen] = least.budget_bytes
+        shown = "".join(f"{'-':>9}" if x.overhead is None else f"{100 * x.overhead:>+8.1f}%" for x in row)
+        print(f"{chosen:>13}{shown}{smallest[chosen] / plain.peak_bytes:>10.3f}", flush=True)
+        points += row
+    measured = run_turns({x: halves[x] for x in ("none", "all") if x in halves}, model, batch, spec.loss)
+    for chosen, (ratio, error) in measured.items():
+        print(f"measured at {MEASURED} of the peak, {chosen}: {ratio:.3f} × plain PyTorch, peak {error:+.3%}")
+    return Report(name, BATCHES[name], plain.peak_bytes, tuple(points), smallest, measured)
+
+
+def run_turns(
+    solutions: dict[str, Solution], model: Any, batch: Any, loss: Any, *, rounds: int = 5
+) -> dict[str, tuple[float, float]]:
+    """Median step time over plain PyTorch's, and measured peak over predicted less 1; all take turns."""
+    plain = step_of(model, batch, loss=loss)
+    runs = {"plain": plain}
+    errors: dict[str, float] = {}
+    for name, solution in solutions.items():
+        assert solution.schedule is not None
+        assert solution.peak_bytes is not None
+        scheduled = explorer.apply(model, solution.schedule, batch, loss=loss)
+        errors[name] = explorer.measure(scheduled, batch, steps=1).peak_bytes / solution.peak_bytes - 1
+        runs[name] = step_of(scheduled, batch)
+    times_ms: dict[str, list[float]] = {name: [] for name in runs}
+    with unchanged(model):
+        for _ in range(rounds):
+            for name, run in runs.items():
+                start = time.perf_counter()
+                run()
+                times_ms[name].append((time.perf_counter() - start) * 1e3)
+    base = statistics.median(times_ms["plain"])
+    return {name: (statistics.median(times_ms[name]) / base, errors[name]) for name in solutions}
+
+
+def plot(reports: list[dict[str, Any]]) -> str:
+    """Overhead against memory, a panel per model, a line per set."""
+    from plotly.subplots import make_subplots
+
+    from widgets import style
+
+    colours = ("#444444", style.SKY, style.GREEN, style.ORANGE, style.PURPLE, style.BLUE)
+    figure = make_subplots(rows=1, cols=len(reports), subplot_titles=[x["model"] for x in reports], shared_yaxes=True)
+    dashes = ("solid", "dash", "dot", "dashdot", "longdash", "solid")
+    for column, report in enumerate(reports, start=1):
+        for number, chosen in enumerate(SETS):
+            row = [x for x in report["points"] if x["optimizations"] == chosen and x["overhead"] is not None]
+            figure.add_scatter(
+                x=[100 * x["share"] for x in row],
+                y=[100 * x["overhead"] for x in row],
+                name=chosen,
+                legendgroup=chosen,
+                showlegend=column == 1,
+                mode="lines+markers",
+                line={"color": colours[number], "dash": dashes[number], "width": 3 if chosen == "all" else 2},
+                row=1,
+                col=column,
+            )
+        figure.update_xaxes(title_text="budget, % of PyTorch's peak", row=1, col=column)
+    figure.update_yaxes(title_text="overhead, %", row=1, col=1)
+    figure.update_layout(template="plotly_white", width=330 * len(reports) + 120, height=420, hovermode="x")
+    return figure.to_html(include_plotlyjs=True)
+
+
+if __name__ == "__main__":
+    main()
