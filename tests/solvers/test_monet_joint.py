@@ -172,3 +172,19 @@ def test_what_cannot_be_overwritten_twice_over_is_not():
         assert simulate(problem.profile, schedule).time_ms == found[0] == time_ms
         assert (Run(1, "in place") in schedule.steps) == (room < 200)
         assert lower_bound(problem, problem.fixed_bytes + room, time_limit=5.0) == pytest.approx(time_ms, rel=1e-5)
+
+
+@slow
+@given(joint_profiles(several_first=True), SHARES, st.sampled_from((0.0, 0.3)))
+def test_a_warm_start_from_a_finer_grouping_is_a_solution(profile: Profile, share: float, pinned: float):
+    problem = Problem.of(profile)
+    budget = budget_between(problem, share)
+    fine = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
+    coarse = grouped.build(merge(problem, pinned_share=pinned), budget, threshold=0.5)
+    found = minimum(fine.milp)
+    encoded = None if found is None else coarse.encode(fine.decode(found[1]))
+    if encoded is not None:
+        assert np.isin(encoded[coarse.milp.integer], (0.0, 1.0)).all()
+        line = simulate(profile, coarse.decode(encoded))
+        assert line.peak_bytes <= budget
+        assert line.time_ms <= coarse.milp.value(encoded) + 1e-9
