@@ -96,10 +96,11 @@ def build(problem: Problem, budget_bytes: int) -> PaperModel:
 def _without_choice(objective: cp.Expression, rows: list[cp.Constraint]) -> Milp:
     """A program without columns: 0 ≤ minus what each row misses, for cvxpy does not compile those."""
     right = -np.concatenate([np.atleast_1d(row.violation()) for row in rows])
-    nothing = np.zeros(0)
+    nothing, value = np.zeros(0), objective.value
+    assert value is not None
     matrix = sparse.csr_matrix((right.size, 0))
     lower = np.full(right.size, -np.inf)
-    return Milp(nothing, float(objective.value), matrix, lower, right, nothing, nothing, nothing.astype(bool))
+    return Milp(nothing, float(value), matrix, lower, right, nothing, nothing, nothing.astype(bool))
 
 
 def _without_useless(milp: Milp, stages: Stages, blocks: dict[str, slice]) -> Milp:
