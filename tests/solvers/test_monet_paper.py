@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -86,6 +87,22 @@ def test_more_optimizations_are_never_slower(profile: Profile, share: float, lef
     if worse is not None:
         assert best is not None
         assert best[0] <= worse[0] + 1e-9
+
+
+@settings(slow, max_examples=25)
+@given(joint_profiles(most_forward=3, several_first=True), SHARES)
+def test_what_is_fixed_is_of_no_use(profile: Profile, share: float):
+    problem = Problem.of(profile)
+    milp = paper.build(problem, budget_between(problem, share)).milp
+    fixed, free = minimum(milp), minimum(replace(milp, upper=np.ones(milp.upper.size)))
+    assert (fixed is None) == (free is None)
+    if fixed is not None and free is not None:
+        assert fixed[0] == pytest.approx(free[0])
+
+
+@pytest.mark.parametrize(("budget_bytes", "unit_bytes"), [(8 << 30, 1024), (1 << 29, 512), (1000, 1)])
+def test_sizes_are_rounded_to_a_kib_or_less(budget_bytes: int, unit_bytes: int):
+    assert paper.build(Problem.of(chain(2)), budget_bytes).stages.unit_bytes == unit_bytes
 
 
 def test_every_stage_has_every_activation_and_operator():

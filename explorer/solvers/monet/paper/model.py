@@ -104,9 +104,9 @@ def _without_choice(objective: cp.Expression, rows: list[cp.Constraint]) -> Milp
 
 
 def _without_useless(milp: Milp, stages: Stages, blocks: dict[str, slice]) -> Milp:
-    """Fix what no later backward operator can make use of at 0, which costs no solution its optimality.
+    """Fix at 0 what no backward operator from a stage on can make use of.
 
-    Without it nothing that was possible becomes impossible, and every row has as much room or more.
+    The optimum stays: in any solution it may be left out with all that is made of it, which only frees memory.
     """
     upper = milp.upper.copy()
     last = np.array([stages.last_useful[x] for x in stages.activations], dtype=int)
