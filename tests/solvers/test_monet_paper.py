@@ -23,7 +23,7 @@ from tests.solvers.minimising import budget_between, minimum
 
 ZOO = Path(__file__).parents[3] / "shared" / "monet-zoo"
 SHARES = st.sampled_from((0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0))
-slow = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def check(problem: Problem, budget: int) -> None:
@@ -75,7 +75,7 @@ def test_a_warm_start_is_a_solution_no_worse_than_its_schedule(profile: Profile,
         assert line.time_ms <= as_published.milp.value(encoded) + 1e-9
 
 
-@settings(slow, max_examples=25)
+@settings(slow, max_examples=20)
 @given(joint_profiles(most_forward=3), SHARES, st.sampled_from(tuple(Optimization)))
 def test_more_optimizations_are_never_slower(profile: Profile, share: float, left_out: Optimization):
     joint, alone = (
@@ -89,7 +89,7 @@ def test_more_optimizations_are_never_slower(profile: Profile, share: float, lef
         assert best[0] <= worse[0] + 1e-9
 
 
-@settings(slow, max_examples=25)
+@settings(slow, max_examples=20)
 @given(joint_profiles(most_forward=3, several_first=True), SHARES)
 def test_what_is_fixed_is_of_no_use(profile: Profile, share: float):
     problem = Problem.of(profile)
