@@ -13,6 +13,7 @@ import numpy as np
 from pyscipopt import Eventhdlr, Model
 from pyscipopt.scip import PY_SCIP_EVENTTYPE, Event, Expr, ExprCons, Term
 
+from explorer.solution import Statistics
 from explorer.solvers.milp import Milp
 
 _POLL_S = 0.03
@@ -108,6 +109,20 @@ def minimise(
         raise watcher.error
     watcher.deliver(on_incumbent, on_bound)
     return _result(model, variables, time.monotonic() - began)
+
+
+def presolved_statistics(milp: Milp, groups: int) -> Statistics:
+    """The size of a program after SCIP's presolve.
+
+    Args:
+        milp: the program.
+        groups: as ``Milp.statistics`` has it.
+    """
+    model, _ = _build(milp)
+    model.presolve()
+    rows = model.getConss(transformed=True)
+    entries = sum(model.getConsNVars(row) for row in rows)
+    return Statistics(len(rows), model.getNVars(transformed=True), entries, groups)
 
 
 def _build(milp: Milp) -> tuple[Model, list]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solvers.monet.paper.stages import Alternative, Node, Stages
-from explorer.solvers.monet.paper.variables import sometimes_needed
+from explorer.solvers.monet.paper.variables import per_stage_form, sometimes_needed
 from explorer.solvers.problem import Choice, Reading
 
 
@@ -21,27 +21,24 @@ def values_of(stages: Stages, schedule: Schedule) -> dict[str, np.ndarray] | Non
         None where the schedule runs implementations unknown to the problem, or recomputes before the boundary.
     """
     reading = stages.problem.read(schedule)
-    if reading is None or (reading.intervals and reading.intervals[0].recomputations):
-        return None
-    values = _backward_values(stages, reading)
-    if values is None:
+    if reading is None or reading.intervals[0].recomputations:
         return None
     again, made = _runs(stages, reading)
-    values |= _saved(stages, reading, made)
-    values["R"] = again
-    values |= _alternatives(stages, reading, again, made, values["S"])
-    values |= _first_values(stages, reading, values["S"][0])
-    need = np.zeros((len(stages.stages), len(stages.activations)))
-    for n, t in enumerate(stages.stages):
-        need[n] = stages.incidence([_needs(stages, reading, n, t)])[0]
-    values["sigma"] = (need * values["S"][1:]).ravel()[sometimes_needed(stages)]
+    saved = _saved(stages, reading, made)
+    values = {"S": saved, "R": again}
+    values |= _alternatives(stages, reading, again, made, saved)
+    values |= _first_values(stages, reading, saved[0])
+    values |= _backward_values(stages, reading, saved[1:])
     return values
 
 
+def _backward(reading: Reading, stage: int) -> Choice:
+    """What the schedule chose; the first form of what it left to another operator, but this model runs."""
+    return reading.intervals[stage].backward or Choice(stage, 0, 0)
+
+
 def _needs(stages: Stages, reading: Reading, position: int, stage: int) -> tuple[int, ...]:
-    choice = reading.intervals[stage].backward
-    assert choice is not None
-    return stages.backward[position].forms[choice.form].reads
+    return stages.backward[position].forms[_backward(reading, stage).form].reads
 
 
 def _runs(stages: Stages, reading: Reading) -> tuple[np.ndarray, np.ndarray]:
@@ -54,13 +51,14 @@ def _runs(stages: Stages, reading: Reading) -> tuple[np.ndarray, np.ndarray]:
     return again, np.minimum(again @ stages.makes, 1.0)
 
 
-def _saved(stages: Stages, reading: Reading, made: np.ndarray) -> dict[str, np.ndarray]:
+def _saved(stages: Stages, reading: Reading, made: np.ndarray) -> np.ndarray:
+    """S, shape (stages + 1, activations)."""
     kept = [reading.intervals[t].kept for t in stages.stages]
     saved = stages.incidence([reading.intervals[0].kept, *kept])
     for n, t in enumerate(stages.stages):
         needs = stages.incidence([_needs(stages, reading, n, t)])[0]
         saved[n + 1] = np.maximum(saved[n + 1], needs * (1.0 - made[n]))
-    return {"S": saved}
+    return saved
 
 
 def _alternatives(
@@ -104,14 +102,19 @@ def _first_values(stages: Stages, reading: Reading, saved: np.ndarray) -> dict[s
     return {"R0": np.array(runs)[list(stages.optional_first)], "delta0": options}
 
 
-def _backward_values(stages: Stages, reading: Reading) -> dict[str, np.ndarray] | None:
-    choices = [reading.intervals[t].backward for t in stages.stages]
-    if any(x is None for x in choices):
-        return None
-    chosen = [x for x in choices if x is not None]
-    owners = {k: chosen[n] if chosen[n].form == f else None for k, (n, f) in enumerate(stages.backward_forms)}
-    forms = np.array([float(owners[k] is not None) for k in stages.chosen_forms])
-    return {"M": forms, "delta_backward": _options(stages.backward_alternatives, owners)}
+def _backward_values(stages: Stages, reading: Reading, saved: np.ndarray) -> dict[str, np.ndarray]:
+    """Forms and options of the backward operators, and what they need that is saved past them."""
+    choices = [_backward(reading, t) for t in stages.stages]
+    owners = {k: choices[n] if choices[n].form == f else None for k, (n, f) in enumerate(stages.backward_forms)}
+    forms = np.array([float(owner is not None) for owner in owners.values()])
+    options = _options(stages.backward_alternatives, owners)
+    for k, x in enumerate(stages.backward_alternatives):
+        stage = stages.backward_forms[x.owner][0]
+        if x.overwrites is not None and saved[stage, stages.position[x.overwrites]]:
+            options[k] = 0.0
+    needed = per_stage_form(stages) @ (forms[:, None] * stages.needs)
+    sigma = (needed * saved).ravel()[sometimes_needed(stages)]
+    return {"M": forms[list(stages.chosen_forms)], "delta_backward": options, "sigma": sigma}
 
 
 def _options(alternatives: Sequence[Alternative], owners: Mapping[int, Choice | None]) -> np.ndarray:

@@ -96,16 +96,17 @@ def build(problem: Problem, budget_bytes: int) -> PaperModel:
 def _without_choice(objective: cp.Expression, rows: list[cp.Constraint]) -> Milp:
     """A program without columns: 0 ≤ minus what each row misses, for cvxpy does not compile those."""
     right = -np.concatenate([np.atleast_1d(row.violation()) for row in rows])
-    nothing = np.zeros(0)
+    nothing, value = np.zeros(0), objective.value
+    assert value is not None
     matrix = sparse.csr_matrix((right.size, 0))
     lower = np.full(right.size, -np.inf)
-    return Milp(nothing, float(objective.value), matrix, lower, right, nothing, nothing, nothing.astype(bool))
+    return Milp(nothing, float(value), matrix, lower, right, nothing, nothing, nothing.astype(bool))
 
 
 def _without_useless(milp: Milp, stages: Stages, blocks: dict[str, slice]) -> Milp:
-    """Fix what no later backward operator can make use of at 0, which costs no solution its optimality.
+    """Fix at 0 what no backward operator from a stage on can make use of.
 
-    Without it nothing that was possible becomes impossible, and every row has as much room or more.
+    The optimum stays: in any solution it may be left out with all that is made of it, which only frees memory.
     """
     upper = milp.upper.copy()
     last = np.array([stages.last_useful[x] for x in stages.activations], dtype=int)

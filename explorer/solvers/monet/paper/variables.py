@@ -128,7 +128,7 @@ class Variables:
 
     def _with_certain(self, matrix: Matrix, chosen: list[int], name: str) -> cp.Expression:
         """``matrix`` times a block that has a variable for some columns, 1 for the others."""
-        columns = sparse.csc_matrix(matrix)
+        columns: Matrix = sparse.csc_matrix(matrix)
         certain = np.ones(columns.shape[1])
         certain[chosen] = 0.0
         return cp.Constant(columns @ certain) + self.times(columns[:, chosen], name)
