@@ -367,7 +367,8 @@ class Explorer(traitlets.HasTraits):
             except Exception as error:  # noqa: BLE001 - the thread must live on for the next answer
                 self._say(f"Drawing failed: {text.failure(error)}. Move the slider to try again.", "bad")
             self._drawn = event.request
-            if event.final:
+            # An observer of the schedule may have asked for another one meanwhile.
+            if event.final and event.request == self._request:
                 self._activity.end(_SOLVING)
             self._offer()
 
@@ -380,11 +381,14 @@ class Explorer(traitlets.HasTraits):
                 self._timeline = simulate(self._subject.profile, solution.schedule)
             self.set_trait("measurement", None)
             self.set_trait("measured_peak", None)
+        request = self._request
         self._view.show(solution, self._timeline, self.measurement)
         self.set_trait("solution", solution)
         self.set_trait("predicted_peak", solution.peak_bytes)
         self.set_trait("schedule", solution.schedule)
         self.set_trait("gap", text.best_gap(solution))
+        if self._request != request:
+            return
         if final:
             self._say(text.outcome(solution, self._keep_all.time_ms), text.TONES[solution.status])
         else:

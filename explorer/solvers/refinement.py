@@ -21,9 +21,9 @@ _POLL_S = 0.05
 _STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
 # searches start from every kind of plan in turn
 _EFFORT = 1.0  # of one search
-_PATIENCE = 20  # searches without a better plan before it is the integer program's turn
-_TURN_S = 2.0  # its first turn …
-_LONGER = 1.5  # … and how much longer each next one is
+_PATIENCE = (4, 20)  # searches without a better plan before it is the integer program's turn: first, and in the end
+_TURN_S = 1.0  # its first turn …
+_LONGER = 1.7  # … and how much longer each next one is
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -107,10 +107,10 @@ class _Refinement:
         programs = self.programs()
         model: Model | None = None
         exhausted = False
-        turn_s, idle, seed = _TURN_S, 0, 1
-        while not self.over() and not (exhausted and idle >= _PATIENCE):
+        turn_s, idle, seed, patience = _TURN_S, 0, 1, _PATIENCE[0]
+        while not self.over() and not (exhausted and idle >= patience):
             known = self.planner.frontier.best(self.budget_bytes)
-            search = idle < _PATIENCE
+            search = idle < patience
             if search:
                 seed += _STEP
                 self.planner.search.improve(self.budget_bytes, effort=_EFFORT, seed=seed)
@@ -119,14 +119,14 @@ class _Refinement:
                 exhausted = True
             else:
                 model = None if self.integer_program(model, time_limit=turn_s) else model
-                turn_s *= _LONGER
+                turn_s, patience = turn_s * _LONGER, min(2 * patience, _PATIENCE[1])
             if self.planner.frontier.best(self.budget_bytes) != known:
                 idle = 0
             elif search:
                 idle += 1
             elif not exhausted:
                 # SCIP found nothing better; chance may, from another plan.
-                idle = _PATIENCE // 2
+                idle = patience // 2
 
     def stopped(self) -> bool:
         return self.should_stop is not None and self.should_stop()
