@@ -188,3 +188,62 @@ def test_a_warm_start_from_a_finer_grouping_is_a_solution(profile: Profile, shar
         line = simulate(profile, coarse.decode(encoded))
         assert line.peak_bytes <= budget
         assert line.time_ms <= coarse.milp.value(encoded) + 1e-9
+
+
+@pytest.mark.parametrize(("room", "fits"), [(74, False), (75, True)])
+def test_what_a_later_operator_of_the_sweep_reads_is_not_overwritten(room: int, fits: bool):  # noqa: FBT001
+    # The end of the forward pass takes it all, so that a, b and c are made again beside a gradient of 10. Beside a, b
+    # and its workspace that is 75; in place of a it would be 55, but c reads a.
+    builder = GraphBuilder()
+    (a,) = builder.forward((INPUT,), (20,))
+    (b,) = builder.forward((a,), (20,), workspace_bytes=25, in_place=(a, 1.0))
+    (c,) = builder.forward((a,), (20,))
+    (d,) = builder.forward((c,), (40,))
+    builder.forward((d,), (30,))
+    builder.backward((builder.start_backward(10), b, c), 0)
+    problem = Problem.of(builder.profile())
+    budget = problem.fixed_bytes + room
+    found = minimum(grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0).milp)
+    assert (found is not None) == fits == (fastest(problem, budget, sweeps=True) is not None)
+
+
+@pytest.mark.parametrize(("room", "extra_ms"), [(34, 8.0), (35, 0.0)])
+def test_what_a_later_backward_operator_reads_is_made_again_if_overwritten(room: int, extra_ms: float):
+    # The first backward operator takes a, its gradient of 10 and a workspace of 15; in place of a it takes 10 less.
+    builder = GraphBuilder()
+    (a,) = builder.forward((INPUT,), (10,), time_ms=8.0)
+    gradient = builder.backward((builder.start_backward(0), a), 10, workspace_bytes=15, overwrites=a)
+    builder.backward((gradient, a), 0)
+    problem = Problem.of(builder.profile())
+    model = grouped.build(merge(problem, pinned_share=0), problem.fixed_bytes + room, threshold=0)
+    found = minimum(model.milp)
+    assert found is not None
+    assert found[0] == simulate(problem.profile, model.decode(found[1])).time_ms == problem.base_time_ms + extra_ms
+
+
+def overwriting() -> Problem:
+    """What may be overwritten is read again: in the forward pass, in a sweep, and by later backward operators."""
+    builder = GraphBuilder()
+    (a,) = builder.forward((INPUT,), (10,), time_ms=8.0)
+    (b,) = builder.forward((a,), (10,), time_ms=3.0, in_place=(a, 1.0))
+    (c,) = builder.forward((a, b), (10,), time_ms=4.0, in_place=(b, 2.0))
+    (d,) = builder.forward((c,), (30,), time_ms=50.0)
+    gradient = builder.start_backward(0)
+    gradient = builder.backward((gradient, d), 0)
+    gradient = builder.backward((gradient, c), 10, overwrites=c)
+    gradient = builder.backward((gradient, c), 10, alternatives=(((gradient, b), 2.0, 0),), overwrites=c)
+    builder.backward((gradient, b), 10, alternatives=(((gradient, a), 3.0, 0),), overwrites=b)
+    return Problem.of(builder.profile())
+
+
+@pytest.mark.parametrize("room", range(38, 82, 2))
+def test_what_is_read_again_is_not_overwritten(room: int):
+    problem = overwriting()
+    budget = problem.fixed_bytes + room
+    model = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
+    found, best = minimum(model.milp), fastest(problem, budget, sweeps=True)
+    assert (found is None) == (best is None)
+    if found is not None and best is not None:
+        line = simulate(problem.profile, model.decode(found[1]))
+        assert found[0] == pytest.approx(best.time_ms) == line.time_ms
+        assert line.peak_bytes <= budget
