@@ -40,7 +40,7 @@ class GraphBuilder:
         self._storage(40, Role.INPUT, held=False)
         self._storage(60, Role.PARAMETER, held=False)
 
-    def forward(
+    def forward(  # noqa: PLR0913 - all that an operator may have
         self,
         reads: tuple[int, ...],
         sizes: tuple[int, ...],
@@ -117,7 +117,7 @@ class GraphBuilder:
         self._operator(Phase.BACKWARD, (implementation,), "explorer.tangents")
         return gradient
 
-    def backward(
+    def backward(  # noqa: PLR0913 - all that an operator may have
         self,
         reads: tuple[int, ...],
         size: int,
@@ -148,9 +148,12 @@ class GraphBuilder:
         self.costs[key] = Cost(time_ms, workspace_bytes)
         implementations = [Implementation("default", reads, writes, key)]
         others = [*alternatives, *((reads, *cost) for cost in algorithms)]
+        compact = {x for op in self.operators if op.optional for x in op.default().writes}
         for n, (read, other_ms, other_bytes) in enumerate(others):
             self.costs[f"{key}-{n}"] = Cost(other_ms, other_bytes)
             wanted = Optimization.OUTPUT if n < len(alternatives) else Optimization.CONVOLUTION
+            if compact & set(read):
+                wanted = Optimization.INTERMEDIATE
             implementations.append(Implementation(f"other {n}", read, writes, f"{key}-{n}", optimization=wanted))
         if overwrites is not None:
             wanted = Optimization.INPLACE
@@ -240,10 +243,10 @@ def profiles(draw: st.DrawFn, *, most_forward: int = 5) -> Profile:
 
 @st.composite
 def joint_profiles(draw: st.DrawFn, *, most_forward: int = 4, several_first: bool = False) -> Profile:
-    """Random graphs as those of ``profiles``, with a choice of implementations: what the joint problem is about.
+    """Random graphs as those of ``profiles``, with a choice of implementations: the joint problem's.
 
-    Several algorithms, runs in place of what is read, compact tensors by optional operators, recomputation with or without
-    the operator's own mask, backward operators that read one thing or another.
+    Several algorithms, runs in place of what is read, compact tensors by optional operators, recomputation with or
+    without the operator's own mask, backward operators that read one thing or another.
 
     Args:
         draw: by hypothesis.

@@ -31,9 +31,10 @@ def test_normalisation_folds_into_the_activation_function_once_its_statistics_ar
     merged = merge(normalised(), pinned_share=0.01)
     assert [node.members for node in merged.nodes] == [(0,), (BATCH_NORM, RELU), (3,)]
     node = merged.nodes[1]
-    assert node.time_ms == 1.5 + 1.0
+    (way,) = node.ways
+    assert way.time_ms == 1.5 + 1.0
     # While the ReLU runs: what it reads, what it writes, its workspace; the reads of the node are counted apart.
-    assert node.peak_bytes == 100 + 100 + 2
+    assert way.bytes == 100 + 100 + 2
     assert (node.reads, node.writes) == ({0}, {3})
 
 
@@ -58,7 +59,7 @@ def test_a_mask_that_cannot_be_made_again_stays_a_decision():
     (node,) = merged.nodes
     assert node.members == (0, 1, 2)
     assert node.reads == {2}
-    assert 2 not in merged.producer
+    assert 2 not in merged.producers
 
 
 def test_pinning_stays_within_its_share():
@@ -77,8 +78,8 @@ def test_folding_gains_nothing_and_loses_nothing_that_has_room_for_both(profile:
     budget = budget_between(problem, share)
     apart, folded = merge(problem, pinned_share=0, fold=False), merge(problem, pinned_share=0)
     # A folded node needs this much more than its members alone; with it, the same schedules are there.
-    single = {node.members[0]: node.peak_bytes for node in apart.nodes}
-    extra = max((node.peak_bytes - min(single[i] for i in node.members) for node in folded.nodes), default=0)
+    single = {node.members[0]: node.ways[0].bytes for node in apart.nodes}
+    extra = max((node.ways[0].bytes - min(single[i] for i in node.members) for node in folded.nodes), default=0)
     best = minimum(grouped.build(apart, budget, threshold=0).milp)
     found = minimum(grouped.build(folded, budget, threshold=0).milp)
     roomy = minimum(grouped.build(folded, budget + extra, threshold=0).milp)
@@ -93,5 +94,81 @@ def test_folding_gains_nothing_and_loses_nothing_that_has_room_for_both(profile:
 def test_a_relaxed_node_has_the_peak_of_its_first_member_alone():
     (_, node, _) = relax(normalised(), pinned_share=0.01).nodes
     assert node.members == (BATCH_NORM, RELU)
-    assert node.time_ms == 2.5
-    assert node.peak_bytes == pytest.approx(100 + 1)
+    (way,) = node.ways
+    assert way.time_ms == 2.5
+    assert way.bytes == pytest.approx(100 + 1)
+
+
+def activated(*, in_place: bool, slow_algorithm: bool = False) -> Problem:
+    """Convolution and an activation function; the backward pass reads the result alone."""
+    builder = GraphBuilder()
+    (start,) = builder.forward((INPUT,), (90,))
+    algorithms = ((7.0, 0),) if slow_algorithm else ()
+    (convolved,) = builder.forward((start,), (100,), time_ms=5.0, workspace_bytes=60, algorithms=algorithms)
+    over = (convolved, 1.0) if in_place else None
+    (out,) = builder.forward((convolved,), (100,), time_ms=1.0, workspace_bytes=10, in_place=over)
+    builder.forward((out,), (1,), held=True)
+    gradient = builder.start_backward(1)
+    for reads in ((out,), (start,)):
+        gradient = builder.backward((gradient, *reads), 1)
+    return Problem.of(builder.profile())
+
+
+def test_what_runs_in_place_inside_a_node_needs_no_second_result():
+    for in_place, peak in ((True, 160), (False, 210)):
+        node = merge(activated(in_place=in_place), pinned_share=0).nodes[1]
+        assert node.members == (1, 2)
+        assert [(x.time_ms, x.bytes, x.overwrites) for x in node.ways] == [(6.0, peak, frozenset())]
+
+
+def test_a_node_has_the_best_combinations_of_its_members_ways():
+    node = merge(activated(in_place=True, slow_algorithm=True), pinned_share=0).nodes[1]
+    assert [(x.time_ms, x.bytes) for x in node.ways] == [(6.0, 160), (8.0, 110)]
+
+
+def test_a_way_that_saves_next_to_nothing_is_no_choice():
+    problem = activated(in_place=True, slow_algorithm=True)
+    assert len(merge(problem, pinned_share=0.1).nodes[1].ways) == 2
+    assert len(merge(problem, pinned_share=0.2).nodes[1].ways) == 1
+    (way,) = relax(problem, pinned_share=0.25).nodes[1].ways
+    # For a bound the way that is left has the smaller memory of the one that is not.
+    assert (way.time_ms, way.bytes) == (6.0, 100)
+
+
+def test_an_operator_with_two_ways_to_run_again_makes_two_nodes():
+    builder = GraphBuilder()
+    (a,) = builder.forward((INPUT,), (50,))
+    dropped, mask = builder.forward((a,), (50, 50), again="either")
+    gradient = builder.start_backward()
+    for reads in ((dropped,), (mask,), (a,)):
+        gradient = builder.backward((gradient, *reads), 1)
+    merged = merge(Problem.of(builder.profile()), pinned_share=0)
+    assert [(node.place, node.reads, node.writes) for node in merged.nodes] == [
+        (0, set(), {0}),
+        (1, {0}, {1, 2}),
+        (1, {0, 2}, {1}),
+    ]
+    assert merged.producers == {0: (0,), 1: (1, 2), 2: (1,)}
+
+
+def test_what_an_optional_operator_makes_is_never_kept_unasked():
+    builder = GraphBuilder()
+    (a,) = builder.forward((INPUT,), (1,))
+    (b,) = builder.forward((a,), (100,))
+    mask = builder.auxiliary(b, 1)
+    builder.backward((builder.start_backward(1), b), 1, alternatives=(((2, mask), 1.0, 0),))
+    problem = Problem.of(builder.profile())
+    assert merge(problem, pinned_share=0.1).pinned == {0}
+    assert relax(problem, pinned_share=0.1).pinned == {0}
+
+
+def test_a_form_that_another_one_beats_is_left_out():
+    builder = GraphBuilder()
+    (a,) = builder.forward((INPUT,), (10,))
+    (b,) = builder.forward((a,), (10,))
+    gradient = builder.start_backward(1)
+    builder.backward((gradient, a, b), 1, time_ms=2.0, alternatives=(((gradient, a), 2.0, 0), ((gradient, b), 3.0, 0)))
+    merged = merge(Problem.of(builder.profile()), pinned_share=0)
+    assert [form.reads for form in merged.stages[1]] == [{0}, {1}]
+    assert merged.needs[1] == set()
+    assert merged.offers[1] == {0, 1}

@@ -263,7 +263,7 @@ def throughout_bytes(relaxation: _Relaxation, variables: Variables) -> list[cp.C
 
 
 def present_for_readers(relaxation: _Relaxation, variables: Variables) -> list[cp.Constraint]:
-    """e and h: before and while operators run that may read an activation.
+    """Presence before (e) and while (h) operators run that may read an activation.
 
     e ≥ what the operator reads − Σ_j r_{g,j} (there all the time before, unless made); e ≥ the next e, and the last ≥
     k_{g,i}. h ≥ e, and h ≥ what the operator reads.
@@ -276,7 +276,9 @@ def present_for_readers(relaxation: _Relaxation, variables: Variables) -> list[c
                 own: Term = ("e", reader.before, 1.0)
                 rows.add([own, *reading, *relaxation.layout.made(g, x, 1.0)], 0.0)
                 later = relaxation.throughout(g, x, -1.0)
-                rows.add([own, *([("e", following.before, -1.0)] if following else later)], 0.0)
+                if following is not None:
+                    later, _ = relaxation.waiting(g, x, following, -1.0)
+                rows.add([own, *later], 0.0)
             if reader.during is not None:
                 here: Term = ("h", reader.during, 1.0)
                 waiting, constant = relaxation.waiting(g, x, reader, -1.0)
@@ -300,14 +302,14 @@ def recomputation_fits(relaxation: _Relaxation, variables: Variables) -> list[cp
         reads = layout.merged.nodes[node].reads
         idle = min(layout.merged.problem.backward[t].idle_bytes for t in layout.groups[g].stages)
         counted = [term for x in sorted(reads) for term in relaxation.throughout(g, x, -layout.size(x))]
-        own, _ = layout.decisions["node", g, node].amount(lambda way: layout.units(way.bytes))
+        own, _ = layout.decisions.again[g, node].amount(lambda way: layout.units(way.bytes))
         inputs = layout.run(g, (node,), sum(layout.size(x) for x in reads))
         rows.add([("m", g, 1.0), *counted, *own, *inputs], layout.room(layout.merged.problem.held_bytes + idle))
     return rows.at_most()
 
 
 def backward_fits(relaxation: _Relaxation, variables: Variables) -> list[cp.Constraint]:
-    """m_g, with e or h or 1 in place of k_{g,i} for what t or a later operator may read, ≤ B − G_t − y_t − ĉ_t (eq. 2)."""
+    """m_g ≤ B − G_t − y_t − ĉ_t, with e, h or 1 in place of k_{g,i} for what t or a later operator may read (eq. 2)."""
     rows, layout = Rows(variables), relaxation.layout
     for g, group in enumerate(layout.groups):
         chains = {x: relaxation.readers[g, x] for x in sorted(group.offers)}
@@ -315,7 +317,7 @@ def backward_fits(relaxation: _Relaxation, variables: Variables) -> list[cp.Cons
             terms: list[Term] = [("m", g, 1.0)]
             room = layout.stage_room(t)
             for n in range(len(layout.merged.stages[t])):
-                own, constant = layout.decisions["stage", t, n].amount(lambda way: layout.units(way.bytes))
+                own, constant = layout.decisions.backward[t, n].amount(lambda way: layout.units(way.bytes))
                 terms, room = terms + own, room - constant
             for x, readers in chains.items():
                 reader = next((y for y in readers if y.stage >= t), None)

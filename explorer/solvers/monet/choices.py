@@ -12,9 +12,12 @@ from explorer.solvers.monet.ways import Way
 
 
 def one_way(layout: Layout, variables: Variables) -> list[cp.Constraint]:
-    """The ways other than a run's base: Σ ≤ r_{g,j} for a recomputation, δ_{t,f} for a form, else 1 (appendix C.4); = where there is no base."""
+    """The ways other than a run's base: Σ ≤ r_{g,j} for a recomputation, δ_{t,f} for a form, else 1 (appendix C.4).
+
+    Where there is no base, Σ is as much.
+    """
     rows, equal = Rows(variables), Rows(variables)
-    for decision in layout.decisions.values():
+    for decision in layout.decisions:
         owner, constant = decision.owner
         terms = [*(_term(x) for x in decision.others), *_negated(owner)]
         if decision.base is None:
@@ -25,7 +28,7 @@ def one_way(layout: Layout, variables: Variables) -> list[cp.Constraint]:
 
 
 def first_runs_in_place(layout: Layout, variables: Variables) -> list[cp.Constraint]:
-    """q + s_{0,i} ≤ 1, and q + z ≤ 1 for optional readers z after it (appendix C.3).
+    """In place, q + s_{0,i} ≤ 1, and q + z ≤ 1 for optional readers z after it (appendix C.3).
 
     In a relaxed problem an optional operator may have run before; and what stands for something larger, merged away,
     need not be in memory itself.
@@ -33,7 +36,7 @@ def first_runs_in_place(layout: Layout, variables: Variables) -> list[cp.Constra
     rows = Rows(variables)
     standing = frozenset().union(*layout.merged.representative.values()) if layout.merged.relaxed else frozenset()
     readers = {} if layout.merged.relaxed else _optional_readers(layout)
-    for i, decision in _of_kind(layout, "first"):
+    for i, decision in layout.decisions.first.items():
         for way in decision.others:
             for x in sorted(way.way.overwrites):
                 if x not in standing and (0, x) in layout.kept:
@@ -45,12 +48,12 @@ def first_runs_in_place(layout: Layout, variables: Variables) -> list[cp.Constra
 
 
 def recomputations_in_place(layout: Layout, variables: Variables) -> list[cp.Constraint]:
-    """q + π_{g,i} ≤ 1, and q + Σ r_{g,k} ≤ 1 for every slot of readers k later in the sweep (appendix C.3)."""
+    """In place, q + π_{g,i} ≤ 1, and q + Σ r_{g,k} ≤ 1 for each slot of readers k later in the sweep (appendix C.3)."""
     rows = Rows(variables)
     for g, sweep in enumerate(layout.sweeps):
         for k, slot in enumerate(sweep.slots):
             for node in slot:
-                for way in layout.decisions["node", g, node].others:
+                for way in layout.decisions.again[g, node].others:
                     for x in sorted(way.way.overwrites):
                         present, _ = layout.present(g, x, 1.0)
                         if present:
@@ -61,9 +64,9 @@ def recomputations_in_place(layout: Layout, variables: Variables) -> list[cp.Con
 
 
 def backward_in_place(layout: Layout, variables: Variables) -> list[cp.Constraint]:
-    """q ≤ 1 − presence of what is overwritten after the backward operator."""
+    """In place, q ≤ 1 − presence of what is overwritten after the backward operator."""
     rows = Rows(variables)
-    for (t, _), decision in _of_kind(layout, "stage"):
+    for (t, _), decision in layout.decisions.backward.items():
         for way in decision.others:
             for x in sorted(way.way.overwrites):
                 present, _ = layout.after_stage(t, x, 1.0)
@@ -75,7 +78,7 @@ def backward_in_place(layout: Layout, variables: Variables) -> list[cp.Constrain
 def first_forms(layout: Layout, variables: Variables) -> list[cp.Constraint]:
     """What only some forms of a first run make is kept, or read by a form of another one, only if one of those runs."""
     rows = Rows(variables)
-    runs = dict(_of_kind(layout, "first"))
+    runs = layout.decisions.first
     for x, maker in _sometimes_made(layout).items():
         made, constant = _chosen(layout, runs[maker], maker, x, reads=False)
         users = [(layout.keep(0, x, 1.0), 0.0)]
@@ -106,13 +109,6 @@ def optional_results(layout: Layout, variables: Variables) -> list[cp.Constraint
             if forward[layout.merged.problem.activations[x].producer].optional:
                 rows.add([*run, *layout.keep(0, x, -1.0)], 0.0)
     return rows.at_most() + equal.equal()
-
-
-def _of_kind(layout: Layout, kind: str) -> list:
-    """Decisions of one kind, by their key without it."""
-    return [
-        (key[1] if len(key) == 2 else key[1:], decision) for key, decision in layout.decisions.items() if key[0] == kind
-    ]
 
 
 def _sometimes_made(layout: Layout) -> dict[int, int]:

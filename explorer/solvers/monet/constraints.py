@@ -1,10 +1,10 @@
 """The constraint families of the grouped joint model, one function each; those about ways are in ``choices``.
 
-Notation: s_{g,i} says that activation i is kept after group g (s_0: after the forward pass), r_{g,j} that node j runs
-again at the start of group g, δ_{t,f} that backward operator t takes form f, π_{g,i} that activation i is present before
-the backward operators of g run: 1 where one of them needs it in every form, p where it may, else s_{g,i}. Equation numbers
-are those of the MONeT paper; U and w make its memory equations incremental and its local set L exact, p replaces the
-products s·δ of appendix C.4.
+Notation: s_{g,i} says that activation i is kept after group g (s_0: after the forward pass), r_{g,j} that node j
+runs again at the start of group g, δ_{t,f} that backward operator t takes form f, π_{g,i} that activation i is present
+before the backward operators of g run: 1 where one of them needs it in every form, p where it may, else s_{g,i}.
+Equation numbers are those of the MONeT paper; U and w make its memory equations incremental and its local set L exact,
+p replaces the products s·δ of appendix C.4.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ def step_time_ms(layout: Layout, variables: Variables) -> cp.Expression:
     problem = layout.merged.problem
     constant = problem.base_time_ms
     costs = {name: [0.0] * variable.size for name, variable in variables.items()}
-    for key, decision in layout.decisions.items():
-        terms, fixed = decision.amount(lambda way: way.time_ms)
-        if decision.owner[1]:
-            # In the base time already, in its quickest form and option.
-            operator = problem.forward[key[1]].first if key[0] == "first" else problem.backward[key[1]].forms
-            constant += fixed - min(form.time_ms for form in operator)
+    for decision in layout.decisions:
+        terms, _ = decision.amount(_time_ms)
         for block, position, coefficient in terms:
             costs[block][position] += coefficient
+    # The base time has every run that is certain in its quickest form and option.
+    for i, decision in layout.decisions.first.items():
+        if decision.owner[1]:
+            constant += decision.amount(_time_ms)[1] - min(form.time_ms for form in problem.forward[i].first)
     for t, forms in enumerate(layout.merged.stages):
-        if len(forms) > 1:
-            constant -= min(form.time_ms for form in problem.backward[t].forms)
+        if forms:
+            fixed = sum(layout.decisions.backward[t, n].amount(_time_ms)[1] for n in range(len(forms)))
+            constant += fixed - min(form.time_ms for form in problem.backward[t].forms)
     parts = [cp.Constant(costs[name]) @ variable for name, variable in variables.items() if any(costs[name])]
     return sum(parts, start=cp.Constant(constant))
 
@@ -92,7 +93,7 @@ def recomputation_inputs(layout: Layout, variables: Variables) -> list[cp.Constr
 
 
 def present_for_forms(layout: Layout, variables: Variables) -> list[cp.Constraint]:
-    """Σ δ_{t,f} ≤ p_{g,i} for i in D_t^f; p only falls, is no less than s_{g,i}, and at first ≤ s_{g-1,i} + Σ_j r_{g,j}."""
+    """Σ δ_{t,f} ≤ p_{g,i} for i in D_t^f; p only falls, is ≥ s_{g,i}, and at first ≤ s_{g-1,i} + Σ_j r_{g,j}."""
     rows = Rows(variables)
     for (g, x), chain in layout.chain.items():
         for n, (t, position) in enumerate(chain):
@@ -100,7 +101,7 @@ def present_for_forms(layout: Layout, variables: Variables) -> list[cp.Constrain
                 continue
             here: Term = ("p", position, -1.0)
             rows.add([*layout.reading(t, x, 1.0)[0], here], 0.0)
-            after = [("p", chain[n + 1][1], 1.0)] if n + 1 < len(chain) else layout.keep(g + 1, x, 1.0)
+            after, _ = layout.present(g, x, 1.0, stage=t + 1)
             if after:
                 rows.add([*after, here], 0.0)
             if n == 0:
@@ -132,7 +133,7 @@ def forward_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]:
         added = [term for x in released for term in layout.keep(0, x, -layout.size(x))]
         flow.add([("f", n, 1.0), *previous, *added], 0.0)
         segment = range(starts[n], [*starts, len(layout.before_bytes)][n + 1])
-        runs = {i: layout.decisions["first", i] for i in segment if _has_memory_row(layout, i)}
+        runs = {i: layout.decisions.first[i] for i in segment if _has_memory_row(layout, i)}
         simple = [i for i, run in runs.items() if not run.others and not run.owner[0]]
         worst = max((layout.before_bytes[i] + _largest(runs[i]) for i in simple), default=0)
         cap.add([("f", n, 1.0)], layout.room(worst))
@@ -145,7 +146,7 @@ def forward_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]:
 def _has_memory_row(layout: Layout, operator: int) -> bool:
     """Does a first run have its place in the forward pass? An optional one has none in a relaxed problem."""
     anywhere = layout.merged.relaxed and layout.merged.problem.forward[operator].optional
-    return not anywhere and ("first", operator) in layout.decisions
+    return not anywhere and operator in layout.decisions.first
 
 
 def _first_run_row(layout: Layout, cap: Rows, operator: int, run: Decision, kept: Term) -> None:
@@ -217,7 +218,7 @@ def recomputation_memory(layout: Layout, variables: Variables) -> list[cp.Constr
         room = layout.idle_room(layout.groups[g].start)
         for k, slot in enumerate(sweep.slots):
             for node in slot:
-                terms = before(layout, g, k) + layout.decisions["node", g, node].amount(_units(layout))[0]
+                terms = before(layout, g, k) + layout.decisions.again[g, node].amount(_units(layout))[0]
                 for x in sorted(layout.merged.nodes[node].reads & set(sweep.reads[k])):
                     # Never in D_g, so π is a variable or absent.
                     terms += layout.present(g, x, -layout.size(x))[0] + layout.run(g, (node,), layout.size(x))
@@ -251,7 +252,7 @@ def backward_memory(layout: Layout, variables: Variables) -> list[cp.Constraint]
 
 
 def _stage_rows(layout: Layout, rows: Rows, stages: range, terms: list[Term], constant: float) -> None:
-    runs = {t: [layout.decisions["stage", t, n] for n in range(len(layout.merged.stages[t]))] for t in stages}
+    runs = {t: [layout.decisions.backward[t, n] for n in range(len(layout.merged.stages[t]))] for t in stages}
     simple = {t: forms[0] for t, forms in runs.items() if len(forms) == 1 and not forms[0].others}
     room = min(
         (layout.stage_room(t) - layout.units(_largest(run)) for t, run in simple.items()), default=layout.room(0)
@@ -284,6 +285,10 @@ def reading_slot(layout: Layout, group: int, slot: int, activation: int, coeffic
 
 def _largest(run: Decision) -> int:
     return max(way.bytes for way in run.ways)
+
+
+def _time_ms(way: Way) -> float:
+    return way.time_ms
 
 
 def _units(layout: Layout) -> Callable[[Way], float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from explorer.solvers.monet.program import Term
 from explorer.solvers.monet.ways import Way, base_of
@@ -50,6 +51,25 @@ class Decision:
     def chosen(self, of: Callable[[Way], bool]) -> Amount:
         """1 if a way with a property runs, else 0."""
         return self.amount(lambda way: float(of(way)))
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """How everything runs.
+
+    Attributes:
+        first: first runs, by forward operator; none for an optional one whose result is never of use.
+        again: recomputations, by (group, node).
+        backward: by (backward operator, index of its form).
+    """
+
+    first: dict[int, Decision]
+    again: dict[tuple[int, int], Decision]
+    backward: dict[tuple[int, int], Decision]
+
+    def __iter__(self) -> Iterator[Decision]:
+        """All of them."""
+        return chain(self.first.values(), self.again.values(), self.backward.values())
 
 
 def scaled(amount: Amount, factor: float) -> Amount:

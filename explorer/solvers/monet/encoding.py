@@ -110,8 +110,7 @@ def closure(
     pending = set(wanted)
     again: set[int] = set()
     # Nodes are in the order of a sweep, so those that come later read what earlier ones make.
-    for place in sorted({node.place for node in merged.nodes}, reverse=True):
-        alternatives = [n for n, node in enumerate(merged.nodes) if node.place == place]
+    for alternatives in reversed(merged.alternatives):
         missing = {x for n in alternatives for x in merged.nodes[n].writes} & (pending - there)
         fitting = [n for n in alternatives if n in able and missing <= merged.nodes[n].writes]
         if missing and not fitting:
@@ -130,8 +129,7 @@ def _able(merged: MergedProblem, there: set[int]) -> set[int]:
     """Nodes whose inputs are there or can be made again."""
     reachable = set(there)
     able: set[int] = set()
-    for place in sorted({node.place for node in merged.nodes}):
-        alternatives = [n for n, node in enumerate(merged.nodes) if node.place == place]
+    for alternatives in merged.alternatives:
         found = [n for n in alternatives if merged.nodes[n].reads <= reachable]
         able |= set(found)
         reachable |= {x for n in found for x in merged.nodes[n].writes}
@@ -149,7 +147,7 @@ class Encoder:
     def __init__(self, layout: Layout, plan: Plan) -> None:
         """Fill what the plan says outright."""
         self.layout, self.plan = layout, plan
-        alternatives = [x for decision in layout.decisions.values() for x in decision.others]
+        alternatives = [x for decision in layout.decisions for x in decision.others]
         self.values: Values = {
             "s": np.array([float(x in plan.kept[passed]) for passed, x in layout.kept]),
             "r": np.array([float(node in plan.reruns[g]) for g, node in layout.rerun]),
@@ -177,22 +175,20 @@ class Encoder:
 
     def _first_runs(self) -> None:
         layout, kept = self.layout, self.plan.kept[0]
-        for i, operator in enumerate(layout.merged.problem.forward):
-            decision = layout.decisions.get(("first", i))
-            if decision is None or (decision.owner[0] and not self._value(decision.owner[0])):
-                continue
-            level = sum(self._size(set(x) & kept) for at, x in layout.releases if at < i)
-            if operator.optional:
+        forward = layout.merged.problem.forward
+        running = [j for j, x in enumerate(forward) if x.optional and self._value(layout.optional_run(j, 1.0))]
+        last_optional = {x: j for j in running for form in forward[j].first for x in form.reads}
+        released = dict(layout.releases)
+        level = self._size(set(released[-1]) & kept)
+        for i, operator in enumerate(forward):
+            decision = layout.decisions.first.get(i)
+            if decision is not None and not (operator.optional and i not in running):
                 reads = {x for form in operator.first for x in form.reads if layout.last_read[x] < i}
-                level += self._size(x for x in reads if layout.merged.has_choice(x) and x not in kept)
-            alive = kept | {
-                x
-                for j, other in enumerate(layout.merged.problem.forward)
-                if j > i and other.optional and self._value(layout.optional_run(j, 1.0))
-                for form in other.first
-                for x in form.reads
-            }
-            self._choose(decision, layout.room(layout.before_bytes[i]) - level, alive, self.plan.first.get(i))
+                brought = (x for x in reads if layout.merged.has_choice(x) and x not in kept)
+                room = layout.room(layout.before_bytes[i]) - level - self._size(brought)
+                alive = kept | {x for x, j in last_optional.items() if j > i}
+                self._choose(decision, room, alive, self.plan.first.get(i))
+            level += self._size(set(released.get(i, ())) & kept)
 
     def _presence(self, group: int) -> None:
         """p: until the last backward operator whose chosen form reads it, or on and on if it is kept."""
@@ -228,7 +224,7 @@ class Encoder:
                 later = {
                     x for x, slots in sweep.readers.items() if any(self._reads(group, n, x) for n in slots if n > k)
                 }
-                self._choose(layout.decisions["node", group, node], room, present | later)
+                self._choose(layout.decisions.again[group, node], room, present | later)
             level += change[k]
             self.values["u"][layout.memory[group, k]] = level
         return level
@@ -242,7 +238,7 @@ class Encoder:
 
     def _stage(self, stage: int, level: float, alive: set[int]) -> None:
         if self.layout.merged.stages[stage]:
-            decision = self.layout.decisions["stage", stage, self.plan.forms[stage]]
+            decision = self.layout.decisions.backward[stage, self.plan.forms[stage]]
             self._choose(decision, self.layout.stage_room(stage) - level, alive)
 
     def _choose(self, decision: Decision, room: float, alive: Iterable[int], form: int | None = None) -> None:

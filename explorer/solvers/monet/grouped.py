@@ -73,11 +73,11 @@ class GroupedModel:
         starts = {group.start: g for g, group in enumerate(layout.groups)}
         for t, forms in enumerate(merged.stages):
             for node in self._reruns(x, starts[t]) if t in starts else ():
-                way = self._way(x, layout.decisions["node", starts[t], node])
+                way = self._way(x, layout.decisions.again[starts[t], node])
                 order += zip(merged.nodes[node].members, way.forms, strict=True)
             if forms:
                 n = max(range(len(forms)), key=lambda n: self._value(x, "d", layout.delta.get((t, n))))
-                order.append((len(problem.forward) + t, self._way(x, layout.decisions["stage", t, n]).forms[0]))
+                order.append((len(problem.forward) + t, self._way(x, layout.decisions.backward[t, n]).forms[0]))
         return problem.schedule_of(order, method="monet", budget_bytes=layout.budget_bytes)
 
     def encode(self, schedule: Schedule) -> np.ndarray | None:
@@ -117,7 +117,7 @@ class GroupedModel:
         return way
 
     def _first_form(self, x: np.ndarray, operator: int) -> int:
-        decision = self.layout.decisions.get(("first", operator))
+        decision = self.layout.decisions.first.get(operator)
         return 0 if decision is None else self._way(x, decision).forms[0]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import cvxpy as cp
 import numpy as np
 
-from explorer.solvers.monet.decisions import Alternative, Amount, Decision, follows_by_itself, worthwhile
+from explorer.solvers.monet.decisions import Alternative, Amount, Decision, Decisions, follows_by_itself, worthwhile
 from explorer.solvers.monet.groups import Group
 from explorer.solvers.monet.merge import MergedProblem
 from explorer.solvers.monet.program import Term
@@ -103,13 +103,13 @@ class Layout(Scaled):
         return self.present(group, activation, coefficient, stage=stage + 1)
 
     def optional_run(self, operator: int, coefficient: float) -> list[Term]:
-        """Whether an optional operator runs in the forward pass, times ``coefficient``: exactly if its result is kept."""
+        """1 times ``coefficient`` if an optional operator runs in the forward pass: exactly if its result is kept."""
         writes = (x for form in self.merged.problem.forward[operator].first for x in form.writes)
         return next((self.keep(0, x, coefficient) for x in writes if (0, x) in self.kept), [])
 
     @cached_property
-    def decisions(self) -> dict[Hashable, Decision]:
-        """How everything runs: by ``("first", i)``, ``("node", g, j)`` and ``("stage", t, n)``, n the form's index."""
+    def decisions(self) -> Decisions:
+        """How everything runs; only ways that may be of use have variables."""
         counts = {"a": 0, "q": 0}
 
         def decide(owner: Amount, ways: Sequence[Way], room: float) -> Decision:
@@ -122,24 +122,24 @@ class Layout(Scaled):
                 counts[block] += 1
             return Decision(owner, base, tuple(alternatives))
 
-        found: dict[Hashable, Decision] = {}
+        found = Decisions({}, {}, {})
         ahead = self._released_bytes()
         for i, operator in enumerate(self.merged.problem.forward):
             ways = [way for way in self.merged.first[i] if self._may_overwrite(i, way)]
             owner: Amount = (self.optional_run(i, 1.0), 0.0) if operator.optional else ([], 1.0)
             if owner[0] or owner[1]:
-                found["first", i] = decide(owner, ways, self.room(self.before_bytes[i] + ahead[i]))
+                found.first[i] = decide(owner, ways, self.room(self.before_bytes[i] + ahead[i]))
         for g, node in self.rerun:
             start = self.groups[g].start
             room = self.idle_room(start) - self.units(self.useful_bytes[start])
             ways = [x for x in self.merged.nodes[node].ways if not x.overwrites & self.groups[g].needs]
-            found["node", g, node] = decide((self.run(g, (node,), 1.0), 0.0), ways, room)
+            found.again[g, node] = decide((self.run(g, (node,), 1.0), 0.0), ways, room)
         for t, forms in enumerate(self.merged.stages):
             room = self.stage_room(t) - self.units(self.useful_bytes[t])
             for n, form in enumerate(forms):
                 owner = ([], 1.0) if len(forms) == 1 else ([("d", self.delta[t, n], 1.0)], 0.0)
                 ways = [x for x in form.ways if not any(self.after_stage(t, y, 1.0)[1] for y in x.overwrites)]
-                found["stage", t, n] = decide(owner, ways, room)
+                found.backward[t, n] = decide(owner, ways, room)
         return found
 
     def _released_bytes(self) -> list[int]:
@@ -156,9 +156,9 @@ class Layout(Scaled):
     def variables(self) -> dict[str, cp.Variable]:
         """The blocks.
 
-        Binary are ``s``, ``r``, ``d`` (forms) and ``a`` (ways); continuous ``q`` (ways in place), ``p`` (presence), ``w``
-        (stays), ``u`` (memory in sweeps) and ``f`` (in the forward pass). Activations that no operator can make again
-        are kept until the last backward operator that reads them in every form.
+        Binary are ``s``, ``r``, ``d`` (forms) and ``a`` (ways); continuous ``q`` (ways in place), ``p`` (presence),
+        ``w`` (stays), ``u`` (memory in sweeps) and ``f`` (in the forward pass). Activations that no operator can make
+        again are kept until the last backward operator that reads them in every form.
         """
         last_needed = {x: t for t, needs in enumerate(self.merged.needs) for x in needs}
         must = np.zeros(len(self.kept))
@@ -166,7 +166,7 @@ class Layout(Scaled):
             if x not in self.merged.producers and last_needed.get(x, -1) >= self.groups[passed].start:
                 must[position] = 1.0
         cap = np.array([max(self.idle_room(self.groups[g].start), 0.0) for g, _ in self.memory])
-        alternatives = [x.block for decision in self.decisions.values() for x in decision.others]
+        alternatives = [x.block for decision in self.decisions for x in decision.others]
         presences = {position for chain in self.chain.values() for _, position in chain if position is not None}
         counts = {
             "s": len(must), "r": len(self.rerun), "d": len(self.delta), "a": alternatives.count("a"),

@@ -69,6 +69,14 @@ class MergedProblem:
         return {x: tuple(nodes) for x, nodes in found.items()}
 
     @cached_property
+    def alternatives(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the nodes at each place, in the order of a sweep."""
+        places: dict[int, list[int]] = {}
+        for position, node in enumerate(self.nodes):
+            places.setdefault(node.place, []).append(position)
+        return tuple(tuple(places[x]) for x in sorted(places))
+
+    @cached_property
     def charged(self) -> frozenset[int]:
         """Pinned activations that take memory from their production until they are of no more use."""
         return frozenset() if self.relaxed else self.pinned & self.last_useful[0].keys()
