@@ -16,14 +16,14 @@ from explorer.schedule import Run, Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solvers.monet import grouped, paper
 from explorer.solvers.problem import Problem
-from explorer.solvers.scip import MilpStatus, minimise
+from explorer.solvers.scip import MilpStatus, minimise, presolved_statistics
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
 from tests.solvers.minimising import budget_between, minimum
 
 ZOO = Path(__file__).parents[3] / "shared" / "monet-zoo"
 SHARES = st.sampled_from((0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0))
-slow = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def check(problem: Problem, budget: int) -> None:
@@ -75,7 +75,7 @@ def test_a_warm_start_is_a_solution_no_worse_than_its_schedule(profile: Profile,
         assert line.time_ms <= as_published.milp.value(encoded) + 1e-9
 
 
-@settings(slow, max_examples=20)
+@settings(slow, max_examples=15)
 @given(joint_profiles(most_forward=3), SHARES, st.sampled_from(tuple(Optimization)))
 def test_more_optimizations_are_never_slower(profile: Profile, share: float, left_out: Optimization):
     joint, alone = (
@@ -89,7 +89,7 @@ def test_more_optimizations_are_never_slower(profile: Profile, share: float, lef
         assert best[0] <= worse[0] + 1e-9
 
 
-@settings(slow, max_examples=20)
+@settings(slow, max_examples=15)
 @given(joint_profiles(most_forward=3, several_first=True), SHARES)
 def test_what_is_fixed_is_of_no_use(profile: Profile, share: float):
     problem = Problem.of(profile)
@@ -111,6 +111,9 @@ def test_every_stage_has_every_activation_and_operator():
     stages, activations, operators = 4, 4, 4
     assert model.group_count == stages
     assert model.statistics.columns == (stages + 1) * activations + stages * operators
+    after = presolved_statistics(model.milp, model.group_count)
+    assert after.columns < model.statistics.columns
+    assert after.rows < model.statistics.rows
 
 
 def test_on_a_chain_it_keeps_everything_where_that_fits_and_agrees_with_the_grouped_one_below():
