@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +16,6 @@ from explorer.solvers.instant import PlanSearch
 from explorer.solvers.problem import Problem
 from explorer.units import format_bytes
 
-_QUICK = 0.25  # share of the time for a first bound
 _SAME = 1e-6  # relative difference of times that counts as none
 _LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it ten times as long
 
@@ -85,27 +85,26 @@ class Planner:
         timeline = simulate(self.profile, schedule)
         return self.frontier.add(Point(timeline.peak_bytes, timeline.time_ms, schedule))
 
-    def start_bound(self, budget_bytes: int, *, time_limit: float) -> Future[None]:
+    def start_bound(
+        self, budget_bytes: int, *, time_limit: float, should_stop: Callable[[], bool] | None = None
+    ) -> Future[None]:
         """Begin to bound every schedule within the budget, on another thread; one bound at a time."""
+        return self._bounding.submit(self.bound, budget_bytes, time_limit=time_limit, should_stop=should_stop)
 
-        def in_turns() -> None:
-            # A bound is known only when its call returns: a quick one first, then what the rest of the time allows.
-            for share in (_QUICK, 1 - _QUICK):
-                if not self.excludes(budget_bytes):
-                    self.bound(budget_bytes, time_limit=share * time_limit)
-
-        return self._bounding.submit(in_turns)
-
-    def bound(self, budget_bytes: int, *, time_limit: float) -> None:
+    def bound(self, budget_bytes: int, *, time_limit: float, should_stop: Callable[[], bool] | None = None) -> None:
         """Bound every schedule within the budget, or prove that there is none."""
         from explorer.solvers.monet import bound  # here because cvxpy takes a second to import
 
-        found_ms = bound.lower_bound(self.problem, budget_bytes, time_limit=time_limit)
-        with self._lock:
-            if found_ms is None:
-                self._excluded_bytes = max(self._excluded_bytes, budget_bytes)
-            else:
+        def take(found_ms: float) -> None:
+            with self._lock:
                 self._bounds[budget_bytes] = max(found_ms, self._bounds.get(budget_bytes, 0.0))
+
+        found_ms = bound.lower_bound(
+            self.problem, budget_bytes, time_limit=time_limit, on_bound=take, should_stop=should_stop
+        )
+        if found_ms is None:
+            with self._lock:
+                self._excluded_bytes = max(self._excluded_bytes, budget_bytes)
 
     def minimum(self) -> Minimum:
         """The smallest budget for which a schedule is known, and the operator that sets it."""

@@ -331,6 +331,7 @@ class _Builder:
         self.graph = profile.graph
         self.chosen = {x.id: self._implementations(x, allowed) for x in profile.graph.operators}
         self.slack_ms = 0.0
+        self._leave_out_unserved()
         self._use_halves()
         self._leave_out_useless()
         made = {x: op.id for op in self.graph.forward for impl in self.chosen[op.id] for x in impl.writes}
@@ -370,6 +371,14 @@ class _Builder:
             whole_ms = min(self._ms(x) for x in self.chosen[whole])
             self.slack_ms += max(0.0, sum(quickest) - whole_ms)
             self.chosen[whole] = tuple(pieces)
+
+    def _leave_out_unserved(self) -> None:
+        """Without what reads the result of an optional operator that is not among the optimizations."""
+        missing = {
+            x for op in self.graph.forward if op.optional and not self.chosen[op.id] for x in op.default().writes
+        }
+        for operator, found in self.chosen.items():
+            self.chosen[operator] = tuple(x for x in found if not missing & set(x.reads))
 
     def _leave_out_useless(self) -> None:
         """Optional operators whose results nothing reads take no part."""

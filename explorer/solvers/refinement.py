@@ -89,7 +89,7 @@ class _Refinement:
 
     def run(self) -> Solution:
         if not self.over():
-            bounding = self.planner.start_bound(self.budget_bytes, time_limit=self.left_s())
+            bounding = self.planner.start_bound(self.budget_bytes, time_limit=self.left_s(), should_stop=self.over)
             try:
                 self.improve()
                 while not self.over() and not bounding.done():

@@ -40,7 +40,7 @@ class GraphBuilder:
         self._storage(40, Role.INPUT, held=False)
         self._storage(60, Role.PARAMETER, held=False)
 
-    def forward(  # noqa: PLR0913 - all that an operator may have
+    def forward(
         self,
         reads: tuple[int, ...],
         sizes: tuple[int, ...],
@@ -117,7 +117,7 @@ class GraphBuilder:
         self._operator(Phase.BACKWARD, (implementation,), "explorer.tangents")
         return gradient
 
-    def backward(  # noqa: PLR0913 - all that an operator may have
+    def backward(
         self,
         reads: tuple[int, ...],
         size: int,

@@ -158,3 +158,11 @@ def test_reading_a_schedule_and_decoding_it_again_changes_nothing(profile: Profi
     again = problem.schedule_of(order, method=schedule.method, budget_bytes=schedule.budget_bytes)
     assert again == schedule
     assert all(problem.activations[x].producer < len(problem.forward) for x in read.after_forward)
+
+
+def test_without_the_operator_that_makes_masks_nothing_reads_them():
+    profile = activated().profile()
+    problem = Problem.of(profile, optimizations=(Optimization.OUTPUT,))
+    (form,) = problem.backward[1].forms
+    assert form.reads == (1,)
+    assert problem.forward[2].first == ()

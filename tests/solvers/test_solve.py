@@ -40,8 +40,13 @@ def test_small_graphs_against_an_exhaustive_search(profile: Profile, share: floa
 
 
 @settings(deadline=None, max_examples=12)
-@given(joint_profiles(), st.floats(0, 1), st.sets(st.sampled_from([str(x) for x in Optimization])), st.booleans())
-def test_a_schedule_runs_only_what_was_allowed(profile: Profile, share: float, chosen: set[str], exact: bool):
+@given(
+    profile=joint_profiles(),
+    share=st.floats(0, 1),
+    chosen=st.sets(st.sampled_from([str(x) for x in Optimization])),
+    exact=st.booleans(),
+)
+def test_a_schedule_runs_only_what_was_allowed(*, profile: Profile, share: float, chosen: set[str], exact: bool):
     keep = simulate(profile, keep_all(profile.graph))
     budget = round(profile.fixed_bytes + share * (keep.peak_bytes - profile.fixed_bytes)) + 1
     solution = solve(profile, budget=budget, time_limit=0.3, optimizations=chosen, exact=exact)

@@ -20,8 +20,9 @@ from explorer.solvers.monet.program import Rows, Term, compile_milp
 from explorer.solvers.problem import Problem
 from explorer.solvers.scip import MilpStatus, minimise
 
-LINEAR_THRESHOLDS = (1.0, 0.6, 0.4, 0.2)
-INTEGER_THRESHOLD = 0.4
+LINEAR_THRESHOLDS = (1.0, 0.4)
+INTEGER_TURNS = ((1.0, 0.4), (0.4, 1.0))
+"""Thresholds for whole numbers, each with its share of the time left. Long intervals are sooner done with."""
 _SLACK = 1e-6
 """What an optimum may be off by, relative: the solvers keep rows to 1e-6 or better."""
 
@@ -33,6 +34,7 @@ def lower_bound(
     budget_bytes: int,
     *,
     time_limit: float,
+    on_bound: Callable[[float], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> float | None:
     """No schedule of ``problem`` within the budget takes less than this many ms.
@@ -57,12 +59,13 @@ def lower_bound(
     at one moment fits; so the least time over all values that keep them, whole or fractional, bounds the schedule's.
     What is present for part of an interval only is not charged, which weakens long intervals; in linear relaxations
     short ones are weaker still, for there a recomputation is split over many intervals. So linear relaxations for
-    several lengths come first, in a fraction of a second, and the time left goes to whole numbers for one length.
+    two lengths come first, in a fraction of a second, and the time left goes to whole numbers for the same.
 
     Args:
         problem: to bound.
         budget_bytes: of the whole step.
         time_limit: seconds; the linear relaxations are always solved.
+        on_bound: called with each better bound as soon as it is known.
         should_stop: polled while solving for whole numbers; true ends it with the best bound so far.
 
     Returns:
@@ -71,19 +74,35 @@ def lower_bound(
     """
     began = time.monotonic()
     merged = relax(problem)
-    best = problem.base_time_ms
+    best = -np.inf
+
+    def take(found: float) -> None:
+        nonlocal best
+        if found > best:
+            best = found
+            if on_bound is not None:
+                on_bound(best - problem.slack_ms)
+
+    take(problem.base_time_ms)
     for threshold in LINEAR_THRESHOLDS:
         found = _linear_minimum(_relaxation(merged, budget_bytes, threshold))
         if found is None:
             return None
-        best = max(best, found)
-    left = time_limit - (time.monotonic() - began)
-    if left > 0:
-        milp = _relaxation(merged, budget_bytes, INTEGER_THRESHOLD)
-        result = minimise(milp, time_limit=left, gap=_SLACK, should_stop=should_stop)
+        take(found)
+    for threshold, share in INTEGER_TURNS:
+        left = share * (time_limit - (time.monotonic() - began))
+        if left <= 0 or (should_stop is not None and should_stop()):
+            break
+        result = minimise(
+            _relaxation(merged, budget_bytes, threshold),
+            time_limit=left,
+            gap=_SLACK,
+            on_bound=lambda found: take(found * (1 - _SLACK)),
+            should_stop=should_stop,
+        )
         if result.status is MilpStatus.INFEASIBLE:
             return None
-        best = max(best, (result.bound or 0.0) * (1 - _SLACK))
+        take((result.bound or 0.0) * (1 - _SLACK))
     return best - problem.slack_ms
 
 
