@@ -20,8 +20,8 @@ _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
 _STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
 # searches start from every kind of plan in turn
-_EFFORT = 1.0  # of one search
-_PATIENCE = (4, 20)  # searches without a better plan before it is the integer program's turn: first, and in the end
+_EFFORT = (1.0, 0.5)  # of a search after one that found something, and how much more after each that did not
+_PATIENCE = (4, 12)  # searches without a better plan before it is the integer program's turn: first, and in the end
 _TURN_S = 1.0  # its first turn …
 _LONGER = 1.7  # … and how much longer each next one is
 _STARTS = 8  # schedules tried as start solutions of an integer program
@@ -113,7 +113,8 @@ class _Refinement:
             search = idle < patience
             if search:
                 seed += _STEP
-                self.planner.search.improve(self.budget_bytes, effort=_EFFORT, seed=seed)
+                effort = _EFFORT[0] + _EFFORT[1] * idle
+                self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed)
                 self.tell()
             elif (model := model or next(programs, None)) is None:
                 exhausted = True
