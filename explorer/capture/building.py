@@ -249,8 +249,11 @@ class _Builder:
 
     def _storage_below(self, node: fx.Node) -> int | None:
         """The storage that a tensor, or a tuple of views, lies in; None if nothing has made it yet."""
-        source = node if node in self.storage_of else node.args[0] if node.args else node
-        return self.storage_of.get(source) if isinstance(source, fx.Node) else None
+        if node.target is operator.getitem and node not in self.storage_of:
+            source = node.args[0]
+            assert isinstance(source, fx.Node)
+            return self.storage_of.get(source)
+        return self.storage_of.get(node)
 
     def _reads_changed_buffer(self, node: fx.Node) -> bool:
         changed = {self.storage_of[graph_input.node] for graph_input, _ in self.traced.mutations}

@@ -16,19 +16,15 @@ aten = torch.ops.aten
 
 @rule(aten.native_dropout.default)
 def forward(node: fx.Node) -> Iterator[Variant]:
-    """A first run draws the mask; a recomputation multiplies by the mask that was drawn, or by its bits."""
+    """A first run draws the mask; a recomputation multiplies by the mask that was drawn."""
     source, probability, training = node.args
     mask, result = output_of(node, 1), output_of(node, 0)
     assert isinstance(probability, float | int)
     if mask is None or result is None or not training:
         return
     scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
-    again, bits_of_mask = When.AGAIN, _bits(mask, result)
+    again = When.AGAIN
     yield Variant("from mask", dropout_from_mask, (source, mask, scale), (0,), when=again)
-    if bits_of_mask is not None and layout_of(source) == layout_of(result) and is_dense(source):
-        intermediate = Optimization.INTERMEDIATE
-        args = (source, bits_of_mask, scale)
-        yield Variant("from bits", dropout_from_bits, args, (0,), when=again, optimization=intermediate)
     if fits_over(source, result):
         inplace = Optimization.INPLACE
         args = (source, mask, scale)
