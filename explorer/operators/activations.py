@@ -61,12 +61,12 @@ def _from_mask(node: fx.Node, gradient: object, mask: fx.Node) -> Iterator[Varia
 
 def relu_mask(output: torch.Tensor) -> torch.Tensor:
     """One bit for each element of a ReLU's output: does its gradient go through?"""
-    return bits.pack(output, lambda x: x.le(0).logical_not_())
+    return bits.pack(output, lambda x: x.le(0)).bitwise_not_()
 
 
 def hardtanh_mask(output: torch.Tensor, low: float = -1.0, high: float = 1.0) -> torch.Tensor:
     """One bit for each element of a hardtanh's output: does its gradient go through?"""
-    return bits.pack(output, lambda x: x.le(low).logical_or_(x.ge(high)).logical_not_())
+    return bits.pack(output, lambda x: x.le(low).logical_or_(x.ge(high))).bitwise_not_()
 
 
 def select_by_mask(gradient: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
