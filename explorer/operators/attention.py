@@ -69,7 +69,7 @@ def attention(
     return _placed(weights.matmul(value), layouts[0]), _placed(total, layouts[1])
 
 
-def attention_backward(  # noqa: PLR0913  (four tensors and how they are combined)
+def attention_backward(
     gradient: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,

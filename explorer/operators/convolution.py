@@ -79,9 +79,7 @@ def _input_algorithms(node: fx.Node, geometry: list[Any], part: str) -> Iterator
             )
 
 
-def _weight_algorithms(
-    node: fx.Node, geometry: list[Any], parameters: tuple[int, ...], stem: str
-) -> Iterator[Variant]:
+def _weight_algorithms(node: fx.Node, geometry: list[Any], parameters: tuple[int, ...], stem: str) -> Iterator[Variant]:
     gradient, source, weight = node.args[:3]
     result = output_of(node, 1)
     if result is None or not value_of(result).is_contiguous():
@@ -165,7 +163,7 @@ def input_half(
     return aten.convolution_backward.default(gradient, source, weight, None, *geometry, [True, False, False])[0]
 
 
-def parameter_half(  # noqa: PLR0913  (the arguments of PyTorch's own)
+def parameter_half(
     gradient: torch.Tensor,
     source: torch.Tensor,
     shape: Sequence[int],

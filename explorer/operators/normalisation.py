@@ -17,7 +17,6 @@ from explorer.graph import Optimization, When
 from explorer.operators.registry import (
     Guard,
     Variant,
-    all_arguments,
     forward_call,
     is_dense,
     is_precise,
@@ -197,7 +196,7 @@ def invertible(weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.
 def _normalised(
     output: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, axis: int | None
 ) -> torch.Tensor:
-    """n from w·n + b; parameters along ``axis``, or along the last axes."""
+    """N from w·n + b; parameters along ``axis``, or along the last axes."""
 
     def placed(parameter: torch.Tensor) -> torch.Tensor:
         return parameter if axis is None else _by_channel(parameter, output)

@@ -16,8 +16,8 @@ from explorer.profiling.material import Material
 
 _MIN_REPEATS = 4
 _MAX_REPEATS = 20
-_TIME_PER_CALL_S = 0.03
-_RIVAL_TIME_PER_CALL_S = 0.012
+_TIME_PER_CALL_S = 0.02
+_OTHER_TIME_PER_CALL_S = 0.008
 _CLEARLY_SLOWER = 2.0
 _SPAN = "explorer: "
 
@@ -80,7 +80,7 @@ def _cpu_time_ms(run: Callable[[], None], *, first_ms: float, rival_ms: float | 
     """
     budget_s, least = _TIME_PER_CALL_S, _MIN_REPEATS
     if rival_ms is not None:
-        budget_s, least = _RIVAL_TIME_PER_CALL_S, 1 if first_ms > _CLEARLY_SLOWER * rival_ms else 2
+        budget_s, least = _OTHER_TIME_PER_CALL_S, 1 if first_ms > _CLEARLY_SLOWER * rival_ms else 2
     if rival_ms is None or first_ms < budget_s * 1e3:
         run()
     times_s: list[float] = []
