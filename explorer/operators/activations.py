@@ -65,7 +65,12 @@ def relu_mask(output: torch.Tensor) -> torch.Tensor:
 
 
 def hardtanh_mask(output: torch.Tensor, low: float = -1.0, high: float = 1.0) -> torch.Tensor:
-    """One bit for each element of a hardtanh's output: does its gradient go through?"""
+    """One bit for each element of a hardtanh's output: does its gradient go through?
+
+    That of a NaN does on CUDA and does not on the CPU, as with PyTorch's own kernels.
+    """
+    if output.device.type == "cpu":
+        return bits.pack(output, lambda x: x.gt(low).logical_and_(x.lt(high)))
     return bits.pack(output, lambda x: x.le(low).logical_or_(x.ge(high))).bitwise_not_()
 
 

@@ -129,25 +129,30 @@ def _pixels_last(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous(memory_format=torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d)
 
 
+def _channels_first(tensor: torch.Tensor) -> torch.Tensor:
+    """In PyTorch's usual layout, dimensions of size 1 included."""
+    return tensor.contiguous().view(-1).view(tensor.shape)
+
+
 def channels_last(
     source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any
 ) -> torch.Tensor:
     """Through copies with the channels of a pixel side by side."""
-    return aten.convolution.default(_pixels_last(source), _pixels_last(weight), bias, *geometry).contiguous()
+    return _channels_first(aten.convolution.default(_pixels_last(source), _pixels_last(weight), bias, *geometry))
 
 
 def channels_last_weight_gradient(
     gradient: torch.Tensor, source: torch.Tensor, shape: Sizes, *geometry: Any
 ) -> torch.Tensor:
     """Likewise."""
-    return own_weight_gradient(_pixels_last(gradient), _pixels_last(source), shape, *geometry).contiguous()
+    return _channels_first(own_weight_gradient(_pixels_last(gradient), _pixels_last(source), shape, *geometry))
 
 
 def channels_last_input_gradient(
     gradient: torch.Tensor, weight: torch.Tensor, shape: Sizes, *geometry: Any
 ) -> torch.Tensor:
     """Likewise."""
-    return own_input_gradient(_pixels_last(gradient), _pixels_last(weight), shape, *geometry).contiguous()
+    return _channels_first(own_input_gradient(_pixels_last(gradient), _pixels_last(weight), shape, *geometry))
 
 
 def chunks(
