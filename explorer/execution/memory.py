@@ -48,6 +48,7 @@ def watch_cpu_memory(run: Callable[[], None], *, label_prefix: str | None = None
     # The autograd profiler's own class: torch.profiler's also parses what nobody reads here, which takes seconds.
     with torch.autograd.profiler.profile(use_device=None, profile_memory=True) as profiler:
         run()
+    assert profiler is not None
     results = profiler.kineto_results
     assert results is not None
     memory: list[tuple[int, int]] = []

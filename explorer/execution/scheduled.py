@@ -70,13 +70,10 @@ class Plan:
             return self.program
         position = {x.node: index for index, x in enumerate(self.capture.traced.inputs)}
         with torch.no_grad():
-            holds = torch.stack(
-                [
-                    guard.holds(*(None if x is None else values[position[x]] for x in guard.of))
-                    for _, guard in self.guards
-                ]
-            ).tolist()
-        broken = frozenset(x for (x, _), held in zip(self.guards, holds, strict=True) if not held)
+            given = ([None if x is None else values[position[x]] for x in guard.of] for _, guard in self.guards)
+            holds = [guard.holds(*args) for (_, guard), args in zip(self.guards, given, strict=True)]
+            held = torch.stack(holds).tolist()
+        broken = frozenset(x for (x, _), fine in zip(self.guards, held, strict=True) if not fine)
         if not broken:
             return self.program
         if broken not in self.fallbacks:
@@ -84,8 +81,8 @@ class Plan:
             self.fallbacks[broken] = generate(self.capture, without(graph, self.schedule, broken))
             number, guard = next((x, guard) for x, guard in self.guards if x in broken)
             warnings.warn(
-                f"{len(broken)} operators, {graph.operators[number].name!r} first, run as in PyTorch and not as scheduled, "
-                f"with more memory, because {guard.reason}",
+                f"{len(broken)} operators, {graph.operators[number].name!r} first, run as in PyTorch and not as "
+                f"scheduled, with more memory, because {guard.reason}",
                 stacklevel=2,
             )
         return self.fallbacks[broken]

@@ -9,7 +9,16 @@ from torch import fx
 
 from explorer.graph import Optimization
 from explorer.operators import bits
-from explorer.operators.registry import Variant, auxiliary, fits_over, forward_call, is_dense, layout_of, rule
+from explorer.operators.registry import (
+    Variant,
+    all_arguments,
+    auxiliary,
+    fits_over,
+    forward_call,
+    is_dense,
+    layout_of,
+    rule,
+)
 
 aten = torch.ops.aten
 
@@ -17,7 +26,7 @@ aten = torch.ops.aten
 @rule(aten.threshold_backward.default)
 def relu_from_mask(node: fx.Node) -> Iterator[Variant]:
     """ReLU: its gradient goes through where the output is not ≤ 0; so does a NaN's."""
-    gradient, output, limit = node.args
+    gradient, output, limit = all_arguments(node)
     if not isinstance(output, fx.Node) or output.target is not aten.relu.default or limit != 0:
         return
     if layout_of(output) == layout_of(node) and is_dense(output):
@@ -28,13 +37,14 @@ def relu_from_mask(node: fx.Node) -> Iterator[Variant]:
 @rule(aten.hardtanh_backward.default)
 def hardtanh_from_mask(node: fx.Node) -> Iterator[Variant]:
     """Hardtanh and ReLU6: the gradient goes through where the output lies between the limits."""
-    gradient, source, *limits = node.args
+    gradient, source, *limits = all_arguments(node)
     output = forward_call(source, aten.hardtanh.default, limits)
     if output is None:
         return
-    yield Variant("from output", node.target, (gradient, output, *limits), optimization=Optimization.OUTPUT)
+    yield Variant(
+        "from output", aten.hardtanh_backward.default, (gradient, output, *limits), optimization=Optimization.OUTPUT
+    )
     if fits_over(gradient, node):
-        assert isinstance(gradient, fx.Node)
         yield Variant(
             "from output, in place",
             aten.hardtanh_backward.grad_input,
@@ -87,12 +97,12 @@ def select_by_mask_(gradient: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 @rule(aten.leaky_relu_backward.default)
 def leaky_relu_from_output(node: fx.Node) -> Iterator[Variant]:
     """A positive slope keeps the sign, so the output tells as much as the input."""
-    gradient, source, slope, _ = node.args
+    gradient, source, slope, _ = all_arguments(node)
     output = forward_call(source, aten.leaky_relu.default, [slope])
     if output is None or slope <= 0:
         return
     args = (gradient, output, slope, True)
-    yield Variant("from output", node.target, args, optimization=Optimization.OUTPUT)
+    yield Variant("from output", aten.leaky_relu_backward.default, args, optimization=Optimization.OUTPUT)
     if fits_over(gradient, node):
         yield Variant(
             "from output, in place",

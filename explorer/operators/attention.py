@@ -50,9 +50,15 @@ def _math(node: fx.Node, target: Any, layouts: list[_Layout]) -> Iterator[Varian
     if masked or given["dropout_p"] or not same_heads or not is_precise(*inputs):
         return
     scale = given["scale"] if given["scale"] is not None else value_of(query).shape[-1] ** -0.5
-    args = (*inputs, given["is_causal"], scale, *layouts)
-    outputs = tuple(range(len(layouts)))
-    yield Variant("math", target, args, outputs, exact=False, optimization=Optimization.CONVOLUTION)
+    yield Variant(
+        "math",
+        target,
+        (*inputs, *layouts),
+        tuple(range(len(layouts))),
+        kwargs={"causal": given["is_causal"], "scale": scale},
+        exact=False,
+        optimization=Optimization.CONVOLUTION,
+    )
 
 
 def _layout(tensor: torch.Tensor) -> _Layout:
@@ -60,7 +66,7 @@ def _layout(tensor: torch.Tensor) -> _Layout:
 
 
 def attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool, scale: float, *layouts: _Layout
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *layouts: _Layout, causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the logarithm of each row's sum of exponentials."""
     weights = _scores(query, key, causal=causal, scale=scale)
@@ -74,9 +80,9 @@ def attention_backward(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
+    *layouts: _Layout,
     causal: bool,
     scale: float,
-    *layouts: _Layout,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of query, key and value."""
     weights = _scores(query, key, causal=causal, scale=scale).softmax(-1)

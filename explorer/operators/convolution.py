@@ -14,7 +14,7 @@ from torch import fx
 
 from explorer.graph import Optimization
 from explorer.operators.convolution_algorithms import Geometry, algorithm_called, algorithms_for, stand_in
-from explorer.operators.registry import DEFAULT, Variant, output_of, rule, value_of, wanted_outputs
+from explorer.operators.registry import DEFAULT, Variant, all_arguments, output_of, rule, value_of, wanted_outputs
 
 aten = torch.ops.aten
 
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 @rule(aten.convolution.default)
 def forward(node: fx.Node) -> Iterator[Variant]:
     """Every algorithm, where the result is contiguous as PyTorch's own is."""
-    source, weight, bias, *geometry = node.args
+    source, weight, bias, *geometry = all_arguments(node)
     if not value_of(node).is_contiguous() or not _is_batch(source, geometry):
         return
     for algorithm in algorithms_for(_geometry(source, weight, geometry)):
@@ -39,7 +39,7 @@ def forward(node: fx.Node) -> Iterator[Variant]:
 @rule(aten.convolution_backward.default)
 def backward(node: fx.Node) -> Iterator[Variant]:
     """Two halves where PyTorch's own call does both; algorithms for each."""
-    gradient, source, weight, bias_size, *geometry, _ = node.args
+    gradient, source, weight, bias_size, *geometry, _ = all_arguments(node)
     wanted = wanted_outputs(node)
     if not wanted or not _is_batch(source, geometry):
         return
@@ -62,7 +62,7 @@ def backward(node: fx.Node) -> Iterator[Variant]:
 
 
 def _input_algorithms(node: fx.Node, geometry: list[Any], part: str) -> Iterator[Variant]:
-    gradient, source, weight = node.args[:3]
+    gradient, source, weight = all_arguments(node)[:3]
     result = output_of(node, 0)
     if result is None or not value_of(result).is_contiguous():
         return
@@ -80,7 +80,7 @@ def _input_algorithms(node: fx.Node, geometry: list[Any], part: str) -> Iterator
 
 
 def _weight_algorithms(node: fx.Node, geometry: list[Any], parameters: tuple[int, ...], stem: str) -> Iterator[Variant]:
-    gradient, source, weight = node.args[:3]
+    gradient, source, weight = all_arguments(node)[:3]
     result = output_of(node, 1)
     if result is None or not value_of(result).is_contiguous():
         return

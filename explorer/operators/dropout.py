@@ -9,7 +9,17 @@ from torch import fx
 
 from explorer.graph import Optimization, When
 from explorer.operators import bits
-from explorer.operators.registry import Variant, auxiliary, fits_over, is_dense, layout_of, origin, output_of, rule
+from explorer.operators.registry import (
+    Variant,
+    all_arguments,
+    auxiliary,
+    fits_over,
+    is_dense,
+    layout_of,
+    origin,
+    output_of,
+    rule,
+)
 
 aten = torch.ops.aten
 
@@ -17,9 +27,8 @@ aten = torch.ops.aten
 @rule(aten.native_dropout.default)
 def forward(node: fx.Node) -> Iterator[Variant]:
     """A first run draws the mask; a recomputation multiplies by the mask that was drawn."""
-    source, probability, training = node.args
+    source, probability, training = all_arguments(node)
     mask, result = output_of(node, 1), output_of(node, 0)
-    assert isinstance(probability, float | int)
     if mask is None or result is None or not training:
         return
     scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
@@ -40,8 +49,7 @@ def forward(node: fx.Node) -> Iterator[Variant]:
 @rule(aten.native_dropout_backward.default)
 def backward(node: fx.Node) -> Iterator[Variant]:
     """The gradient times the mask, or times its bits."""
-    gradient, mask, scale = node.args
-    assert isinstance(mask, fx.Node)
+    gradient, mask, scale = all_arguments(node)
     if fits_over(gradient, node):
         yield Variant(
             "in place",

@@ -9,12 +9,12 @@ import torch
 from torch import fx
 
 from explorer.graph import Optimization
-from explorer.operators.registry import Variant, fits_over, rule
+from explorer.operators.registry import Variant, all_arguments, fits_over, rule
 
 aten = torch.ops.aten
 
 # The same computation over its first argument.
-_OVER_FIRST = {
+_OVER_FIRST: dict[Any, Any] = {
     aten.relu.default: aten.relu_.default,
     aten.leaky_relu.default: aten.leaky_relu_.default,
     aten.hardtanh.default: aten.hardtanh_.default,
@@ -31,7 +31,7 @@ _OVER_FIRST = {
 }
 
 # Backward operators that may write where they read the incoming gradient, their first argument.
-_OVER_GRADIENT = {
+_OVER_GRADIENT: dict[Any, Any] = {
     aten.threshold_backward.default: aten.threshold_backward.grad_input,
     aten.leaky_relu_backward.default: aten.leaky_relu_backward.grad_input,
     aten.hardtanh_backward.default: aten.hardtanh_backward.grad_input,
@@ -45,7 +45,7 @@ _OVER_GRADIENT = {
 @rule(*_OVER_FIRST)
 def over_first(node: fx.Node) -> Iterator[Variant]:
     """Element by element, so reading and writing one memory does no harm."""
-    source = node.args[0]
+    source = all_arguments(node)[0]
     if fits_over(source, node):
         yield _in_place("in place", _OVER_FIRST[node.target], node.args, source, node.kwargs)
 
@@ -53,7 +53,7 @@ def over_first(node: fx.Node) -> Iterator[Variant]:
 @rule(aten.add.Tensor, aten.mul.Tensor)
 def over_second(node: fx.Node) -> Iterator[Variant]:
     """Sums and products do not depend on the order of their two arguments."""
-    first, second, *_ = node.args
+    first, second, *_ = all_arguments(node)
     if not node.kwargs and isinstance(first, fx.Node) and first is not second and fits_over(second, node):
         yield _in_place("in place of second", _OVER_FIRST[node.target], (second, first), second, {})
 
@@ -61,7 +61,7 @@ def over_second(node: fx.Node) -> Iterator[Variant]:
 @rule(*_OVER_GRADIENT)
 def over_gradient(node: fx.Node) -> Iterator[Variant]:
     """The gradient of the result becomes the gradient of the source."""
-    gradient = node.args[0]
+    gradient = all_arguments(node)[0]
     if fits_over(gradient, node):
         kwargs = {**node.kwargs, "grad_input": gradient}
         yield _in_place("in place", _OVER_GRADIENT[node.target], node.args, gradient, kwargs)

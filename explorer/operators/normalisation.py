@@ -17,6 +17,7 @@ from explorer.graph import Optimization, When
 from explorer.operators.registry import (
     Guard,
     Variant,
+    all_arguments,
     forward_call,
     is_dense,
     is_precise,
@@ -39,7 +40,7 @@ SMALLEST_WEIGHT = 1e-20
 @rule(*_BATCH_NORMS)
 def batch_norm_again(node: fx.Node) -> Iterator[Variant]:
     """Running statistics change once, in the first run; a recomputation leaves them alone."""
-    source, weight, bias, _mean, _variance, training, momentum, epsilon = node.args
+    source, weight, bias, _mean, _variance, training, momentum, epsilon = all_arguments(node)
     assert training, "without training there is nothing to update, and another operator is captured"
     args = (source, weight, bias, True, momentum, epsilon)
     yield Variant("no statistics", _NO_STATISTICS, args, (0, 1, 2), when=When.AGAIN)
@@ -53,7 +54,7 @@ def from_statistics(node: fx.Node) -> Iterator[Variant]:
 
 
 def _from_statistics(node: fx.Node) -> Iterator[Variant]:
-    source, weight, bias = node.args[:3]
+    source, weight, bias = all_arguments(node)[:3]
     mean, scale, output = (output_of(node, x) for x in (1, 2, 0))
     if mean is None or scale is None or output is None or not is_precise(source, weight, bias):
         return
@@ -79,13 +80,13 @@ def batch_norm_from_statistics(
 @rule(aten.native_batch_norm_backward.default)
 def batch_norm_from_output(node: fx.Node) -> Iterator[Variant]:
     """Backward from the output and the reciprocal standard deviation."""
-    gradient, source, weight, _mean, _variance, saved_mean, scale, training, _epsilon, wanted = node.args
+    gradient, source, weight, _mean, _variance, saved_mean, scale, training, _epsilon, wanted = all_arguments(node)
     if not training or not isinstance(saved_mean, fx.Node):
         return
     forward = origin(saved_mean)
     if forward.target not in (*_BATCH_NORMS, _NO_STATISTICS):
         return
-    output, bias = output_of(forward, 0), forward.args[2]
+    output, bias = output_of(forward, 0), all_arguments(forward)[2]
     if output is not None and layout_of(output) == layout_of(source):
         args = (gradient, output, weight, bias, scale, wanted)
         yield from _from_output(batch_norm_backward_from_output, args, (weight, bias))
@@ -111,14 +112,14 @@ def batch_norm_backward_from_output(
 @rule(aten.native_layer_norm_backward.default)
 def layer_norm_from_output(node: fx.Node) -> Iterator[Variant]:
     """Backward from the output and the reciprocal standard deviation."""
-    gradient, source, shape, _mean, scale, weight, bias, wanted = node.args
+    gradient, source, shape, _mean, scale, weight, bias, wanted = all_arguments(node)
     forward = forward_call(source, aten.native_layer_norm.default, [shape, weight, bias])
     if forward is not None:
         args = (gradient, output_of(forward, 0), shape, scale, weight, bias, wanted)
         yield from _from_output(layer_norm_backward_from_output, args, (weight, bias))
 
 
-def layer_norm_backward_from_output(
+def layer_norm_backward_from_output(  # noqa: PLR0913, PLR0917  (the arguments of PyTorch's own)
     gradient: torch.Tensor,
     output: torch.Tensor,
     shape: Sequence[int],
@@ -138,17 +139,17 @@ def layer_norm_backward_from_output(
 @rule(aten.native_group_norm_backward.default)
 def group_norm_from_output(node: fx.Node) -> Iterator[Variant]:
     """Backward from the output and the reciprocal standard deviation."""
-    gradient, source, saved_mean, scale, weight, *sizes, wanted = node.args
+    gradient, source, saved_mean, scale, weight, *sizes, wanted = all_arguments(node)
     forward = origin(saved_mean) if isinstance(saved_mean, fx.Node) else None
     if forward is None or forward.target is not aten.native_group_norm.default:
         return
-    bias = forward.args[2]
+    bias = all_arguments(forward)[2]
     args = (gradient, output_of(forward, 0), scale, weight, bias, *sizes, wanted)
     if value_of(source).is_contiguous():
         yield from _from_output(group_norm_backward_from_output, args, (weight, bias))
 
 
-def group_norm_backward_from_output(  # noqa: PLR0913  (the arguments of PyTorch's own)
+def group_norm_backward_from_output(  # noqa: PLR0913, PLR0917  (the arguments of PyTorch's own)
     gradient: torch.Tensor,
     output: torch.Tensor,
     scale: torch.Tensor,
@@ -196,7 +197,7 @@ def invertible(weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.
 def _normalised(
     output: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, axis: int | None
 ) -> torch.Tensor:
-    """N from w·n + b; parameters along ``axis``, or along the last axes."""
+    """The input from w·n + b: with parameters along ``axis``, or along the last axes."""
 
     def placed(parameter: torch.Tensor) -> torch.Tensor:
         return parameter if axis is None else _by_channel(parameter, output)
@@ -214,26 +215,19 @@ def _by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 @rule(aten.mul.Tensor, aten.pow.Tensor_Scalar)
 def root_mean_square_from_normalised(node: fx.Node) -> Iterator[Variant]:
     """RMSNorm, captured as ``n = x·r`` with ``r = rsqrt(…)``: its gradient reads x, which is n / r."""
-    *others, source = (node.args[1], node.args[0]) if node.target is aten.pow.Tensor_Scalar else node.args
-    if not isinstance(source, fx.Node) or not _is_backward_of_norm(node, source):
+    power = node.target is aten.pow.Tensor_Scalar
+    source, other = all_arguments(node) if power else reversed(all_arguments(node))
+    if not isinstance(source, fx.Node) or other is source or (power and other != 1):
         return
     for product in source.users:
-        scale = product.args[1] if product.target is aten.mul.Tensor else None
+        scale = all_arguments(product)[1] if product.target is aten.mul.Tensor else None
         if product.args[0] is not source or not isinstance(scale, fx.Node) or scale.target is not aten.rsqrt.default:
             continue
         if layout_of(product) == layout_of(source) == layout_of(node) and is_precise(source, scale):
-            target = power_of_source if node.target is aten.pow.Tensor_Scalar else product_with_source
-            args = (product, scale, *others)
+            target = power_of_source if power else product_with_source
+            args = (product, scale, other)
             yield Variant("from output", target, args, exact=False, optimization=Optimization.OUTPUT)
             return
-
-
-def _is_backward_of_norm(node: fx.Node, source: fx.Node) -> bool:
-    """Not what makes r itself, nor the product that n is."""
-    if node.target is aten.pow.Tensor_Scalar:
-        return node.args[1] == 1
-    first = node.args[0]
-    return node.args[1] is source and isinstance(first, fx.Node) and first is not source
 
 
 def product_with_source(normalised: torch.Tensor, scale: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -110,11 +110,10 @@ def window_offsets(
     window = Window(*(tuple(x) for x in (size, kernel, stride, padding, dilation)))
     offsets = torch.empty_like(indices, dtype=torch.uint8)
     for sample in range(indices.shape[0]):
-        rest, place, steps = indices[sample], None, 1
+        rest, place, steps = indices[sample], torch.zeros_like(indices[sample]), 1
         for axis in reversed(range(len(kernel))):
             along = rest.remainder(window.size[axis]).sub_(_starts(window, axis, indices))
-            along = along.div_(window.dilation[axis], rounding_mode="trunc").mul_(steps)
-            place = along if place is None else place.add_(along)
+            place.add_(along.div_(window.dilation[axis], rounding_mode="trunc"), alpha=steps)
             rest = rest.div(window.size[axis], rounding_mode="trunc")
             steps *= window.kernel[axis]
         offsets[sample] = place

@@ -15,8 +15,8 @@ from explorer.torch_private import storage_key
 class Material:
     """Makes arguments: random numbers from 0.1 to 1 where numbers are wanted; what computes whole numbers is run.
 
-    Indices, masks and packed bits must fit what reads them, so the calls that make them are run on random numbers; whole
-    numbers that come from the batch (classes, tokens) are 0. Random numbers are drawn once and copied.
+    Indices, masks and packed bits must fit what reads them, so the calls that make them are run on random numbers;
+    whole numbers that come from the batch (classes, tokens) are 0. Random numbers are drawn once and copied.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -82,8 +82,7 @@ class Running:
             assert callable(node.target)
             args: Any = fx.map_arg(node.args, self.value)
             kwargs: Any = fx.map_arg(node.kwargs, self.value)
-            made = operator.getitem(*args) if node.target is operator.getitem else node.target(*args, **kwargs)
-            return made
+            return operator.getitem(*args) if node.target is operator.getitem else node.target(*args, **kwargs)
         return self.values[node]
 
     def gradients(self) -> list[torch.Tensor]:
@@ -118,7 +117,7 @@ def gradient_function(captured: Capture, model: nn.Module, chosen: Mapping[int, 
         def forward(ctx: Any, batch: list[torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
             ctx.batch, ctx.values = batch, values
             running = prepared(values, batch)
-            running.run([torch.zeros_like(x) for x in _tangents(captured)], chosen)
+            running.run([torch.zeros_like(x) for x in fake_tangents(captured)], chosen)
             return running.outputs()[0].clone()
 
         @staticmethod
@@ -131,7 +130,7 @@ def gradient_function(captured: Capture, model: nn.Module, chosen: Mapping[int, 
     return Step
 
 
-def _tangents(captured: Capture) -> list[torch.Tensor]:
+def fake_tangents(captured: Capture) -> list[torch.Tensor]:
     nodes = [x.node for x in captured.traced.inputs if x.source is Source.TANGENT]
     fakes = [x.meta["val"] for x in nodes]
     return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in fakes]

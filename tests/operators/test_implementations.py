@@ -12,7 +12,7 @@ from torch import nn
 from explorer.capture import Capture, capture
 from explorer.capture.tracing import Source
 from explorer.graph import Implementation, Operator, When
-from tests.operators.running import Running, Scaled, _tangents, gradient_function
+from tests.operators.running import Running, Scaled, fake_tangents, gradient_function
 
 IMAGE, VOLUME, SEQUENCE, ROWS = (2, 4, 9, 7), (2, 4, 6, 5, 4), (3, 4, 11), (6, 10)
 BATCH = (4, 4, 8, 8)
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convolution_transposed_3d": (lambda: nn.ConvTranspose3d(4, 6, 3, groups=2), VOLUME),
     "linear": (lambda: nn.Linear(10, 7), ROWS),
     "linear_sequence": (lambda: nn.Linear(11, 7), SEQUENCE),
-    "skip": (lambda: Skip(), IMAGE),
+    "skip": (lambda: Skip(0.5), IMAGE),
     "attention": (lambda: Attention(causal=False), (2, 5, 8)),
     "attention_causal": (lambda: Attention(causal=True), (2, 5, 8)),
 }
@@ -90,8 +90,12 @@ def shifted(module: nn.Module) -> nn.Module:
 class Skip(nn.Module):
     """A sum whose parts are both of no use afterwards, and a product."""
 
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.add(x.sin(), x.cos(), alpha=2) + x.exp() * 0.5
+        return torch.add(x.sin(), x.cos(), alpha=2) + x.exp() * self.factor
 
 
 class Attention(nn.Module):
@@ -120,7 +124,7 @@ def prepared(name: str, dtype: torch.dtype, *, special: bool = False) -> tuple[C
             x.view(-1)[3 * number + 1] = value
     captured = capture(model, x)
     running = Running(captured, model, [x])
-    running.run([torch.randn_like(t) for t in _tangents(captured)])
+    running.run([torch.randn_like(t) for t in fake_tangents(captured)])
     return captured, running, model
 
 
@@ -136,17 +140,19 @@ def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     """As whole numbers, every NaN the same."""
     if not tensor.is_floating_point():
         return tensor
-    return torch.where(tensor.isnan(), torch.nan, tensor).contiguous().view(
-        {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return (
+        torch.where(tensor.isnan(), torch.nan, tensor)
+        .contiguous()
+        .view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
     )
 
 
-def own_results(captured: Capture, operator: Operator, results: tuple[Any, ...], **options: Any) -> dict[Any, Any]:
+def own_results(captured: Capture, results: tuple[Any, ...], **options: Any) -> dict[Any, Any]:
     """What PyTorch's own call gives for these results; an optional operator's are an earlier one's."""
     running: Running = options.pop("running")
     for candidate in captured.graph.operators:
         call = captured.built.calls[candidate.id, candidate.implementations[0].name]
-        if not candidate.optional and set(x for x in results if x is not None) & set(call.results):
+        if not candidate.optional and {x for x in results if x is not None} & set(call.results):
             torch.manual_seed(7)
             return dict(zip(call.results, running.outcome(call, **options), strict=False))
     return {}
@@ -154,15 +160,15 @@ def own_results(captured: Capture, operator: Operator, results: tuple[Any, ...],
 
 @pytest.mark.parametrize("special", [False, True], ids=["plain", "special"])
 @pytest.mark.parametrize("name", CASES)
-def test_same_results(name: str, special: bool) -> None:
+def test_same_results(name: str, *, special: bool) -> None:
     """The same bits if that is claimed, else within a hundred-thousandth of double precision."""
     captured, running, _ = prepared(name, torch.float32, special=special)
     for operator, implementation in alternatives(captured):
         if special and not implementation.exact:
             continue
         call = captured.built.calls[operator.id, implementation.name]
-        own = own_results(captured, operator, call.results, running=running)
-        precise = own_results(captured, operator, call.results, running=running, dtype=torch.float64)
+        own = own_results(captured, call.results, running=running)
+        precise = own_results(captured, call.results, running=running, dtype=torch.float64)
         if implementation.when is When.AGAIN:
             own = running.values
         torch.manual_seed(7)
@@ -179,8 +185,11 @@ def test_same_results(name: str, special: bool) -> None:
             assert error <= 1e-5 * size, (what, error / size)
 
 
-# With NaN in a row PyTorch's own attention kernels differ from each other.
-@pytest.mark.parametrize("name", [x for x in CASES if "attention" not in x])
+# In these PyTorch's own kernels differ among themselves: not every NaN in the input reaches the result.
+OWN_WAYS_WITH_NAN = ("attention", "attention_causal", "convolution_transposed")
+
+
+@pytest.mark.parametrize("name", [x for x in CASES if x not in OWN_WAYS_WITH_NAN])
 def test_special_values_spread_alike(name: str) -> None:
     """NaN and infinity reach the same gradients, through implementations that are not bit-exact too."""
     captured, running, model = prepared(name, torch.float32, special=True)
