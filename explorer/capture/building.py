@@ -13,11 +13,12 @@ import torch
 from torch import fx
 
 from explorer.capture.batch import dtype_name
-from explorer.capture.normalise import backward_nodes, tensors_of
+from explorer.capture.normalise import tensors_of
+from explorer.capture.passes import passes_of
 from explorer.capture.tracing import GraphInput, Source, Traced
 from explorer.graph import Implementation, Operator, Optimization, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 from explorer.operators import Guard, Variant, variants_of
-from explorer.operators.registry import auxiliaries_of, draws_random_numbers
+from explorer.operators.registry import auxiliaries_of
 from explorer.torch_private import OpOverload, storage_key
 
 TANGENTS = "explorer.tangents"
@@ -95,7 +96,7 @@ class _Builder:
         for graph_input in self.traced.inputs:
             if graph_input.source is not Source.TANGENT:
                 self._own(graph_input.node, self._input_name(graph_input, batch), _ROLES[graph_input.source])
-        forward, backward = _passes(self.traced)
+        forward, backward = passes_of(self.traced)
         # All of them first: what the rules of the backward pass ask for is made in the forward pass.
         self.variants = {node: variants_of(node) for node in (*forward, *backward)}
         for node in forward:
@@ -308,53 +309,6 @@ def _outputs(node: fx.Node) -> dict[int, fx.Node]:
         return {0: node}
     elements = [user for user in node.users if user.target is operator.getitem]
     return {int(str(element.args[1])): element for element in sorted(elements, key=lambda x: int(str(x.args[1])))}
-
-
-def _passes(traced: Traced) -> tuple[list[fx.Node], list[fx.Node]]:
-    """Computing and viewing nodes of the forward and of the backward pass, each in order.
-
-    What only serves the backward pass and needs no gradient (a constant, a mask) runs there, before its first reader;
-    unless it draws random numbers, whose order must stay.
-    """
-    backward = backward_nodes(traced)
-    calls = [x for x in traced.graph.nodes if x.op == "call_function" and x.target is not operator.getitem]
-    needed = _needed_in_forward(traced, backward)
-    forward = [node for node in calls if node not in backward and node in needed]
-    late = {node for node in calls if node not in backward and node not in needed}
-    ordered: list[fx.Node] = []
-    placed: set[fx.Node] = set()
-
-    def place(node: fx.Node) -> None:
-        if node in placed or node.op != "call_function":
-            return
-        placed.add(node)
-        for source in node.all_input_nodes:
-            origin = source.args[0] if source.target is operator.getitem else source
-            if origin in late:
-                assert isinstance(origin, fx.Node)
-                place(origin)
-        ordered.append(node)
-
-    for node in calls:
-        if node in backward:
-            place(node)
-    return forward, ordered
-
-
-def _needed_in_forward(traced: Traced, backward: set[fx.Node]) -> set[fx.Node]:
-    pending = [x for x in traced.outputs if isinstance(x, fx.Node)]
-    pending += [node for _, node in traced.mutations]
-    for node in traced.graph.nodes:
-        mutates = getattr(getattr(node.target, "_schema", None), "is_mutable", False)
-        if node.op == "call_function" and node not in backward and (mutates or draws_random_numbers(node)):
-            pending.append(node)
-    needed: set[fx.Node] = set()
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            pending.extend(node.all_input_nodes)
-    return needed
 
 
 def signature(call: Call) -> str:
