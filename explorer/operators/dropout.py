@@ -67,6 +67,27 @@ def backward(node: fx.Node) -> Iterator[Variant]:
     yield Variant("from bits, in place", dropout_from_bits_, args, optimization=intermediate, overwrites=gradient)
 
 
+@rule(aten.mul.Tensor)
+def product_with_noise(node: fx.Node) -> Iterator[Variant]:
+    """Dropout over its input, captured as a product with noise ``bernoulli(1 − p) / (1 − p)``, forward and backward."""
+    source, noise = all_arguments(node)
+    if not isinstance(noise, fx.Node) or noise.target is not aten.div.Scalar or not isinstance(source, fx.Node):
+        return
+    drawn, kept = all_arguments(noise)
+    plain = drawn.target is aten.bernoulli.p and layout_of(source) == layout_of(noise) == layout_of(node)
+    if plain and is_dense(source) and is_dense(noise):
+        scale = torch.ones((), dtype=source.meta["val"].dtype).div(kept).item()
+        args = (source, auxiliary(noise, "bits", noise_bits, noise), scale)
+        intermediate = Optimization.INTERMEDIATE
+        yield Variant("from bits", dropout_from_bits, args, optimization=intermediate)
+        yield Variant("from bits, in place", dropout_from_bits_, args, optimization=intermediate, overwrites=source)
+
+
+def noise_bits(noise: torch.Tensor) -> torch.Tensor:
+    """One bit for each number: is it not 0?"""
+    return bits.pack(noise, lambda x: x.ne(0))
+
+
 def _bits(mask: fx.Node, like: fx.Node) -> fx.Node | None:
     """The mask as bits, where it lies in memory like the tensor that it is for."""
     shape, strides, _ = layout_of(mask)

@@ -48,6 +48,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "softmax": (lambda: nn.Softmax(1), ROWS),
     "log_softmax": (lambda: nn.LogSoftmax(1), ROWS),
     "dropout": (lambda: nn.Dropout(0.4), IMAGE),
+    "dropout_in_place": (lambda: nn.Dropout(0.3, inplace=True), IMAGE),
     "dropout_all": (lambda: nn.Dropout(1.0), IMAGE),
     "max_pool_1d": (lambda: nn.MaxPool1d(3, 2, 1), SEQUENCE),
     "max_pool_2d": (lambda: nn.MaxPool2d(2), IMAGE),
