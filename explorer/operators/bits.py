@@ -41,23 +41,31 @@ def select(source: torch.Tensor, packed: torch.Tensor, out: torch.Tensor) -> tor
         out: of the same layout, or ``source`` itself.
     """
     signed = _SIGNED[source.element_size()]
-    count = packed.numel()
-    pairs = zip(_eighths(in_memory_order(source), count), _eighths(in_memory_order(out), count), strict=True)
-    for bit, (part, result) in enumerate(pairs):
-        # All ones or all zeros, in eight bits and then in the width of an element.
-        ones = packed[: part.numel()].view(torch.int8).bitwise_left_shift(7 - bit).bitwise_right_shift_(7).to(signed)
-        torch.bitwise_and(part.view(signed), ones, out=result.view(signed))
+    for bit, part, chosen, result in _eighths_of(source, packed, out):
+        torch.bitwise_and(part.view(signed), _ones(chosen, bit).to(signed), out=result.view(signed))
     return out
 
 
 def multiply(source: torch.Tensor, packed: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """``source`` times its bits (so that NaN and infinity stay or become NaN), written to ``out``; as ``select``."""
+    for bit, part, chosen, result in _eighths_of(source, packed, out):
+        torch.mul(part, chosen.bitwise_right_shift(bit).bitwise_and_(1), out=result)
+    return out
+
+
+def _ones(packed: torch.Tensor, bit: int) -> torch.Tensor:
+    """All eight bits set where ``bit`` is, none elsewhere: as signed numbers, −1 and 0."""
+    return packed.view(torch.int8).bitwise_left_shift(7 - bit).bitwise_right_shift_(7)
+
+
+def _eighths_of(
+    source: torch.Tensor, packed: torch.Tensor, out: torch.Tensor
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Each bit with the elements it is for, its bytes, and the place for the result."""
     count = packed.numel()
     pairs = zip(_eighths(in_memory_order(source), count), _eighths(in_memory_order(out), count), strict=True)
     for bit, (part, result) in enumerate(pairs):
-        chosen = packed[: part.numel()].bitwise_right_shift(bit).bitwise_and_(1)
-        torch.mul(part, chosen, out=result)
-    return out
+        yield bit, part, packed[: part.numel()], result
 
 
 def _eighths(elements: torch.Tensor, count: int) -> Iterator[torch.Tensor]:

@@ -17,7 +17,7 @@ from explorer.profiling.material import Material
 _MIN_REPEATS = 4
 _MAX_REPEATS = 20
 _TIME_PER_CALL_S = 0.02
-_OTHER_TIME_PER_CALL_S = 0.008
+_OTHER_TIME_PER_CALL_S = 0.005
 _CLEARLY_SLOWER = 2.0
 _SPAN = "explorer: "
 
