@@ -76,6 +76,8 @@ class Plan:
         broken = frozenset(x for (x, _), fine in zip(self.guards, held, strict=True) if not fine)
         if not broken:
             return self.program
+        # What failed in one such step stays out of the next, so that there are never many programs.
+        broken = broken.union(*self.fallbacks)
         if broken not in self.fallbacks:
             graph = self.capture.graph
             self.fallbacks[broken] = generate(self.capture, without(graph, self.schedule, broken))
@@ -152,7 +154,8 @@ def apply(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | No
         loss: as it was given to ``profile``.
 
     Returns:
-        A module that shares everything with ``model`` and computes bit-equal results.
+        A module that shares everything with ``model`` and computes bit-equal results, unless the schedule uses
+        implementations that are not exact.
 
     Raises:
         ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.

@@ -114,6 +114,27 @@ def test_weights_that_cannot_be_computed_back_through(norm: int, value: float) -
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(copy.deepcopy(scheduled), batch, None, steps=1)
+        model.norms[norm].weight.data.fill_(1.0)
+        after = train(copy.deepcopy(scheduled), batch, None, steps=1)
+    torch.testing.assert_close(after, train(copy.deepcopy(model), batch, None, steps=1), rtol=1e-4, atol=1e-6)
+
+
+def test_layers_that_failed_once_stay_out_of_such_steps() -> None:
+    torch.manual_seed(0)
+    model, batch = Normalised().train(), torch.randn(4, 3, 8, 8)
+    graph = capture(model, batch).graph
+    seed = next(x for x in range(200) if _uses_all_outputs(random_schedule(graph, x, keep=0.5, allowed=from_outputs)))
+    scheduled = explorer.apply(model, random_schedule(graph, seed, keep=0.5, allowed=from_outputs), batch)
+    weights = [norm.weight.data for norm in model.norms]
+    weights[0][0] = 0.0
+    with pytest.warns(UserWarning, match="1 operators"):
+        scheduled(batch).backward()
+    weights[0][0], weights[1][0] = 1.0, 0.0
+    with pytest.warns(UserWarning, match="2 operators"):
+        scheduled(batch).backward()
+    weights[0][0], weights[1][0] = 0.0, 1.0
+    scheduled(batch).backward()
+    assert len(scheduled.plan.fallbacks) == 2
 
 
 def _uses_all_outputs(schedule: explorer.Schedule) -> bool:
