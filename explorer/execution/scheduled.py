@@ -31,6 +31,7 @@ class Plan:
         schedule: what was compiled.
         differentiable: positions in ``Traced.inputs`` of what gets a gradient, in the program's order.
         tangent_outputs: for each tangent, which of the step's tensor outputs it is the gradient of.
+        tangent_strides: the layout of each tangent that the captured step counts on.
         guards: operators whose implementation has a condition, and that condition.
         fallbacks: programs for steps in which conditions of some operators do not hold, made when needed.
     """
@@ -40,6 +41,7 @@ class Plan:
     schedule: Schedule
     differentiable: tuple[int, ...]
     tangent_outputs: tuple[int, ...]
+    tangent_strides: tuple[tuple[int, ...], ...]
     guards: tuple[tuple[int, Guard], ...]
     fallbacks: dict[frozenset[int], Program] = field(default_factory=dict)
 
@@ -49,13 +51,14 @@ class Plan:
         traced = capture.traced
         position = {x: index for index, x in enumerate(traced.inputs)}
         tensors = [index for index, x in enumerate(traced.outputs) if isinstance(x, fx.Node)]
-        tangents = [x.output for x in traced.inputs if x.source is Source.TANGENT]
+        tangents = [x for x in traced.inputs if x.source is Source.TANGENT]
         return cls(
             capture=capture,
             program=generate(capture, schedule),
             schedule=schedule,
             differentiable=tuple(position[x] for x, _ in traced.gradients),
-            tangent_outputs=tuple(tensors.index(cast("int", x)) for x in tangents),
+            tangent_outputs=tuple(tensors.index(cast("int", x.output)) for x in tangents),
+            tangent_strides=tuple(x.node.meta["val"].stride() for x in tangents),
             guards=tuple(
                 (step.operator, guard)
                 for step in schedule.steps
@@ -237,14 +240,20 @@ class _Step(torch.autograd.Function):
         values = [next(by_autograd) if saved_there else next(others) for saved_there in ctx.by_autograd]
         values += saved
         saved.clear()
-        values += [_tangent(tangents[i], ctx.output_specs[i]) for i in ctx.plan.tangent_outputs]
+        plan = ctx.plan
+        values += [
+            _tangent(tangents[i], ctx.output_specs[i], strides)
+            for i, strides in zip(plan.tangent_outputs, plan.tangent_strides, strict=True)
+        ]
         with torch.autocast(values[-1].device.type, enabled=False):
             gradients = ctx.program.backward(values)
         return (None, None, None, *gradients)
 
 
-def _tangent(given: torch.Tensor | None, spec: tuple[Any, ...]) -> torch.Tensor:
-    if given is not None:
+def _tangent(given: torch.Tensor | None, spec: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """The gradient of an output in the captured layout; autograd's own may repeat one number, or have another order."""
+    if given is not None and given.stride() == strides:
         return given
     shape, dtype, device = spec
-    return torch.zeros(shape, dtype=dtype, device=device)
+    made = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+    return made.zero_() if given is None else made.copy_(given)

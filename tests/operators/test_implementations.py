@@ -71,6 +71,14 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convolution_transposed": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1), BATCH),
     "convolution_transposed_1d": (lambda: nn.ConvTranspose1d(4, 6, 3, 2), SEQUENCE),
     "convolution_transposed_3d": (lambda: nn.ConvTranspose3d(4, 6, 3, groups=2), VOLUME),
+    "convolution_frozen": (lambda: nn.Conv2d(4, 6, 3).requires_grad_(requires_grad=False), BATCH),
+    "relu_pixels": (lambda: Pixels(nn.ReLU()), IMAGE),
+    "batch_norm_pixels": (lambda: Pixels(shifted(nn.BatchNorm2d(4))), IMAGE),
+    "group_norm_pixels": (lambda: Pixels(shifted(nn.GroupNorm(2, 4))), IMAGE),
+    "dropout_pixels": (lambda: Pixels(nn.Dropout(0.4)), IMAGE),
+    "max_pool_pixels": (lambda: Pixels(nn.MaxPool2d(3, 2, 1)), IMAGE),
+    "convolution_pixels": (lambda: Pixels(nn.Conv2d(4, 6, 3, padding=1)), BATCH),
+    "convolution_pixels_all": (lambda: Pixels(nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last)), BATCH),
     "linear": (lambda: nn.Linear(10, 7), ROWS),
     "linear_sequence": (lambda: nn.Linear(11, 7), SEQUENCE),
     "skip": (lambda: Skip(0.5), IMAGE),
@@ -86,6 +94,17 @@ def shifted(module: nn.Module) -> nn.Module:
         noise = torch.randn(parameter.shape, generator=generator)
         parameter.data.copy_(1 + 0.3 * noise if name == "weight" else noise)
     return module
+
+
+class Pixels(nn.Module):
+    """A module whose input has the channels of a pixel side by side."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module(x.contiguous(memory_format=torch.channels_last))
 
 
 class Skip(nn.Module):
