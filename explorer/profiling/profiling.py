@@ -85,7 +85,7 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
         costs = measure_costs(subjects, device=device, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
-    plain = measure(model, batch, loss=captured.loss)
+    plain = measure(model, batch, loss=captured.loss, steps=2)
     raw = Profile(captured.graph, costs, described)
     report("done")
     factor = plain.step_time_ms / simulate(raw, keep_all(captured.graph)).time_ms
