@@ -3,43 +3,110 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
-from explorer.graph import Operator, TrainingGraph
+from explorer.graph import Implementation, Operator, Phase, TrainingGraph
 from explorer.schedule import Run, Schedule, with_frees
 
-
-def random_schedule(graph: TrainingGraph, seed: int, *, keep: float) -> Schedule:
-    """Keep each activation with probability ``keep`` whenever that is asked; recompute what is missed just in time."""
-    rng = random.Random(seed)
-    first = [Run(x.id, x.default().name) for x in graph.forward]
-    runs = list(first)
-    needed_always = _needed_always(graph)
-    alive = {
-        storage
-        for operator in graph.forward
-        for storage in operator.default().writes
-        if storage in needed_always or rng.random() < keep
-    }
-    for operator in graph.backward:
-        order: list[Run] = []
-        for storage in operator.default().reads:
-            _recompute(graph, storage, alive, order)
-        runs += sorted(order, key=lambda x: x.operator)
-        runs.append(Run(operator.id, operator.default().name))
-        alive = {x for x in alive if x in needed_always or rng.random() < keep}
-    return with_frees(graph, runs, method="random", budget_bytes=None)
+Allowed = Callable[[Implementation], bool]
 
 
-def _recompute(graph: TrainingGraph, storage: int, alive: set[int], order: list[Run]) -> None:
-    producer = graph.producer.get(storage)
-    if producer is None or storage in alive or producer >= graph.forward_count:
-        return
-    operator = graph.operators[producer]
-    implementation = operator.default(again=True)
-    for source in implementation.reads:
-        _recompute(graph, source, alive, order)
-    order.append(Run(operator.id, implementation.name))
-    alive |= set(implementation.writes)
+def random_schedule(graph: TrainingGraph, seed: int, *, keep: float, allowed: Allowed | None = None) -> Schedule:
+    """Keep each activation with probability ``keep`` whenever that is asked; recompute what is missed just in time.
+
+    Args:
+        graph: to run.
+        seed: the same one gives the same schedule.
+        keep: from 0 to 1.
+        allowed: which implementations to draw from, PyTorch's own besides; None: PyTorch's own only.
+    """
+    return _Drawing(graph, random.Random(seed), keep, allowed).schedule()
+
+
+class _Drawing:
+    def __init__(self, graph: TrainingGraph, rng: random.Random, keep: float, allowed: Allowed | None) -> None:
+        self.graph = graph
+        self.rng = rng
+        self.keep = keep
+        self.allowed = allowed
+        self.needed_always = _needed_always(graph)
+        self.alive: set[int] = set()
+
+    def schedule(self) -> Schedule:
+        runs: list[Run] = []
+        for operator in self.graph.forward:
+            if not operator.optional or (self.allowed is not None and self.rng.random() < 0.5):
+                chosen = self.choose(operator, [x for x in operator.implementations if x.first])
+                runs.append(Run(operator.id, chosen.name))
+                self.alive |= {x for x in chosen.writes if self.kept(x)}
+        owed: set[int] = set()
+        for operator in self.graph.backward:
+            if operator.optional and not owed & set(operator.default().writes):
+                continue
+            chosen = self.choose(operator, operator.implementations)
+            owed |= set(operator.default().writes) - set(chosen.writes)
+            order: list[Run] = []
+            for storage in chosen.reads:
+                self.recompute(storage, order)
+            runs += sorted(order, key=lambda x: x.operator)
+            runs.append(Run(operator.id, chosen.name))
+            self.alive = {x for x in self.alive if self.kept(x)}
+        if self.allowed is not None:
+            runs = self.in_place(runs)
+        return with_frees(self.graph, runs, method="random", budget_bytes=None)
+
+    def kept(self, storage: int) -> bool:
+        return storage in self.needed_always or self.rng.random() < self.keep
+
+    def choose(self, operator: Operator, among: list[Implementation] | tuple[Implementation, ...]) -> Implementation:
+        if self.allowed is None:
+            return among[0]
+        own = () if operator.optional else operator.implementations[:1]
+        found = [x for x in among if x.overwrites is None and (self.allowed(x) or x in own)]
+        return self.rng.choice(found or list(among[:1]))
+
+    def recompute(self, storage: int, order: list[Run]) -> None:
+        producer = self.graph.producer.get(storage)
+        if producer is None or storage in self.alive or producer >= self.graph.forward_count:
+            return
+        operator = self.graph.operators[producer]
+        own = set(operator.default().writes)
+        able = [x for x in operator.implementations if x.again and storage in x.writes]
+        able = [x for x in able if x.overwrites is None and not (set(x.reads) & own) - self.alive]
+        implementation = self.choose(operator, able)
+        for source in implementation.reads:
+            self.recompute(source, order)
+        order.append(Run(operator.id, implementation.name))
+        self.alive |= set(implementation.writes)
+
+    def in_place(self, runs: list[Run]) -> list[Run]:
+        """Half of the runs that could overwrite what is read nowhere later do so."""
+        assert self.allowed is not None
+        held = {x.id for x in self.graph.storages if x.held}
+        alive = set(held)
+        started = {run.operator: at for at, run in reversed(list(enumerate(runs)))}
+        for at in range(len(runs) - 1, -1, -1):
+            operator = self.graph.operators[runs[at].operator]
+            chosen = operator.implementation(runs[at].implementation)
+            again = started[operator.id] != at
+            writes = set(chosen.writes) - (held if again else set())
+            if (operator.optional or again) and not writes & alive:
+                continue
+            optional_again = operator.optional and operator.phase is Phase.FORWARD
+            rivals = [
+                x
+                for x in operator.implementations
+                if x.overwrites is not None
+                and x.overwrites not in alive
+                and self.allowed(x)
+                and set(x.reads) == set(chosen.reads)
+                and set(x.writes) == set(chosen.writes)
+                and (x.again if again or optional_again else x.first)
+            ]
+            if rivals and self.rng.random() < 0.5:
+                runs[at] = Run(operator.id, self.rng.choice(rivals).name)
+            alive = (alive - writes) | (set(chosen.reads) - self.graph.persistent)
+        return runs
 
 
 def _needed_always(graph: TrainingGraph) -> set[int]:

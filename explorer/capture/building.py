@@ -13,11 +13,12 @@ import torch
 from torch import fx
 
 from explorer.capture.batch import dtype_name
-from explorer.capture.normalise import backward_nodes, tensors_of
+from explorer.capture.normalise import tensors_of
+from explorer.capture.passes import passes_of
 from explorer.capture.tracing import GraphInput, Source, Traced
-from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
-from explorer.operators import Variant, variants_of
-from explorer.operators.registry import draws_random_numbers
+from explorer.graph import Implementation, Operator, Optimization, Phase, Role, Storage, TensorSpec, TrainingGraph, When
+from explorer.operators import Guard, Variant, variants_of
+from explorer.operators.registry import auxiliaries_of
 from explorer.torch_private import OpOverload, storage_key
 
 TANGENTS = "explorer.tangents"
@@ -40,6 +41,8 @@ class Call:
         kwargs: keyword arguments.
         results: the node that each result is bound to; None where nobody reads it.
         is_tuple: whether ``target`` returns a tuple.
+        overwrites: the node whose memory becomes the result's.
+        guard: what must hold before a step that makes the call.
     """
 
     target: Callable[..., Any]
@@ -47,6 +50,8 @@ class Call:
     kwargs: dict[str, Any]
     results: tuple[fx.Node | None, ...]
     is_tuple: bool
+    overwrites: fx.Node | None = None
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,9 @@ class _Builder:
         for graph_input in self.traced.inputs:
             if graph_input.source is not Source.TANGENT:
                 self._own(graph_input.node, self._input_name(graph_input, batch), _ROLES[graph_input.source])
-        forward, backward = _passes(self.traced)
+        forward, backward = passes_of(self.traced)
+        # All of them first: what the rules of the backward pass ask for is made in the forward pass.
+        self.variants = {node: variants_of(node) for node in (*forward, *backward)}
         for node in forward:
             self._add(node, Phase.FORWARD)
         self._add_update()
@@ -165,9 +172,39 @@ class _Builder:
         name = self._operator_name(node)
         for index, output in outputs.items():
             self._own(output, name if index == 0 else f"{name}[{index}]", role)
-        implementations = tuple(self._implementation(node, variant, outputs, phase) for variant in variants_of(node))
+        variants = [x for x in self.variants[node] if self._possible(x)]
+        for part in dict.fromkeys(x.part for x in variants):
+            implementations = [self._implementation(node, x, outputs, phase) for x in variants if x.part == part]
+            self._append(node, f"{name} {part}".rstrip(), phase, implementations, optional=bool(part))
+        if phase is Phase.FORWARD:
+            for kind, made in auxiliaries_of(node).items():
+                self._add_auxiliary(made, kind, name)
+
+    def _add_auxiliary(self, node: fx.Node, kind: str, of: str) -> None:
+        """An optional operator that makes a compact tensor."""
+        assert callable(node.target)
+        self._own(node, f"{of} {kind}", Role.ACTIVATION)
+        variant = Variant(kind, node.target, node.args, optimization=Optimization.INTERMEDIATE)
+        implementation = self._implementation(node, variant, {0: node}, Phase.FORWARD)
+        self._append(node, f"{of} {kind}", Phase.FORWARD, [implementation], optional=True)
+
+    def _append(
+        self, node: fx.Node, name: str, phase: Phase, implementations: list[Implementation], *, optional: bool
+    ) -> None:
         layer = node.meta.get("custom", {}).get("layer", "")
-        self.operators.append(Operator(len(self.operators), name, _target_name(node), phase, layer, implementations))
+        target = _target_name(node)
+        found = tuple(implementations)
+        self.operators.append(Operator(len(self.operators), name, target, phase, layer, found, optional=optional))
+
+    def _possible(self, variant: Variant) -> bool:
+        """Is all that it reads made by now, and what it overwrites free to take?"""
+        read = [self._storage_below(node) for node in argument_nodes(variant)]
+        if None in read:
+            return False
+        if variant.overwrites is None:
+            return True
+        storage = self.storages[self.storage_of[variant.overwrites]]
+        return read.count(storage.id) == 1 and not storage.held and not storage.role.persistent
 
     def _add_view(self, node: fx.Node) -> None:
         for x in (node, *(user for user in node.users if user.target is operator.getitem)):
@@ -183,7 +220,15 @@ class _Builder:
         numbers = variant.outputs if variant.outputs is not None else tuple(range(count))
         results = tuple(outputs.get(number) for number in numbers)
         single = len(numbers) == 1 and (variant.outputs is not None or not is_tuple)
-        call = Call(variant.target, variant.args, variant.kwargs, results, is_tuple=not single)
+        call = Call(
+            target=variant.target,
+            args=variant.args,
+            kwargs=variant.kwargs,
+            results=results,
+            is_tuple=not single,
+            overwrites=variant.overwrites,
+            guard=variant.guard,
+        )
         self.calls[len(self.operators), variant.name] = call
         when = variant.when
         if phase is Phase.FORWARD and when is When.ALWAYS and self._reads_changed_buffer(node):
@@ -195,16 +240,21 @@ class _Builder:
             cost=signature(call),
             when=when,
             exact=variant.exact,
+            overwrites=None if variant.overwrites is None else self.storage_of[variant.overwrites],
+            optimization=variant.optimization,
         )
 
     def _reads(self, call: Call) -> tuple[int, ...]:
-        found: dict[int, None] = {}
-        for node in argument_nodes(call):
-            # A tuple of views stands for the storage below it.
-            source = node if node in self.storage_of else node.args[0]
+        found = [self._storage_below(node) for node in argument_nodes(call)]
+        return tuple(dict.fromkeys(x for x in found if x is not None))
+
+    def _storage_below(self, node: fx.Node) -> int | None:
+        """The storage that a tensor, or a tuple of views, lies in; None if nothing has made it yet."""
+        if node.target is operator.getitem and node not in self.storage_of:
+            source = node.args[0]
             assert isinstance(source, fx.Node)
-            found[self.storage_of[source]] = None
-        return tuple(found)
+            return self.storage_of.get(source)
+        return self.storage_of.get(node)
 
     def _reads_changed_buffer(self, node: fx.Node) -> bool:
         changed = {self.storage_of[graph_input.node] for graph_input, _ in self.traced.mutations}
@@ -246,7 +296,7 @@ def _nothing() -> tuple[()]:
     return ()
 
 
-def argument_nodes(call: Call) -> list[fx.Node]:
+def argument_nodes(call: Call | Variant) -> list[fx.Node]:
     """The nodes among a call's arguments, in order, each once."""
     found: dict[fx.Node, None] = {}
     fx.map_arg((call.args, call.kwargs), found.setdefault)
@@ -259,53 +309,6 @@ def _outputs(node: fx.Node) -> dict[int, fx.Node]:
         return {0: node}
     elements = [user for user in node.users if user.target is operator.getitem]
     return {int(str(element.args[1])): element for element in sorted(elements, key=lambda x: int(str(x.args[1])))}
-
-
-def _passes(traced: Traced) -> tuple[list[fx.Node], list[fx.Node]]:
-    """Computing and viewing nodes of the forward and of the backward pass, each in order.
-
-    What only serves the backward pass and needs no gradient (a constant, a mask) runs there, before its first reader;
-    unless it draws random numbers, whose order must stay.
-    """
-    backward = backward_nodes(traced)
-    calls = [x for x in traced.graph.nodes if x.op == "call_function" and x.target is not operator.getitem]
-    needed = _needed_in_forward(traced, backward)
-    forward = [node for node in calls if node not in backward and node in needed]
-    late = {node for node in calls if node not in backward and node not in needed}
-    ordered: list[fx.Node] = []
-    placed: set[fx.Node] = set()
-
-    def place(node: fx.Node) -> None:
-        if node in placed or node.op != "call_function":
-            return
-        placed.add(node)
-        for source in node.all_input_nodes:
-            origin = source.args[0] if source.target is operator.getitem else source
-            if origin in late:
-                assert isinstance(origin, fx.Node)
-                place(origin)
-        ordered.append(node)
-
-    for node in calls:
-        if node in backward:
-            place(node)
-    return forward, ordered
-
-
-def _needed_in_forward(traced: Traced, backward: set[fx.Node]) -> set[fx.Node]:
-    pending = [x for x in traced.outputs if isinstance(x, fx.Node)]
-    pending += [node for _, node in traced.mutations]
-    for node in traced.graph.nodes:
-        mutates = getattr(getattr(node.target, "_schema", None), "is_mutable", False)
-        if node.op == "call_function" and node not in backward and (mutates or draws_random_numbers(node)):
-            pending.append(node)
-    needed: set[fx.Node] = set()
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            pending.extend(node.all_input_nodes)
-    return needed
 
 
 def signature(call: Call) -> str:
@@ -322,5 +325,6 @@ def signature(call: Call) -> str:
 
     kept = tuple(x is not None for x in call.results)
     described = repr((describe(call.args), sorted((k, describe(v)) for k, v in call.kwargs.items()), kept))
-    name = str(call.target) if isinstance(call.target, OpOverload) else call.target.__name__
+    function = call.target
+    name = str(function) if isinstance(function, OpOverload) else f"{function.__module__}.{function.__qualname__}"
     return f"{name}#{hashlib.sha256(described.encode()).hexdigest()[:12]}"

@@ -29,6 +29,7 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     traced = _inline_plain_inputs(traced)
     traced = _drop_aliases(traced)
     traced = _merge_tied(traced, step)
+    _drop_copies(traced)
     traced = _update_statistics_in_place(traced)
     _forget_statistics_in_backward(traced)
     _protect_old_buffers(traced)
@@ -82,6 +83,23 @@ def _drop_aliases(traced: Traced) -> Traced:
         mutations=tuple((graph_input, origin(node)) for graph_input, node in traced.mutations),
         gradients=tuple((graph_input, origin(node)) for graph_input, node in traced.gradients),
     )
+
+
+def _drop_copies(traced: Traced) -> None:
+    """A copy in the same layout is of no use in a graph in which nothing is overwritten.
+
+    Autograd makes one of what an in-place activation overwrites and its backward pass needs.
+    """
+    wanted = {*traced.outputs, *(node for _, node in (*traced.mutations, *traced.gradients))}
+    changing = {graph_input.node for graph_input, _ in traced.mutations}
+    for node in list(traced.graph.nodes):
+        if node.target is not aten.clone.default or node in wanted or node.args[0] in changing:
+            continue
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        if value_of(source).stride() == value_of(node).stride() and source not in wanted:
+            node.replace_all_uses_with(source)
+            traced.graph.erase_node(node)
 
 
 def _merge_tied(traced: Traced, step: nn.Module) -> Traced:

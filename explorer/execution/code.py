@@ -167,6 +167,8 @@ class _Writer:
         self.lines.append(f"    {bound_to}{text}")
         if "_" in names:
             self.lines.append("    _ = None")
+        if call.overwrites is not None:
+            self._free(self._storage(call.overwrites))
         self.live |= dict.fromkeys(x for x in fresh if x is not None)
 
     def _free(self, storage: int) -> None:

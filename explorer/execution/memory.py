@@ -45,10 +45,11 @@ def watch_cpu_memory(run: Callable[[], None], *, label_prefix: str | None = None
     """
     # The profiler's library prints two lines per session otherwise.
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler:
+    # The autograd profiler's own class: torch.profiler's also parses what nobody reads here, which takes seconds.
+    with torch.autograd.profiler.profile(use_device=None, profile_memory=True) as profiler:
         run()
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]  # set once the profiler has stopped
+    assert profiler is not None
+    results = profiler.kineto_results
     assert results is not None
     memory: list[tuple[int, int]] = []
     spans: dict[str, tuple[int, int]] = {}

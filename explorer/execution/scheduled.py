@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -13,7 +14,9 @@ from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.batch import FlatBatch, as_arguments, flatten
 from explorer.capture.tracing import GraphInput, Source
 from explorer.execution.code import Program, generate
-from explorer.schedule import Schedule
+from explorer.execution.fallback import without
+from explorer.operators import Guard
+from explorer.schedule import Run, Schedule
 from explorer.simulation import validate
 from explorer.torch_private import graph_is_kept
 
@@ -28,6 +31,9 @@ class Plan:
         schedule: what was compiled.
         differentiable: positions in ``Traced.inputs`` of what gets a gradient, in the program's order.
         tangent_outputs: for each tangent, which of the step's tensor outputs it is the gradient of.
+        tangent_strides: the layout of each tangent that the captured step counts on.
+        guards: operators whose implementation has a condition, and that condition.
+        fallbacks: programs for steps in which conditions of some operators do not hold, made when needed.
     """
 
     capture: Capture
@@ -35,6 +41,9 @@ class Plan:
     schedule: Schedule
     differentiable: tuple[int, ...]
     tangent_outputs: tuple[int, ...]
+    tangent_strides: tuple[tuple[int, ...], ...]
+    guards: tuple[tuple[int, Guard], ...]
+    fallbacks: dict[frozenset[int], Program] = field(default_factory=dict)
 
     @classmethod
     def of(cls, capture: Capture, schedule: Schedule) -> Plan:
@@ -42,14 +51,46 @@ class Plan:
         traced = capture.traced
         position = {x: index for index, x in enumerate(traced.inputs)}
         tensors = [index for index, x in enumerate(traced.outputs) if isinstance(x, fx.Node)]
-        tangents = [x.output for x in traced.inputs if x.source is Source.TANGENT]
+        tangents = [x for x in traced.inputs if x.source is Source.TANGENT]
         return cls(
             capture=capture,
             program=generate(capture, schedule),
             schedule=schedule,
             differentiable=tuple(position[x] for x, _ in traced.gradients),
-            tangent_outputs=tuple(tensors.index(cast("int", x)) for x in tangents),
+            tangent_outputs=tuple(tensors.index(cast("int", x.output)) for x in tangents),
+            tangent_strides=tuple(x.node.meta["val"].stride() for x in tangents),
+            guards=tuple(
+                (step.operator, guard)
+                for step in schedule.steps
+                if isinstance(step, Run)
+                and (guard := capture.built.calls[step.operator, step.implementation].guard) is not None
+            ),
         )
+
+    def program_for(self, values: list[Any]) -> Program:
+        """The program for a step with these graph inputs: another one where the condition of a guard does not hold."""
+        if not self.guards:
+            return self.program
+        position = {x.node: index for index, x in enumerate(self.capture.traced.inputs)}
+        with torch.no_grad():
+            given = ([None if x is None else values[position[x]] for x in guard.of] for _, guard in self.guards)
+            holds = [guard.holds(*args) for (_, guard), args in zip(self.guards, given, strict=True)]
+            held = torch.stack(holds).tolist()
+        broken = frozenset(x for (x, _), fine in zip(self.guards, held, strict=True) if not fine)
+        if not broken:
+            return self.program
+        # What failed in one such step stays out of the next, so that there are never many programs.
+        broken = broken.union(*self.fallbacks)
+        if broken not in self.fallbacks:
+            graph = self.capture.graph
+            self.fallbacks[broken] = generate(self.capture, without(graph, self.schedule, broken))
+            number, guard = next((x, guard) for x, guard in self.guards if x in broken)
+            warnings.warn(
+                f"{len(broken)} operators, {graph.operators[number].name!r} first, run as in PyTorch and not as "
+                f"scheduled, with more memory, because {guard.reason}",
+                stacklevel=2,
+            )
+        return self.fallbacks[broken]
 
 
 class ScheduledModule(nn.Module):
@@ -116,7 +157,8 @@ def apply(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | No
         loss: as it was given to ``profile``.
 
     Returns:
-        A module that shares everything with ``model`` and computes bit-equal results.
+        A module that shares everything with ``model`` and computes bit-equal results, unless the schedule uses
+        implementations that are not exact.
 
     Raises:
         ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.
@@ -138,7 +180,7 @@ def run_step(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[
     flat = flatten(args, kwargs)
     plan.capture.batch.check(flat)
     values = [_value(x, module, flat) for x in plan.capture.traced.inputs]
-    tensors = iter(_Step.apply(plan, values, *(values[i] for i in plan.differentiable)))
+    tensors = iter(_Step.apply(plan, plan.program_for(values), values, *(values[i] for i in plan.differentiable)))
     outputs = [next(tensors) if isinstance(x, fx.Node) else x for x in plan.capture.traced.outputs]
     return pytree.tree_unflatten(outputs, plan.capture.traced.output_structure)
 
@@ -159,13 +201,14 @@ class _Step(torch.autograd.Function):
     """Forward and backward as scheduled. Everything but the differentiable tensors travels in plain lists."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, values: list[Any], *differentiable: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        program = plan.program
+    def forward(
+        ctx: Any, plan: Plan, program: Program, values: list[Any], *differentiable: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
         with torch.autocast(differentiable[0].device.type, enabled=False):
             results = program.forward([values[i] for i in program.inputs])
         outputs = tuple(results[: program.output_count])
-        ctx.plan = plan
+        ctx.plan, ctx.program = plan, program
         # An output that the backward pass reads is saved as another tensor of the same memory: saving the output
         # itself would make a reference cycle, which keeps every activation until the garbage collector runs.
         own = {id(x) for x in outputs}
@@ -197,14 +240,20 @@ class _Step(torch.autograd.Function):
         values = [next(by_autograd) if saved_there else next(others) for saved_there in ctx.by_autograd]
         values += saved
         saved.clear()
-        values += [_tangent(tangents[i], ctx.output_specs[i]) for i in ctx.plan.tangent_outputs]
+        plan = ctx.plan
+        values += [
+            _tangent(tangents[i], ctx.output_specs[i], strides)
+            for i, strides in zip(plan.tangent_outputs, plan.tangent_strides, strict=True)
+        ]
         with torch.autocast(values[-1].device.type, enabled=False):
-            gradients = ctx.plan.program.backward(values)
-        return (None, None, *gradients)
+            gradients = ctx.program.backward(values)
+        return (None, None, None, *gradients)
 
 
-def _tangent(given: torch.Tensor | None, spec: tuple[Any, ...]) -> torch.Tensor:
-    if given is not None:
+def _tangent(given: torch.Tensor | None, spec: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """The gradient of an output in the captured layout; autograd's own may repeat one number, or have another order."""
+    if given is not None and given.stride() == strides:
         return given
     shape, dtype, device = spec
-    return torch.zeros(shape, dtype=dtype, device=device)
+    made = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+    return made.zero_() if given is None else made.copy_(given)

@@ -1,6 +1,14 @@
 """How operators can be run: the registry of implementations, one file per operator family."""
 
-from explorer.operators import dropout, normalisation  # noqa: F401  (families register themselves)
-from explorer.operators.registry import Variant, variants_of
+from explorer.operators import (  # noqa: F401  (families register themselves)
+    activations,
+    attention,
+    convolution,
+    dropout,
+    inplace,
+    normalisation,
+    pooling,
+)
+from explorer.operators.registry import Guard, Variant, rule, variants_of
 
-__all__ = ["Variant", "variants_of"]
+__all__ = ["Guard", "Variant", "rule", "variants_of"]

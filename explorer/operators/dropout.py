@@ -1,32 +1,127 @@
-"""Dropout: drawn once, recomputed from its kept mask."""
+"""Dropout: drawn once; its mask as truth values (a byte each) or as bits."""
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Iterator
 
 import torch
 from torch import fx
 
-from explorer.graph import When
-from explorer.operators.registry import DEFAULT, Variant, rule
+from explorer.graph import Optimization, When
+from explorer.operators import bits
+from explorer.operators.registry import (
+    Variant,
+    all_arguments,
+    auxiliary,
+    fits_over,
+    is_dense,
+    layout_of,
+    origin,
+    output_of,
+    rule,
+)
 
 aten = torch.ops.aten
 
 
 @rule(aten.native_dropout.default)
-def variants(node: fx.Node) -> tuple[Variant, ...]:
-    """First run: the captured call. Recomputation: the same product from the mask that the first run drew."""
-    source, probability, *_ = node.args
-    assert callable(node.target)
-    assert isinstance(probability, float | int)
-    first = Variant(DEFAULT, node.target, node.args, (0, 1), when=When.FIRST)
-    mask = next((user for user in node.users if user.target is operator.getitem and user.args[1] == 1), None)
-    if mask is None:
-        return (first,)
+def forward(node: fx.Node) -> Iterator[Variant]:
+    """A first run draws the mask; a recomputation multiplies by the mask that was drawn."""
+    source, probability, training = all_arguments(node)
+    mask, result = output_of(node, 1), output_of(node, 0)
+    if mask is None or result is None or not training:
+        return
     scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
-    return (first, Variant("from mask", dropout_from_mask, (source, mask, scale), (0,), when=When.AGAIN))
+    again = When.AGAIN
+    yield Variant("from mask", dropout_from_mask, (source, mask, scale), (0,), when=again)
+    if fits_over(source, result):
+        inplace = Optimization.INPLACE
+        args = (source, mask, scale)
+        yield Variant(
+            "from mask, in place", dropout_from_mask_, args, (0,), when=again, optimization=inplace, overwrites=source
+        )
+        if source.meta["val"].device.type == "cpu":
+            # On CUDA one kernel draws and multiplies; drawing as here would give other random numbers.
+            args = (source, probability, scale)
+            yield Variant("in place", dropout_, args, when=When.FIRST, optimization=inplace, overwrites=source)
+
+
+@rule(aten.native_dropout_backward.default)
+def backward(node: fx.Node) -> Iterator[Variant]:
+    """The gradient times the mask, or times its bits."""
+    gradient, mask, scale = all_arguments(node)
+    if fits_over(gradient, node):
+        yield Variant(
+            "in place",
+            dropout_from_mask_,
+            (gradient, mask, scale),
+            optimization=Optimization.INPLACE,
+            overwrites=gradient,
+        )
+    drawn = origin(mask)
+    bits_of_mask = _bits(mask, node) if drawn.target is aten.native_dropout.default else None
+    if bits_of_mask is None or layout_of(gradient) != layout_of(node) or not is_dense(gradient):
+        return
+    args, intermediate = (gradient, bits_of_mask, scale), Optimization.INTERMEDIATE
+    yield Variant("from bits", dropout_from_bits, args, optimization=intermediate)
+    yield Variant("from bits, in place", dropout_from_bits_, args, optimization=intermediate, overwrites=gradient)
+
+
+@rule(aten.mul.Tensor)
+def product_with_noise(node: fx.Node) -> Iterator[Variant]:
+    """Dropout over its input, captured as a product with noise ``bernoulli(1 − p) / (1 − p)``, forward and backward."""
+    source, noise = all_arguments(node)
+    if not isinstance(noise, fx.Node) or noise.target is not aten.div.Scalar or not isinstance(source, fx.Node):
+        return
+    drawn, kept = all_arguments(noise)
+    plain = drawn.target is aten.bernoulli.p and layout_of(source) == layout_of(noise) == layout_of(node)
+    if plain and is_dense(source) and is_dense(noise):
+        scale = torch.ones((), dtype=source.meta["val"].dtype).div(kept).item()
+        args = (source, auxiliary(noise, "bits", noise_bits, noise), scale)
+        intermediate = Optimization.INTERMEDIATE
+        yield Variant("from bits", dropout_from_bits, args, optimization=intermediate)
+        yield Variant("from bits, in place", dropout_from_bits_, args, optimization=intermediate, overwrites=source)
+
+
+def noise_bits(noise: torch.Tensor) -> torch.Tensor:
+    """One bit for each number: is it not 0?"""
+    return bits.pack(noise, lambda x: x.ne(0))
+
+
+def _bits(mask: fx.Node, like: fx.Node) -> fx.Node | None:
+    """The mask as bits, where it lies in memory like the tensor that it is for."""
+    shape, strides, _ = layout_of(mask)
+    if (shape, strides) != layout_of(like)[:2] or not is_dense(mask) or not is_dense(like):
+        return None
+    return auxiliary(mask, "bits", mask_bits, mask)
+
+
+def mask_bits(mask: torch.Tensor) -> torch.Tensor:
+    """One bit for each truth value."""
+    return bits.pack(mask, lambda x: x)
+
+
+def dropout_(source: torch.Tensor, probability: float, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """``native_dropout`` over its source: the same random numbers and the same products."""
+    mask = torch.empty_like(source, dtype=torch.bool).bernoulli_(1 - probability)
+    return source.mul_(mask).mul_(scale), mask
 
 
 def dropout_from_mask(source: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     """``source * mask * scale`` in the order of PyTorch's own kernel, so that the bits are the same."""
     return source.mul(mask).mul_(scale)
+
+
+def dropout_from_mask_(source: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    """``dropout_from_mask`` over its source; or over the gradient, for which the same product is wanted."""
+    return source.mul_(mask).mul_(scale)
+
+
+def dropout_from_bits(source: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    """``dropout_from_mask`` from bits."""
+    return bits.multiply(source, mask, torch.empty_like(source)).mul_(scale)
+
+
+def dropout_from_bits_(source: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    """``dropout_from_bits`` over its source."""
+    return bits.multiply(source, mask, source).mul_(scale)

@@ -1,17 +1,39 @@
-"""From a captured call to the ways in which it can be run."""
+"""From a captured call to the ways in which it can be run: rules that list the alternatives of a call.
+
+docs/implementations.md shows how to add one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
-from explorer.graph import When
+from explorer.graph import Optimization, When
 
 DEFAULT = "aten"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition on parameters and buffers, checked before each step.
+
+    A step in which it does not hold runs the operator as PyTorch does, whatever the schedule says, and takes the memory
+    that this takes.
+
+    Attributes:
+        holds: gets the values of ``of`` and returns a tensor with one truth value.
+        of: graph inputs; None stands for None.
+        reason: what does not hold then, for the warning.
+    """
+
+    holds: Callable[..., torch.Tensor]
+    of: tuple[fx.Node | None, ...]
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -20,12 +42,18 @@ class Variant:
 
     Attributes:
         name: unique among the call's variants.
-        target: what to call.
+        target: what to call: a function of a module or an operator of ATen (their names key the measured costs).
         args: positional arguments; leaves may be nodes of the graph.
         outputs: for each result of ``target``, which output of the captured call it is; None: the same ones.
         when: a first run, a recomputation, or either.
         exact: bit-equal to the captured call.
         kwargs: keyword arguments, likewise.
+        optimization: what it belongs to; None: always to be had.
+        overwrites: the node of ``args`` whose memory becomes the result's. Where that memory is not this operator's to
+            take (a parameter, a batch, a result for the caller), the variant is left out.
+        part: empty: a way to run the call itself. Else the name of an optional operator that follows it directly and
+            makes what other variants of the call leave out.
+        guard: what must hold before a step.
     """
 
     name: str
@@ -35,18 +63,23 @@ class Variant:
     when: When = When.ALWAYS
     exact: bool = True
     kwargs: dict[str, Any] = field(default_factory=dict)
+    optimization: Optimization | None = None
+    overwrites: fx.Node | None = None
+    part: str = ""
+    guard: Guard | None = None
 
 
-Rule = Callable[[fx.Node], tuple[Variant, ...]]
-_RULES: dict[Any, Rule] = {}
+Rule = Callable[[fx.Node], Iterable[Variant]]
+_RULES: dict[Any, list[Rule]] = {}
+_AUXILIARIES = "explorer auxiliaries"
 
 
 def rule(*targets: Any) -> Callable[[Rule], Rule]:
-    """Declare the function that lists the variants of calls of ``targets``."""
+    """Declare a function that lists alternatives of calls of ``targets``; several rules for one target add up."""
 
     def declare(function: Rule) -> Rule:
         for target in targets:
-            _RULES[target] = function
+            _RULES.setdefault(target, []).append(function)
         return function
 
     return declare
@@ -54,11 +87,10 @@ def rule(*targets: Any) -> Callable[[Rule], Rule]:
 
 def variants_of(node: fx.Node) -> tuple[Variant, ...]:
     """Every way to run a captured call; the first is PyTorch's own, and serves a first run."""
-    if node.target in _RULES:
-        return _RULES[node.target](node)
     assert callable(node.target)
-    when = When.FIRST if draws_random_numbers(node) else When.ALWAYS
-    return (Variant(DEFAULT, node.target, node.args, when=when, kwargs=dict(node.kwargs)),)
+    when = When.FIRST if draws_random_numbers(node) or changes_its_arguments(node) else When.ALWAYS
+    own = Variant(DEFAULT, node.target, node.args, when=when, kwargs=dict(node.kwargs))
+    return (own, *(variant for function in _RULES.get(node.target, ()) for variant in function(node)))
 
 
 def draws_random_numbers(node: fx.Node) -> bool:
@@ -72,3 +104,103 @@ def draws_random_numbers(node: fx.Node) -> bool:
             value = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
             return bool(value)
     return True
+
+
+def changes_its_arguments(node: fx.Node) -> bool:
+    """Does the captured call itself write to an argument (running statistics)?"""
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
+
+
+def auxiliary(node: fx.Node, name: str, make: Callable[..., torch.Tensor], *args: Any) -> fx.Node:
+    """A compact tensor that an optional operator makes directly after ``node``'s, for a backward operator to read.
+
+    Args:
+        node: a forward tensor; the optional operator follows the one that makes it.
+        name: what it is (``"mask"``); asked for twice, the tensor is the same.
+        make: ``make(*args)`` computes it.
+        args: leaves may be nodes of the graph, none later than ``node``.
+    """
+    source = origin(node)
+    known: dict[str, fx.Node] = source.meta.setdefault(_AUXILIARIES, {})
+    if name not in known:
+        with source.graph.inserting_after(node):
+            made = source.graph.call_function(make, args)
+        with value_of(node).fake_mode:
+            made.meta = {**source.meta, "val": make(*fx.map_arg(args, value_of))}
+        made.meta.pop(_AUXILIARIES)
+        known[name] = made
+    return known[name]
+
+
+def auxiliaries_of(node: fx.Node) -> dict[str, fx.Node]:
+    """The compact tensors that rules have asked for, by name."""
+    return node.meta.get(_AUXILIARIES, {})
+
+
+def value_of(node: fx.Node) -> Any:
+    """The fake tensor (or tuple of them) that the node stands for."""
+    return node.meta["val"]
+
+
+def origin(node: fx.Node) -> fx.Node:
+    """The call that a node is the result of, or one of the results."""
+    if node.target is operator.getitem:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        return source
+    return node
+
+
+def output_of(node: fx.Node, number: int) -> fx.Node | None:
+    """The node of one of several results of a call; None where nothing reads it."""
+    return next((user for user in node.users if user.target is operator.getitem and user.args[1] == number), None)
+
+
+def wanted_outputs(node: fx.Node) -> tuple[int, ...]:
+    """Which of its several results are read."""
+    return tuple(sorted(int(str(x.args[1])) for x in node.users if x.target is operator.getitem))
+
+
+def forward_call(source: Any, target: Any, args: Sequence[Any] = ()) -> fx.Node | None:
+    """The call ``target(source, *args)`` in the graph, whose gradient autograd wants; None if there is none."""
+    if not isinstance(source, fx.Node):
+        return None
+    wanted = [source, *args]
+    return next((x for x in source.users if x.target is target and all_arguments(x)[: len(wanted)] == wanted), None)
+
+
+def all_arguments(node: fx.Node) -> list[Any]:
+    """The arguments of a call of ATen by position, defaults filled in."""
+    assert callable(node.target)
+    schema = node.target._schema  # type: ignore[attr-defined]  # every operator of ATen has one
+    rest = schema.arguments[len(node.args) :]
+    return [*node.args, *(node.kwargs.get(x.name, x.default_value) for x in rest)]
+
+
+def is_precise(*nodes: Any) -> bool:
+    """Are they all float32 or float64? Below that, what is computed back from a rounded output is too far off."""
+    return all(value_of(x).dtype in (torch.float32, torch.float64) for x in nodes if x is not None)
+
+
+def layout_of(node: fx.Node) -> tuple[Any, ...]:
+    """Equal for tensors that store the same elements in the same way."""
+    tensor = value_of(node)
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def is_dense(node: fx.Node) -> bool:
+    """Does the tensor fill its storage, each element once?"""
+    tensor = value_of(node)
+    if tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
+        return False
+    step = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def fits_over(source: Any, result: fx.Node) -> bool:
+    """May ``result`` take the memory of ``source``, a tensor that fills its storage in the same layout?"""
+    return isinstance(source, fx.Node) and layout_of(source) == layout_of(result) and is_dense(source)

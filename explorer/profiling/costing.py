@@ -6,19 +6,21 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import fx
 
 from explorer.capture.building import Call
 from explorer.device_profile import Cost
 from explorer.execution.memory import watch_cpu_memory
-from explorer.torch_private import storage_key
+from explorer.profiling.material import Material
 
-_MIN_REPEATS = 4
+_MIN_REPEATS = 3
 _MAX_REPEATS = 20
-_TIME_PER_CALL_S = 0.03
+_TIME_PER_CALL_S = 0.02
+_OTHER_TIME_PER_CALL_S = 0.005
+_SLOWER = 2.0
+_MUCH_SLOWER = 4.0
+_CHEAP_MS = 3.0
 _SPAN = "explorer: "
 
 
@@ -29,12 +31,15 @@ class Subject:
     Attributes:
         call: of a captured operator.
         name: of the operator, for the progress bar.
-        written_bytes: size of the storages that the graph knows it writes; what it takes beyond them is workspace.
+        written_bytes: what the storages that the graph knows it writes add to those it reads (nothing, if it works in
+            place); what it takes beyond them is workspace.
+        rival: key of the call that PyTorch itself makes in its place; None for such a call.
     """
 
     call: Call
     name: str
     written_bytes: int
+    rival: str | None = None
 
 
 def measure_costs(
@@ -43,89 +48,74 @@ def measure_costs(
     """Measure each call.
 
     Args:
-        subjects: by key.
+        subjects: by key; a rival stands before those that have it.
         device: ``"cpu"`` or ``"cuda"``.
-        report: called with a name before each call is measured.
+        report: called with a name before each call is measured, and once besides.
 
     Returns:
         The costs, uncalibrated, by the same keys.
     """
-    times_ms: dict[str, float] = {}
-    workspaces: dict[str, int] = {}
-    for key, subject in subjects.items():
-        report(subject.name)
-        run = _runnable(subject.call, device)
-        with torch.no_grad():
+    material = Material(device)
+    report("workspaces")
+    with torch.no_grad():
+        first = _cpu_first_runs(subjects, material) if device.type == "cpu" else {}
+        costs: dict[str, Cost] = {}
+        for key, subject in subjects.items():
+            report(subject.name)
+            rival_ms = None if subject.rival is None else costs[subject.rival].time_ms
+            first_ms, workspace = first.get(key, (0.0, 0))
+            if rival_ms is not None and first_ms > max(_CHEAP_MS, _MUCH_SLOWER * rival_ms):
+                # A cold run is not that much slower than a warm one; where it takes long, it is enough.
+                costs[key] = Cost(first_ms, workspace)
+                continue
+            run = material.runnable(subject.call)
             if device.type == "cuda":
-                times_ms[key] = _cuda_time_ms(run)
-                workspaces[key] = _cuda_workspace_bytes(run, subject.written_bytes)
+                costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
             else:
-                times_ms[key] = _cpu_time_ms(run)
-    if device.type == "cpu":
-        report("workspaces")
-        workspaces = _cpu_workspaces(subjects, device)
-    return {key: Cost(times_ms[key], workspaces[key]) for key in subjects}
+                costs[key] = Cost(_cpu_time_ms(run, first_ms=first_ms, rival_ms=rival_ms), workspace)
+    return costs
 
 
-def _runnable(call: Call, device: torch.device) -> Callable[[], None]:
-    """The call with real tensors for its arguments."""
-    tensors: dict[fx.Node, Any] = {}
-    storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+def _cpu_time_ms(run: Callable[[], None], *, first_ms: float, rival_ms: float | None) -> float:
+    """The shortest of several runs: on a shared machine, everything else is somebody else's work.
 
-    def real(node: fx.Node) -> Any:
-        if node not in tensors:
-            tensors[node] = _realised(node.meta["val"], storages, device)
-        return tensors[node]
-
-    args: Any = fx.map_arg(call.args, real)
-    kwargs: Any = fx.map_arg(call.kwargs, real)
-    target = call.target
-
-    def run() -> None:
-        target(*args, **kwargs)
-
-    return run
-
-
-def _realised(value: Any, storages: dict[tuple[int, torch.dtype], torch.Tensor], device: torch.device) -> Any:
-    """A real tensor (or tuple) like the fake one; views of one storage stay views of one storage."""
-    if isinstance(value, tuple | list):
-        return tuple(_realised(x, storages, device) for x in value)
-    if not isinstance(value, torch.Tensor):
-        return value
-    key = (storage_key(value), value.dtype)
-    if key not in storages:
-        flat = torch.zeros(value.untyped_storage().nbytes() // value.element_size(), dtype=value.dtype, device=device)
-        storages[key] = flat.uniform_(0.1, 1.0) if value.dtype.is_floating_point else flat
-    return storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
-
-
-def _cpu_time_ms(run: Callable[[], None]) -> float:
-    """The shortest of several runs: on a shared machine, everything else is somebody else's work."""
-    run()
+    Args:
+        run: makes the call.
+        first_ms: what a first run took, cold.
+        rival_ms: what PyTorch's own call takes, if this is another: clearly slower ones deserve fewer runs.
+    """
+    budget_s, least = _TIME_PER_CALL_S, _MIN_REPEATS
+    if rival_ms is not None:
+        budget_s, least = _OTHER_TIME_PER_CALL_S, 1 if first_ms > _SLOWER * rival_ms else 2
+    if first_ms < budget_s * 1e3:
+        run()
     times_s: list[float] = []
     began = time.perf_counter()
-    while len(times_s) < _MIN_REPEATS or (
-        len(times_s) < _MAX_REPEATS and time.perf_counter() - began < _TIME_PER_CALL_S
-    ):
+    while len(times_s) < least or (len(times_s) < _MAX_REPEATS and time.perf_counter() - began < budget_s):
         start = time.perf_counter()
         run()
         times_s.append(time.perf_counter() - start)
     return min(times_s) * 1e3
 
 
-def _cpu_workspaces(subjects: Mapping[str, Subject], device: torch.device) -> dict[str, int]:
-    """All in one session of the profiler, which is slow to start: each call in a labelled span."""
+def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict[str, tuple[float, int]]:
+    """Duration in ms and workspace in bytes of a first run of each.
+
+    All in one session of the profiler, which is slow to start: each call in a labelled span.
+    """
+    times_ms: dict[str, float] = {}
 
     def run_all() -> None:
         for key, subject in subjects.items():
-            run = _runnable(subject.call, device)
-            with torch.no_grad(), torch.profiler.record_function(_SPAN + key):
+            run = material.runnable(subject.call)
+            start = time.perf_counter()
+            with torch.profiler.record_function(_SPAN + key):
                 run()
+            times_ms[key] = (time.perf_counter() - start) * 1e3
 
     events = watch_cpu_memory(run_all, label_prefix=_SPAN)
     return {
-        key: max(0, events.within(_SPAN + key).peak_bytes() - subject.written_bytes)
+        key: (times_ms[key], max(0, events.within(_SPAN + key).peak_bytes() - subject.written_bytes))
         for key, subject in subjects.items()
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -85,7 +85,7 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
         costs = measure_costs(subjects, device=device, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
-    plain = measure(model, batch, loss=captured.loss)
+    plain = measure(model, batch, loss=captured.loss, steps=2)
     raw = Profile(captured.graph, costs, described)
     report("done")
     factor = plain.step_time_ms / simulate(raw, keep_all(captured.graph)).time_ms
@@ -101,16 +101,25 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
 
 
 def _subjects(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
-    """One call for each cost key, in execution order."""
+    """One call for each cost key, in execution order, PyTorch's own first."""
     found: dict[str, Subject] = {}
-    for operator in captured.graph.operators:
-        for implementation in operator.implementations:
-            if implementation.cost in found or operator.target == TANGENTS:
+    graph = captured.graph
+
+    def size(storages: Iterable[int]) -> int:
+        return sum(round_up(graph.storages[x].bytes, rounding_bytes) for x in storages)
+
+    for number in range(max(len(x.implementations) for x in graph.operators)):
+        for operator in graph.operators:
+            if number >= len(operator.implementations) or operator.target == TANGENTS:
                 continue
-            written = [captured.graph.storages[x].bytes for x in implementation.writes]
+            implementation = operator.implementations[number]
+            if implementation.cost in found:
+                continue
+            over = () if implementation.overwrites is None else (implementation.overwrites,)
             found[implementation.cost] = Subject(
                 call=captured.built.calls[operator.id, implementation.name],
                 name=operator.name,
-                written_bytes=sum(round_up(x, rounding_bytes) for x in written),
+                written_bytes=size(implementation.writes) - size(over),
+                rival=operator.implementations[0].cost if number else None,
             )
     return found

@@ -69,6 +69,38 @@ class Shared(nn.Module):
         return x * scale, x.sigmoid()
 
 
+class Families(nn.Module):
+    """One of nearly everything that has implementations, with skips, one layer used twice, and two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.group = nn.GroupNorm(2, 8)
+        self.grouped = nn.Conv2d(8, 8, 3, padding=1, groups=4)
+        self.batch = nn.BatchNorm2d(8)
+        self.wide = nn.Conv2d(8, 8, 3, padding=2, dilation=2, bias=False)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.up = nn.ConvTranspose2d(8, 8, 2, stride=2)
+        self.pixel = nn.Conv2d(8, 12, 1)
+        self.rows = nn.LayerNorm(12)
+        self.mean_square = nn.RMSNorm(12)
+        self.linear = nn.Linear(12, 12)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = functional.relu6(self.group(self.stem(x)))
+        x = functional.relu(self.batch(self.grouped(x)), inplace=True) + x
+        y = self.up(self.pool(functional.leaky_relu(self.wide(x), 0.1)))
+        x = self.pixel(functional.hardswish(x + y, inplace=True))
+        rows = functional.dropout(self.rows(x.flatten(2).transpose(1, 2)), 0.25)
+        rows = self.linear(torch.tanh(self.linear(rows)) + rows)
+        return self.mean_square(rows).softmax(-1).square().mean(), torch.sigmoid(rows).mean()
+
+
+def families() -> Sample:
+    torch.manual_seed(0)
+    return Families().train(), torch.randn(4, 3, 8, 8), None
+
+
 def branches() -> Sample:
     torch.manual_seed(0)
     return Branches().train(), (torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))), functional.cross_entropy

@@ -12,6 +12,9 @@ from torch import nn
 from torch.nn import functional
 
 import explorer
+from explorer.capture import capture
+from explorer.capture.building import TANGENTS
+from explorer.profiling.material import Material, _Arguments
 from explorer.schedule import keep_all
 from tests.execution.models import branches
 
@@ -27,6 +30,40 @@ def test_every_call_has_a_cost_and_the_sum_is_the_step() -> None:
     assert [str(x) for x in profile.graph.batch] == ["batch[0] float32[4, 3, 16, 16]", "batch[1] int64[4]"]
     convolutions = {x.name: profile.cost(x.default()) for x in profile.graph.operators if "convolution" in x.name}
     assert all(cost.time_ms > 0 for cost in convolutions.values())
+
+
+def test_workspace_is_what_is_taken_beyond_results() -> None:
+    model, batch, loss = branches()
+    profile = explorer.profile(model, batch, loss=loss)
+    workspaces = {
+        (operator.target, implementation.name): profile.cost(implementation).workspace_bytes
+        for operator in profile.graph.operators
+        for implementation in operator.implementations
+    }
+    # What works in place takes nothing, and what it overwrites is not taken off twice.
+    assert workspaces["aten.relu.default", "in place"] == 0
+    assert workspaces["aten.threshold_backward.default", "in place"] == 0
+    # Bits are unpacked an eighth at a time, as bytes and then as wide as an element.
+    elements = 4 * 8 * 16 * 16
+    assert 0 < workspaces["aten.threshold_backward.default", "from mask"] <= elements // 8 * (1 + 4)
+    assert workspaces["aten.convolution.default", "matmul"] == 0
+
+
+def test_whole_numbers_are_in_range() -> None:
+    """Indices and masks are computed, not drawn: wrong ones would read other memory."""
+    model, batch, loss = branches()
+    captured = capture(model, batch, loss=loss)
+    material = Material(torch.device("cpu"))
+    for operator in captured.graph.operators:
+        for implementation in operator.implementations:
+            if operator.target != TANGENTS:
+                material.runnable(captured.built.calls[operator.id, implementation.name])()
+    offsets = next(x for x in captured.graph.operators if x.optional and "offsets" in x.name)
+    made = captured.built.calls[offsets.id, "offsets"].results[0]
+    assert made is not None
+    values = _Arguments(material, torch.device("cpu")).real(made)
+    assert values.dtype == torch.uint8
+    assert values.max() < 4
 
 
 def test_keeping_all_takes_no_more_memory_than_plain_pytorch() -> None:

@@ -1,0 +1,244 @@
+"""Every implementation of every operator against PyTorch's own, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from explorer.capture import Capture, capture
+from explorer.capture.tracing import Source
+from explorer.graph import Implementation, Operator, When
+from tests.operators.running import Running, Scaled, fake_tangents, gradient_function
+
+IMAGE, VOLUME, SEQUENCE, ROWS = (2, 4, 9, 7), (2, 4, 6, 5, 4), (3, 4, 11), (6, 10)
+BATCH = (4, 4, 8, 8)
+
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "relu": (nn.ReLU, IMAGE),
+    "leaky_relu": (lambda: nn.LeakyReLU(0.1), IMAGE),
+    "leaky_relu_usual": (nn.LeakyReLU, IMAGE),
+    "hardtanh": (lambda: nn.Hardtanh(-0.5, 1.25), IMAGE),
+    "hardtanh_usual": (nn.Hardtanh, IMAGE),
+    "relu6": (nn.ReLU6, IMAGE),
+    "relu6_in_place": (lambda: nn.ReLU6(inplace=True), IMAGE),
+    "hardswish": (nn.Hardswish, IMAGE),
+    "sigmoid": (nn.Sigmoid, IMAGE),
+    "tanh": (nn.Tanh, IMAGE),
+    "gelu": (nn.GELU, IMAGE),
+    "silu": (nn.SiLU, IMAGE),
+    "batch_norm_rows": (lambda: shifted(nn.BatchNorm1d(10)), ROWS),
+    "batch_norm_1d": (lambda: shifted(nn.BatchNorm1d(4)), SEQUENCE),
+    "batch_norm_2d": (lambda: shifted(nn.BatchNorm2d(4)), IMAGE),
+    "batch_norm_3d": (lambda: shifted(nn.BatchNorm3d(4)), VOLUME),
+    "batch_norm_plain": (lambda: nn.BatchNorm2d(4, affine=False), IMAGE),
+    "batch_norm_untracked": (lambda: shifted(nn.BatchNorm2d(4, track_running_stats=False)), IMAGE),
+    "instance_norm": (lambda: nn.InstanceNorm2d(4), IMAGE),
+    "layer_norm": (lambda: shifted(nn.LayerNorm(10)), ROWS),
+    "layer_norm_2d": (lambda: shifted(nn.LayerNorm([9, 7])), IMAGE),
+    "layer_norm_plain": (lambda: nn.LayerNorm(10, elementwise_affine=False), ROWS),
+    "layer_norm_unbiased": (lambda: shifted(nn.LayerNorm(10, bias=False)), ROWS),
+    "rms_norm": (lambda: shifted(nn.RMSNorm(10)), ROWS),
+    "rms_norm_plain": (lambda: nn.RMSNorm(10, elementwise_affine=False), ROWS),
+    "group_norm": (lambda: shifted(nn.GroupNorm(2, 4)), IMAGE),
+    "group_norm_plain": (lambda: nn.GroupNorm(2, 4, affine=False), IMAGE),
+    "softmax": (lambda: nn.Softmax(1), ROWS),
+    "log_softmax": (lambda: nn.LogSoftmax(1), ROWS),
+    "dropout": (lambda: nn.Dropout(0.4), IMAGE),
+    "dropout_in_place": (lambda: nn.Dropout(0.3, inplace=True), IMAGE),
+    "dropout_all": (lambda: nn.Dropout(1.0), IMAGE),
+    "max_pool_1d": (lambda: nn.MaxPool1d(3, 2, 1), SEQUENCE),
+    "max_pool_2d": (lambda: nn.MaxPool2d(2), IMAGE),
+    "max_pool_padded": (lambda: nn.MaxPool2d(3, 2, 1), IMAGE),
+    "max_pool_overlapping": (lambda: nn.MaxPool2d((3, 2), (1, 2), (1, 0)), IMAGE),
+    "max_pool_dilated": (lambda: nn.MaxPool2d(3, 2, 1, dilation=2), IMAGE),
+    "max_pool_ceil": (lambda: nn.MaxPool2d(3, 2, 1, ceil_mode=True), IMAGE),
+    "max_pool_3d": (lambda: nn.MaxPool3d((3, 2, 2), 2, (1, 0, 1), ceil_mode=True), VOLUME),
+    "max_pool_largest": (lambda: nn.MaxPool2d((15, 17), 1, (7, 8)), (1, 2, 16, 18)),
+    "convolution_1d": (lambda: nn.Conv1d(4, 6, 3, padding=1), SEQUENCE),
+    "convolution_2d": (lambda: nn.Conv2d(4, 6, 3, padding=1), BATCH),
+    "convolution_unbiased": (lambda: nn.Conv2d(4, 6, 3, 2, 1, bias=False), BATCH),
+    "convolution_dilated": (lambda: nn.Conv2d(4, 6, 3, 2, 2, dilation=2), BATCH),
+    "convolution_3d": (lambda: nn.Conv3d(4, 6, 3, padding=1), VOLUME),
+    "convolution_1x1": (lambda: nn.Conv2d(4, 6, 1), BATCH),
+    "convolution_1x1_1d": (lambda: nn.Conv1d(4, 6, 1, bias=False), SEQUENCE),
+    "convolution_1x1_strided": (lambda: nn.Conv2d(4, 6, 1, stride=2), BATCH),
+    "convolution_grouped": (lambda: nn.Conv2d(4, 6, 3, groups=2), BATCH),
+    "convolution_depthwise": (lambda: nn.Conv2d(4, 4, 3, groups=4, bias=False), BATCH),
+    "convolution_transposed": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1), BATCH),
+    "convolution_transposed_1d": (lambda: nn.ConvTranspose1d(4, 6, 3, 2), SEQUENCE),
+    "convolution_transposed_3d": (lambda: nn.ConvTranspose3d(4, 6, 3, groups=2), VOLUME),
+    "convolution_frozen": (lambda: nn.Conv2d(4, 6, 3).requires_grad_(requires_grad=False), BATCH),
+    "relu_pixels": (lambda: Pixels(nn.ReLU()), IMAGE),
+    "batch_norm_pixels": (lambda: Pixels(shifted(nn.BatchNorm2d(4))), IMAGE),
+    "group_norm_pixels": (lambda: Pixels(shifted(nn.GroupNorm(2, 4))), IMAGE),
+    "dropout_pixels": (lambda: Pixels(nn.Dropout(0.4)), IMAGE),
+    "max_pool_pixels": (lambda: Pixels(nn.MaxPool2d(3, 2, 1)), IMAGE),
+    "convolution_pixels": (lambda: Pixels(nn.Conv2d(4, 6, 3, padding=1)), BATCH),
+    "convolution_pixels_all": (lambda: Pixels(nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last)), BATCH),
+    "linear": (lambda: nn.Linear(10, 7), ROWS),
+    "linear_sequence": (lambda: nn.Linear(11, 7), SEQUENCE),
+    "skip": (lambda: Skip(0.5), IMAGE),
+    "attention": (lambda: Attention(causal=False), (2, 5, 8)),
+    "attention_causal": (lambda: Attention(causal=True), (2, 5, 8)),
+}
+
+
+def shifted(module: nn.Module) -> nn.Module:
+    """Weights and biases as they are after some training."""
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in module.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        parameter.data.copy_(1 + 0.3 * noise if name == "weight" else noise)
+    return module
+
+
+class Pixels(nn.Module):
+    """A module whose input has the channels of a pixel side by side."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module(x.contiguous(memory_format=torch.channels_last))
+
+
+class Skip(nn.Module):
+    """A sum whose parts are both of no use afterwards, and a product."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.add(x.sin(), x.cos(), alpha=2) + x.exp() * self.factor
+
+
+class Attention(nn.Module):
+    """Two heads."""
+
+    def __init__(self, *, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (y.view(2, 5, 2, 4).transpose(1, 2) for y in (x, x.sin(), x.cos()))
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
+def prepared(name: str, dtype: torch.dtype, *, special: bool = False) -> tuple[Capture, Running, nn.Module]:
+    """A step that has run once."""
+    torch.manual_seed(0)
+    make, shape = CASES[name]
+    model = Scaled(make(), shape).train().to(dtype)
+    x = torch.randn(shape, dtype=dtype)
+    if special:
+        tiny = torch.finfo(dtype).tiny / 4
+        values = [torch.nan, torch.inf, -torch.inf, -0.0, 0.0, tiny, -tiny, 6.0, -0.5, 1.25]
+        x.view(-1)[:: max(1, x.numel() // 40)] = 0.0
+        for number, value in enumerate(values):
+            x.view(-1)[3 * number + 1] = value
+    captured = capture(model, x)
+    running = Running(captured, model, [x])
+    running.run([torch.randn_like(t) for t in fake_tangents(captured)])
+    return captured, running, model
+
+
+def alternatives(captured: Capture) -> list[tuple[Operator, Implementation]]:
+    return [
+        (operator, implementation)
+        for operator in captured.graph.operators
+        for implementation in operator.implementations[0 if operator.optional else 1 :]
+    ]
+
+
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """As whole numbers, every NaN the same."""
+    if not tensor.is_floating_point():
+        return tensor
+    return (
+        torch.where(tensor.isnan(), torch.nan, tensor)
+        .contiguous()
+        .view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
+    )
+
+
+def own_results(captured: Capture, results: tuple[Any, ...], **options: Any) -> dict[Any, Any]:
+    """What PyTorch's own call gives for these results; an optional operator's are an earlier one's."""
+    running: Running = options.pop("running")
+    for candidate in captured.graph.operators:
+        call = captured.built.calls[candidate.id, candidate.implementations[0].name]
+        if not candidate.optional and {x for x in results if x is not None} & set(call.results):
+            torch.manual_seed(7)
+            return dict(zip(call.results, running.outcome(call, **options), strict=False))
+    return {}
+
+
+@pytest.mark.parametrize("special", [False, True], ids=["plain", "special"])
+@pytest.mark.parametrize("name", CASES)
+def test_same_results(name: str, *, special: bool) -> None:
+    """The same bits if that is claimed, else within a hundred-thousandth of double precision."""
+    captured, running, _ = prepared(name, torch.float32, special=special)
+    for operator, implementation in alternatives(captured):
+        if special and not implementation.exact:
+            continue
+        call = captured.built.calls[operator.id, implementation.name]
+        own = own_results(captured, call.results, running=running)
+        precise = own_results(captured, call.results, running=running, dtype=torch.float64)
+        if implementation.when is When.AGAIN:
+            own = running.values
+        torch.manual_seed(7)
+        for node, result in zip(call.results, running.outcome(call), strict=True):
+            if node is None or node not in own:
+                continue
+            what = f"{operator.name}: {implementation.name}"
+            assert result.dtype == own[node].dtype, what
+            assert result.stride() == own[node].stride(), what
+            if implementation.exact:
+                assert torch.equal(bits_of(result), bits_of(own[node])), what
+                continue
+            error, size = ((result.double() - precise[node]).abs().max(), precise[node].abs().max())
+            assert error <= 1e-5 * size, (what, error / size)
+
+
+# In these PyTorch's own kernels differ among themselves: not every NaN in the input reaches the result.
+OWN_WAYS_WITH_NAN = ("attention", "attention_causal", "convolution_transposed")
+
+
+@pytest.mark.parametrize("name", [x for x in CASES if x not in OWN_WAYS_WITH_NAN])
+def test_special_values_spread_alike(name: str) -> None:
+    """NaN and infinity reach the same gradients, through implementations that are not bit-exact too."""
+    captured, running, model = prepared(name, torch.float32, special=True)
+    inputs = [running.values[x.node] for x in captured.traced.inputs if x.source is Source.INPUT]
+    tangents = [running.values[x.node] for x in captured.traced.inputs if x.source is Source.TANGENT]
+    for operator, implementation in alternatives(captured):
+        if not implementation.first or (implementation.exact and not operator.optional):
+            continue
+        other = Running(captured, model, inputs)
+        other.run(tangents, {operator.id: implementation.name})
+        found = [*other.outputs(), *other.gradients()]
+        for result, own in zip(found, [*running.outputs(), *running.gradients()], strict=True):
+            what = f"{operator.name}: {implementation.name}"
+            assert torch.equal(result.isnan(), own.isnan()), what
+            assert torch.equal(result[result.isinf()], own[own.isinf()]), what
+
+
+@pytest.mark.parametrize("name", [x for x in CASES if x != "max_pool_largest"])
+def test_gradients(name: str) -> None:
+    """In double precision: each implementation of a backward operator is the derivative of the forward pass."""
+    captured, _, model = prepared(name, torch.float64)
+    batch = [torch.randn(CASES[name][1], dtype=torch.float64)]
+    named = dict(model.named_parameters())
+    values = [named[x.name.removeprefix("model.")].detach().clone() for x, _ in captured.traced.gradients]
+    for operator, implementation in alternatives(captured):
+        if implementation.first:
+            step = gradient_function(captured, model, {operator.id: implementation.name})
+            arguments = [x.requires_grad_() for x in values]
+            assert torch.autograd.gradcheck(lambda *x, s=step: s.apply(batch, *x), arguments, fast_mode=True), (
+                operator.name,
+                implementation.name,
+            )
