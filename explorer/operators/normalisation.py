@@ -119,7 +119,7 @@ def layer_norm_from_output(node: fx.Node) -> Iterator[Variant]:
         yield from _from_output(layer_norm_backward_from_output, args, (weight, bias))
 
 
-def layer_norm_backward_from_output(  # noqa: PLR0913, PLR0917  (the arguments of PyTorch's own)
+def layer_norm_backward_from_output(
     gradient: torch.Tensor,
     output: torch.Tensor,
     shape: Sequence[int],

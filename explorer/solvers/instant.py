@@ -16,7 +16,7 @@ from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.plan_annealing import Archive, anneal
 from explorer.solvers.plan_arrays import plan_arrays
-from explorer.solvers.plan_kernel import decode, workspace
+from explorer.solvers.plan_kernel import decode, judge, workspace
 from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.problem import Problem
 
@@ -75,7 +75,7 @@ class PlanSearch:
         plans = list(starting_plans(self.arrays))
         for genes in plans[:: max(1, len(plans) // _SKETCHES)]:
             count = decode.py_func(self.arrays, genes, work)
-            if count >= 0:
+            if count >= 0 and np.isfinite(judge.py_func(self.arrays, work, count, budget_bytes)[1]):
                 self._add(self._schedule(work.order[:count].tolist(), budget_bytes))
         return self.frontier.best(budget_bytes)
 
@@ -185,10 +185,11 @@ class PlanSearch:
         )
 
     def _remember(self, genes: np.ndarray, budget_bytes: int | None) -> None:
-        """Turn a plan into a schedule, unless a better one is known; None: for the least peak that the plan has."""
+        """Turn a plan that can run into a schedule, unless a better one is known; None: with the plan's least peak."""
         with self._lock:
             peak, time_ms, count = self._kernel(genes, budget_bytes or 0, tries=0, seed=0)
-            assert count >= 0, "a plan that is archived or annealed fits the order"
+            if count < 0 or not np.isfinite(time_ms):
+                return
             if budget_bytes is None:
                 peak, time_ms, count = self._kernel(genes, int(peak), tries=0, seed=0)
             order = self._work.order[:count].tolist()

@@ -37,7 +37,7 @@ class Archive(NamedTuple):
 def evaluate(
     arrays: PlanArrays, genes: np.ndarray, budget: float, work: Work, archive: Archive
 ) -> tuple[float, float, float]:
-    """Peak, time and excess of a plan (infinite if its order is too long), archived if it is the best of its cell."""
+    """Peak, time and excess of a plan (infinite if it cannot run), archived if it is the best of its cell."""
     count = decode(arrays, genes, work)
     if count < 0:
         return np.inf, np.inf, np.inf

@@ -29,6 +29,7 @@ from explorer.solvers.plan_arrays import AGAIN, BACKWARD, FIRST, OPTIONAL, PlanA
 # Only a few functions are called from Python; without wrappers of their own the others compile twice as fast.
 inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 
+_NEVER = np.iinfo(np.int64).max
 _SORTED = 24  # up to this many recomputations are put in order by insertion
 
 
@@ -252,7 +253,8 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
 def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[int, float, float]:
     """The first ``count`` forms in ``work.order``, freed greedily: peak (bytes), time (ms), what exceeds the budget.
 
-    That is the peak's excess and a tenth of every run's: the sum tells apart plans that lower one of several peaks.
+    That is the peak's excess and a tenth of every run's: the sum tells apart plans that lower one of several peaks. All
+    infinite (the peak as large as can be) where a run that is only possible in place would overwrite what is needed.
     """
     order, alive, held, size = work.order, work.alive, arrays.held, arrays.bytes
     now = arrays.fixed_bytes
@@ -304,6 +306,8 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
                 smallest = option
         if chosen < 0:
             chosen = smallest
+        if chosen < 0:
+            return _NEVER, np.inf, np.inf
         for at in range(arrays.read_start[form], arrays.read_start[form + 1]):
             alive[arrays.reads[at]] = 1
         level += arrays.option_extra[chosen]

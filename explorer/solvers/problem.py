@@ -368,7 +368,7 @@ class _Builder:
                 self.chosen[whole] = tuple(x for x in self.chosen[whole] if x not in pieces)
                 continue
             quickest = [min(self._ms(x) for x in found) for found in (pieces, self.chosen[half.id])]
-            whole_ms = min(self._ms(x) for x in self.chosen[whole])
+            whole_ms = min(self._ms(x) for x in self.chosen[whole] if x not in pieces)
             self.slack_ms += max(0.0, sum(quickest) - whole_ms)
             self.chosen[whole] = tuple(pieces)
 
@@ -408,8 +408,8 @@ class _Builder:
                 continue
             if over in self.index and self.graph.storages[over].held:
                 continue
-            reads = tuple(dict.fromkeys(self.index[x] for x in implementation.reads if x in self.index))
-            writes = tuple(self.index[x] for x in implementation.writes if x in self.index)
+            reads = tuple(sorted({self.index[x] for x in implementation.reads if x in self.index}))
+            writes = tuple(sorted(self.index[x] for x in implementation.writes if x in self.index))
             saved = 0 if over is None else dying.get(over, 0)
             option = Option(
                 implementation.name,
