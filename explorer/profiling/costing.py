@@ -33,7 +33,8 @@ class Subject:
         name: of the operator, for the progress bar.
         written_bytes: what the storages that the graph knows it writes add to those it reads (nothing, if it works in
             place); what it takes beyond them is workspace.
-        rival: key of the call that PyTorch itself makes in its place; None for such a call.
+        rival: key of the call that PyTorch itself makes in its place; None for such a call, and for what deserves as
+            much care.
     """
 
     call: Call

@@ -115,11 +115,13 @@ def _subjects(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
             implementation = operator.implementations[number]
             if implementation.cost in found:
                 continue
+            # What is always to be had deserves as much care as PyTorch's own.
+            other = number > 0 and implementation.optimization is not None
             over = () if implementation.overwrites is None else (implementation.overwrites,)
             found[implementation.cost] = Subject(
                 call=captured.built.calls[operator.id, implementation.name],
                 name=operator.name,
                 written_bytes=size(implementation.writes) - size(over),
-                rival=operator.implementations[0].cost if number else None,
+                rival=operator.implementations[0].cost if other else None,
             )
     return found
