@@ -97,8 +97,9 @@ class PlanSearch:
             budget_bytes: the peak allowed.
             effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where it finds nothing good, a few
                 more follow.
-            seed: of the random moves; equal seeds on equal histories give equal answers. Odd seeds start from the best
-                plan known, every fourth from the plan that keeps everything, the others from one that may not fit.
+            seed: of the random moves; equal seeds on equal histories give equal answers. By its remainder of 4 it starts
+                from the plan that keeps everything, from one that may not fit, or from the best known; even ones make
+                larger moves.
         """
         if self._has_choices:
             for start in range(_STARTS):
@@ -142,11 +143,11 @@ class PlanSearch:
                     self._kernel(plan, budget, tries=0, seed=0)
 
     def _anneal(self, budget_bytes: int, effort: float, seed: int) -> np.ndarray:
-        """Anneal from a plan in the archive, every fourth seed from keeping everything."""
+        """Anneal from a plan in the archive, or from keeping everything."""
         self._seeded.result()
         tries = max(200, int(effort * _WORK / self.operators))
         with self._lock:
-            genes = self._keep_everything() if seed % 4 == 0 else self._start(budget_bytes, fitting=bool(seed % 2))
+            genes = self._keep_everything() if seed % 4 == 0 else self._start(budget_bytes, fitting=seed % 4 > 1)
             self._kernel(genes, budget_bytes, tries=tries, seed=seed)
         return genes
 

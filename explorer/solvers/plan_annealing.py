@@ -71,7 +71,7 @@ def _compiled(sources: str) -> Any:
     ) -> tuple[float, float, int]:
         """Anneal ``genes`` in place for ``tries`` plans (0 only evaluates them); every plan on the way is archived.
 
-        The objective is time plus a penalty (ms per byte) times what exceeds the budget (``judge``). Over the tries the
+        Even seeds make ``far`` moves too. The objective is time plus a penalty (ms per byte) times what exceeds the budget (``judge``). Over the tries the
         temperature (ms) falls and the penalty rises geometrically, each from its first to its second value.
 
         Returns:
@@ -80,6 +80,7 @@ def _compiled(sources: str) -> Any:
         """
         assert sources
         np.random.seed(seed)
+        far = seed % 2 == 0
         current, best, trial = genes.copy(), genes.copy(), genes.copy()
         peak, time_ms, excess = evaluate(arrays, current, budget, work, archive)
         best_peak, best_ms = peak, time_ms
@@ -90,9 +91,9 @@ def _compiled(sources: str) -> Any:
             temperature *= cooling
             penalty *= tightening
             trial[:] = current
-            move(arrays, trial)
+            move(arrays, trial, far)
             if np.random.random() < 0.3:
-                move(arrays, trial)
+                move(arrays, trial, far)
             found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, work, archive)
             value = time_ms + penalty * excess
             found = found_ms + penalty * found_excess

@@ -26,8 +26,9 @@ from numba import njit
 
 from explorer.solvers.plan_arrays import AGAIN, BACKWARD, FIRST, OPTIONAL, PlanArrays
 
-# Only a few functions are called from Python; without wrappers of their own the others compile twice as fast.
-inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
+# Only ``anneal`` is called from Python, and only its machine code is kept on disk, these functions inlined: kept by
+# themselves they would go stale unnoticed, each of its files knowing nothing of the others.
+inner: Any = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 
 _NEVER = np.iinfo(np.int64).max
 _SORTED = 24  # up to this many recomputations are put in order by insertion
@@ -180,11 +181,6 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
                 again += genes[arrays.form_gene[n + maker]]
             for at in range(arrays.read_start[again], arrays.read_start[again + 1]):
                 a = arrays.reads[at]
-                # What is read on the way is kept, or not, like what the backward operator reads.
-                if arrays.droppable[a] and not touched_now[a]:
-                    touched_now[a] = 1
-                    touched[touches] = a
-                    touches += 1
                 earlier = arrays.producer[a]
                 if not available[a] and not wanted[earlier]:
                     wanted[earlier] = 1

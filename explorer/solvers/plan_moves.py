@@ -133,50 +133,46 @@ def copy_stretch(arrays: PlanArrays, genes: np.ndarray) -> None:
 
 @inner
 def block(arrays: PlanArrays, genes: np.ndarray) -> None:
-    """A stretch of activations: recompute once and keep; keep; drop after the forward pass; keep later; drop later."""
+    """A stretch of activations: keep them after the forward pass, or not, or as before; the same for later on."""
     choices = arrays.choices
     begin = np.random.randint(choices.size)
-    length = 1 + np.random.randint(8 if np.random.random() < 0.7 else 30)
-    how = np.random.randint(5)
+    length = 1 + np.random.randint(12 if np.random.random() < 0.8 else 30)
+    first, later = np.random.randint(3), np.random.randint(3)
     for at in range(begin, min(begin + length, choices.size)):
         start, end = arrays.gene_start[choices[at]], arrays.gene_start[choices[at] + 1]
-        if how == 1:
-            genes[start] = 1
-        elif how in (0, 2):
-            genes[start] = 0
-        if how != 2:
+        if first < 2:
+            genes[start] = first
+        if later < 2:
             for gene in range(start + 1, end):
-                genes[gene] = 0 if how == 3 else 1
+                genes[gene] = later
 
 
 @inner
-def move(arrays: PlanArrays, genes: np.ndarray) -> None:
-    """Change ``genes`` a little, in one of several ways."""
+def move(arrays: PlanArrays, genes: np.ndarray, far: bool) -> None:
+    """Change ``genes`` a little, in one of several ways; ``far`` moves lead out of traps, and into them."""
     choices = arrays.choices
-    kind = np.random.random()
-    if choices.size == 0 or (arrays.switches.size and kind < 0.13):
+    if choices.size == 0 or (arrays.switches.size and np.random.random() < 0.12):
         switch(arrays, genes)
         return
+    if far and np.random.random() < 0.2:
+        if np.random.random() < 0.3:
+            mark(arrays, genes)
+        else:
+            copy_stretch(arrays, genes)
+        return
     kind = np.random.random()
-    if kind < 0.06:
-        mark(arrays, genes)
-        return
-    if kind < 0.19:
-        copy_stretch(arrays, genes)
-        return
-    if kind < 0.37:
+    if kind < 0.15:
         block(arrays, genes)
         return
     at = some_activation(arrays)
     start, end = arrays.gene_start[choices[at]], arrays.gene_start[choices[at] + 1]
-    if kind < 0.49:  # swap with a neighbour
+    if kind < 0.35:  # swap with a neighbour
         other = arrays.gene_start[choices[min(max(at + np.random.randint(-6, 7), 0), choices.size - 1)]]
         genes[start], genes[other] = genes[other], genes[start]
-        if np.random.random() < 0.4:
-            genes[start + 1], genes[other + 1] = genes[other + 1], genes[start + 1]
-    elif kind < 0.69:  # after the forward pass: keep or drop
+        genes[start + 1], genes[other + 1] = genes[other + 1], genes[start + 1]
+    elif kind < 0.7:  # after the forward pass: keep or drop
         genes[start] ^= 1
-    elif kind < 0.91:  # later: keep or drop
+    elif kind < 0.9:  # later: keep or drop
         genes[np.random.randint(start + 1, end)] ^= 1
     else:  # always keep or never
         value = np.random.randint(2)
