@@ -97,9 +97,9 @@ class PlanSearch:
             budget_bytes: the peak allowed.
             effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where it finds nothing good, a few
                 more follow.
-            seed: of the random moves; equal seeds on equal histories give equal answers. By its remainder of 4 it starts
-                from the plan that keeps everything, from one that may not fit, or from the best known; even ones make
-                larger moves.
+            seed: of the random moves; equal seeds on equal histories give equal answers. By their remainder of 4 they
+                start from the plan that keeps everything, from one that may not fit, or from the best known; even
+                ones make larger moves.
         """
         if self._has_choices:
             for start in range(_STARTS):

@@ -71,8 +71,9 @@ def _compiled(sources: str) -> Any:
     ) -> tuple[float, float, int]:
         """Anneal ``genes`` in place for ``tries`` plans (0 only evaluates them); every plan on the way is archived.
 
-        Even seeds make ``far`` moves too. The objective is time plus a penalty (ms per byte) times what exceeds the budget (``judge``). Over the tries the
-        temperature (ms) falls and the penalty rises geometrically, each from its first to its second value.
+        The objective is time plus a penalty (ms per byte) times what exceeds the budget (``judge``). Over the tries the
+        temperature (ms) falls and the penalty rises geometrically, each from its first to its second value. Even seeds
+        make far moves as well.
 
         Returns:
             peak and time of the plan that ``genes`` is then: the quickest that fits, else the one of least peak; and

@@ -1,7 +1,8 @@
 """Compiled random changes of plans (see ``plan_kernel`` for what the genes mean)."""
 
-# numba has its own generator behind np.random's old names, and no generator expressions.
-# ruff: noqa: C901, NPY002, SIM110
+# numba has its own generator behind np.random's old names, no generator expressions
+# and no keyword-only arguments.
+# ruff: noqa: C901, FBT001, NPY002, SIM110
 
 from __future__ import annotations
 

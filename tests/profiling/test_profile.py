@@ -16,6 +16,7 @@ from explorer.capture import capture
 from explorer.capture.building import TANGENTS
 from explorer.profiling.material import Material, _Arguments
 from explorer.schedule import keep_all
+from explorer.solvers.problem import Problem
 from tests.execution.models import branches
 
 
@@ -30,6 +31,14 @@ def test_every_call_has_a_cost_and_the_sum_is_the_step() -> None:
     assert [str(x) for x in profile.graph.batch] == ["batch[0] float32[4, 3, 16, 16]", "batch[1] int64[4]"]
     convolutions = {x.name: profile.cost(x.default()) for x in profile.graph.operators if "convolution" in x.name}
     assert all(cost.time_ms > 0 for cost in convolutions.values())
+
+
+def test_halves_take_as_long_as_the_whole() -> None:
+    model, batch, loss = branches()
+    profile = explorer.profile(model, batch, loss=loss)
+    problem = Problem.of(profile, optimizations=())
+    assert problem.slack_ms == pytest.approx(0.0, abs=1e-9)
+    assert any(x.optional for x in profile.graph.backward)
 
 
 def test_workspace_is_what_is_taken_beyond_results() -> None:

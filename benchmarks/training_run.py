@@ -1,0 +1,115 @@
+"""Training with a schedule beside training without: does the loss curve lie on eager mode's?
+
+Run: ``python benchmarks/training_run.py [--steps 50] [--share 0.75] [--json FILE] [--plot FILE.html]``. ResNet-50 on
+pictures of ten made-up classes, SGD with momentum, all optimizations; both runs begin with the same weights and see the
+same batches. Results are not bit-equal (the schedule may choose other algorithms), so the curves drift apart as slowly
+as those of eager mode with another algorithm would: a third run, eager mode in channels-last layout, shows how much
+that is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+from torch import nn
+
+import explorer
+from explorer.models import MODELS
+from explorer.schedule import Run
+
+
+def main() -> None:
+    """Print the curves and how far apart they are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--share", type=float, default=0.75, help="budget as a share of PyTorch's peak")
+    parser.add_argument("--json", type=Path, help="also write the losses here")
+    parser.add_argument("--plot", type=Path, help="also write a plot here, as HTML")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    spec = MODELS["resnet50"]
+    model = spec.build().train()
+    batches = [pictures(seed, 8, 112) for seed in range(options.steps)]
+    profile = explorer.profile(model, batches[0], loss=spec.loss)
+    plain = explorer.simulate(profile, explorer.keep_all(profile.graph))
+    solution = explorer.solve(profile, budget=int(options.share * plain.peak_bytes))
+    assert solution.schedule is not None, solution.message
+    assert solution.time_ms is not None
+    others = sum(
+        step.implementation != profile.graph.operators[step.operator].implementations[0].name
+        for step in solution.schedule.steps
+        if isinstance(step, Run)
+    )
+    print(
+        f"budget {options.share:.2f} of PyTorch's peak: predicted time {solution.time_ms / plain.time_ms:.3f} × plain, "
+        f"{len(solution.schedule.recomputed(profile.graph))} operators recomputed, "
+        f"{others} runs of other implementations"
+    )
+    scheduled = explorer.apply(copy.deepcopy(model), solution.schedule, batches[0], loss=spec.loss)
+    other: nn.Module = copy.deepcopy(model).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    losses = {
+        "eager": train(copy.deepcopy(model), batches, spec.loss),
+        "scheduled": train(scheduled, batches, None),
+        "eager, channels last": train(other, batches, spec.loss),
+    }
+    for number in range(0, options.steps, 7):
+        print(f"step {number:3d}: " + ", ".join(f"{name} {found[number]:.6f}" for name, found in losses.items()))
+    for name in ("scheduled", "eager, channels last"):
+        apart = [abs(a - b) for a, b in zip(losses[name], losses["eager"], strict=True)]
+        print(f"{name}: furthest from eager {max(apart):.2e}, over the first ten steps {max(apart[:10]):.2e}")
+    if options.json:
+        options.json.write_text(json.dumps(losses, indent=1), encoding="utf-8")
+    if options.plot:
+        options.plot.write_text(plot(losses), encoding="utf-8")
+
+
+def pictures(seed: int, count: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of noisy stripes, whose direction and width say the class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 10, (count,), generator=generator)
+    at = torch.linspace(0, 1, size)
+    waves = torch.sin(
+        6.28 * (2 + labels[:, None, None] % 5 * 3) * torch.where((labels < 5)[:, None, None], at, at[:, None])
+    )
+    images = waves[:, None].expand(count, 3, size, size) + 0.5 * torch.randn(count, 3, size, size, generator=generator)
+    return images.contiguous(), labels
+
+
+def train(module: nn.Module, batches: list[Any], loss: Any) -> list[float]:
+    """Losses of SGD steps; ``loss`` None: the module returns it."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    found = []
+    for inputs, target in batches:
+        result = module(inputs, target) if loss is None else loss(module(inputs), target)
+        result.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(float(result.detach()))
+    return found
+
+
+def plot(losses: dict[str, list[float]]) -> str:
+    """Loss over steps."""
+    import plotly.graph_objects as go
+
+    from widgets import style
+
+    figure = go.Figure()
+    dashes = ("solid", "dot", "dash")
+    colours = ("#444444", style.VERMILLION, style.SKY)
+    for (name, found), colour, dash in zip(losses.items(), colours, dashes, strict=True):
+        figure.add_scatter(y=found, name=name, mode="lines", line={"color": colour, "dash": dash, "width": 3})
+    figure.update_layout(template="plotly_white", xaxis_title="step", yaxis_title="loss", width=800, height=420)
+    return figure.to_html(include_plotlyjs=True)
+
+
+if __name__ == "__main__":
+    main()
