@@ -53,7 +53,7 @@ class Form:
     """Ways to run an operator that read and write the same: they differ in time and workspace alone.
 
     Attributes:
-        reads: activations that must be alive (MONeT's N_i or D_k^l), as indices.
+        reads: activations that must be alive (MONeT's N_i or D_k^l), as indices, increasing.
         writes: activations that it makes; a backward operator makes none.
         options: quickest first; each has less workspace than every quicker one, or overwrites what those do not.
     """
