@@ -33,6 +33,10 @@ def test_a_proven_schedule(trained: Trained) -> None:
     assert "within 5.0 % of the best of all schedules" in said
 
 
+def test_quicker_than_plain_pytorch(trained: Trained) -> None:
+    assert "110 ms a step (12.0 % less time), peak" in text.outcome(found(trained, Status.OPTIMAL), keep_all_ms=125.0)
+
+
 def test_a_gap_says_for_what_it_is_proven(trained: Trained) -> None:
     answer = found(trained, Status.FEASIBLE, bounds=(Bound(110.0, BoundScope.GROUPING),))
     assert text.proven(answer) == "proven to be the best of the schedules of its grouping"
