@@ -19,7 +19,7 @@ from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import chain, joint_profiles, profiles
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.one_of(profiles(most_forward=8), joint_profiles(several_first=True)), st.integers(0, 10**6))
 def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: int):
     search = PlanSearch(Problem.of(profile))
@@ -40,7 +40,7 @@ def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: i
     assert timeline.time_ms == pytest.approx(time_ms)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(st.one_of(profiles(most_forward=7), joint_profiles()), st.floats(0, 1))
 def test_answers_fit_their_budget_and_are_not_beaten_at_the_ends(profile: Profile, share: float):
     search = PlanSearch(Problem.of(profile))

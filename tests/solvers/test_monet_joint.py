@@ -20,7 +20,7 @@ from tests.solvers.graphs import INPUT, GraphBuilder, joint_profiles
 from tests.solvers.minimising import budget_between, minimum
 from tests.solvers.test_monet_grouped import SHARES
 
-slow = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @slow
