@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.lab import REPOSITORY, Lab
 from tests.widgets.trained import Trained
+from widgets import style
 
 pytestmark = pytest.mark.ui
 
@@ -35,7 +36,8 @@ class Widget:
     def to_the_end(self) -> None:
         """The memory of plain PyTorch, and wait for the answer: no recomputation is needed then."""
         self.slider.press("End")
-        end = re.compile(rf"^Optimal for {re.escape(self.readout.input_value())} GiB.*(\+0\.0 % extra|% less) time")
+        most = style.format_gib(int(self.slider.get_attribute("max") or 0))
+        end = re.compile(rf"^Optimal for {re.escape(most)}.*(\+0\.0 % extra|% less) time")
         expect(self.status).to_have_text(end, timeout=LONG)
 
     def areas(self) -> list[str | None]:
