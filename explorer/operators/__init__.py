@@ -3,6 +3,7 @@
 from explorer.operators import (  # noqa: F401  (families register themselves)
     activations,
     attention,
+    batch_norm_inplace,
     convolution,
     dropout,
     inplace,

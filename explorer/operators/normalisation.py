@@ -18,6 +18,7 @@ from explorer.operators.registry import (
     Guard,
     Variant,
     all_arguments,
+    fits_over,
     forward_call,
     is_dense,
     is_precise,
@@ -62,6 +63,16 @@ def _from_statistics(node: fx.Node) -> Iterator[Variant]:
     if value_of(source).device.type == "cpu" and is_dense(output) and layout_of(source) == layout_of(output):
         args = (source, weight, bias, mean, scale)
         yield Variant("from statistics", batch_norm_from_statistics, args, (0,), when=When.AGAIN)
+        if fits_over(source, output):
+            yield Variant(
+                "from statistics, in place",
+                batch_norm_from_statistics_,
+                args,
+                (0,),
+                when=When.AGAIN,
+                optimization=Optimization.INPLACE,
+                overwrites=source,
+            )
 
 
 def batch_norm_from_statistics(
@@ -72,24 +83,53 @@ def batch_norm_from_statistics(
     scale: torch.Tensor,
 ) -> torch.Tensor:
     """The output from the mean and the reciprocal standard deviation, rounded as PyTorch's own kernel rounds."""
+    return _from_statistics_into(torch.empty_like(source), source, weight, bias, mean, scale)
+
+
+def batch_norm_from_statistics_(
+    source: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+) -> torch.Tensor:
+    """``batch_norm_from_statistics`` over the source."""
+    return _from_statistics_into(source, source, weight, bias, mean, scale)
+
+
+def _from_statistics_into(
+    result: torch.Tensor,
+    source: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+) -> torch.Tensor:
     factor = scale if weight is None else scale * weight
     shift = torch.addcmul(torch.zeros_like(mean) if bias is None else bias, mean, factor, value=-1)
-    return torch.addcmul(_by_channel(shift, source), source, _by_channel(factor, source))
+    return torch.addcmul(by_channel(shift, source), source, by_channel(factor, source), out=result)
 
 
 @rule(aten.native_batch_norm_backward.default)
 def batch_norm_from_output(node: fx.Node) -> Iterator[Variant]:
     """Backward from the output and the reciprocal standard deviation."""
-    gradient, source, weight, _mean, _variance, saved_mean, scale, training, _epsilon, wanted = all_arguments(node)
-    if not training or not isinstance(saved_mean, fx.Node):
-        return
-    forward = origin(saved_mean)
-    if forward.target not in (*_BATCH_NORMS, _NO_STATISTICS):
+    gradient, source, weight, _mean, _variance, _saved_mean, scale, _training, _epsilon, wanted = all_arguments(node)
+    forward = forward_of_batch_norm(node)
+    if forward is None:
         return
     output, bias = output_of(forward, 0), all_arguments(forward)[2]
     if output is not None and layout_of(output) == layout_of(source):
         args = (gradient, output, weight, bias, scale, wanted)
-        yield from _from_output(batch_norm_backward_from_output, args, (weight, bias))
+        yield from from_output_variant(batch_norm_backward_from_output, args, (weight, bias))
+
+
+def forward_of_batch_norm(backward: fx.Node) -> fx.Node | None:
+    """The call that normalised by statistics of the batch; None for a backward pass of another kind."""
+    saved_mean, training = all_arguments(backward)[5], all_arguments(backward)[7]
+    if not training or not isinstance(saved_mean, fx.Node):
+        return None
+    forward = origin(saved_mean)
+    return forward if forward.target in (*_BATCH_NORMS, _NO_STATISTICS) else None
 
 
 def batch_norm_backward_from_output(
@@ -116,7 +156,7 @@ def layer_norm_from_output(node: fx.Node) -> Iterator[Variant]:
     forward = forward_call(source, aten.native_layer_norm.default, [shape, weight, bias])
     if forward is not None:
         args = (gradient, output_of(forward, 0), shape, scale, weight, bias, wanted)
-        yield from _from_output(layer_norm_backward_from_output, args, (weight, bias))
+        yield from from_output_variant(layer_norm_backward_from_output, args, (weight, bias))
 
 
 def layer_norm_backward_from_output(
@@ -146,7 +186,7 @@ def group_norm_from_output(node: fx.Node) -> Iterator[Variant]:
     bias = all_arguments(forward)[2]
     args = (gradient, output_of(forward, 0), scale, weight, bias, *sizes, wanted)
     if value_of(source).is_contiguous():
-        yield from _from_output(group_norm_backward_from_output, args, (weight, bias))
+        yield from from_output_variant(group_norm_backward_from_output, args, (weight, bias))
 
 
 def group_norm_backward_from_output(  # noqa: PLR0913, PLR0917  (the arguments of PyTorch's own)
@@ -172,8 +212,17 @@ def group_norm_backward_from_output(  # noqa: PLR0913, PLR0917  (the arguments o
     return (source, *parameters)
 
 
-def _from_output(target: Any, args: tuple[Any, ...], parameters: tuple[fx.Node | None, ...]) -> Iterator[Variant]:
-    """The variant, where output and parameters are precise, and the parameters can be looked at before a step."""
+def from_output_variant(
+    target: Any, args: tuple[Any, ...], parameters: tuple[fx.Node | None, ...], *, over: fx.Node | None = None
+) -> Iterator[Variant]:
+    """The variant, where output and parameters are precise, and the parameters can be looked at before a step.
+
+    Args:
+        target: what to call.
+        args: its arguments; the second is the output.
+        parameters: weight and bias.
+        over: what it overwrites.
+    """
     output = args[1]
     if output is None or not is_precise(*(x for x in args if isinstance(x, fx.Node))) or not is_dense(output):
         return
@@ -181,7 +230,15 @@ def _from_output(target: Any, args: tuple[Any, ...], parameters: tuple[fx.Node |
     if any(x.op != "placeholder" for x in given):
         return
     guard = Guard(invertible, parameters, "a weight is 0 or much smaller than its bias") if given else None
-    yield Variant("from output", target, args, exact=False, optimization=Optimization.OUTPUT, guard=guard)
+    yield Variant(
+        "from output" if over is None else "from output, in place",
+        target,
+        args,
+        exact=False,
+        optimization=Optimization.OUTPUT,
+        overwrites=over,
+        guard=guard,
+    )
 
 
 def invertible(weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
@@ -200,7 +257,7 @@ def _normalised(
     """The input from w·n + b: with parameters along ``axis``, or along the last axes."""
 
     def placed(parameter: torch.Tensor) -> torch.Tensor:
-        return parameter if axis is None else _by_channel(parameter, output)
+        return parameter if axis is None else by_channel(parameter, output)
 
     if bias is not None:
         output = output - placed(bias)
@@ -208,7 +265,8 @@ def _normalised(
     return output if weight is None else output / placed(weight)
 
 
-def _by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """One value a channel, in a shape that goes with ``like``."""
     return values.view(-1, *(1 for _ in range(like.dim() - 2)))
 
 

@@ -19,8 +19,7 @@ _MAX_REPEATS = 20
 _TIME_PER_CALL_S = 0.02
 _OTHER_TIME_PER_CALL_S = 0.005
 _SLOWER = 2.0
-_MUCH_SLOWER = 4.0
-_CHEAP_MS = 3.0
+_CHEAP_MS = 1.0
 _SPAN = "explorer: "
 
 
@@ -65,29 +64,29 @@ def measure_costs(
             report(subject.name)
             rival_ms = None if subject.rival is None else costs[subject.rival].time_ms
             first_ms, workspace = first.get(key, (0.0, 0))
-            if rival_ms is not None and first_ms > max(_CHEAP_MS, _MUCH_SLOWER * rival_ms):
-                # A cold run is not that much slower than a warm one; where it takes long, it is enough.
-                costs[key] = Cost(first_ms, workspace)
-                continue
+            if subject.rival in first and rival_ms is not None:
+                cold_ms, _ = first[subject.rival]
+                if first_ms > max(_CHEAP_MS, _SLOWER * cold_ms):
+                    # Clearly slower, cold against cold: no more runs, as much less time when warm as the rival.
+                    costs[key] = Cost(first_ms * min(1.0, rival_ms / cold_ms), workspace)
+                    continue
             run = material.runnable(subject.call)
             if device.type == "cuda":
                 costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
             else:
-                costs[key] = Cost(_cpu_time_ms(run, first_ms=first_ms, rival_ms=rival_ms), workspace)
+                costs[key] = Cost(_cpu_time_ms(run, first_ms=first_ms, care=rival_ms is None), workspace)
     return costs
 
 
-def _cpu_time_ms(run: Callable[[], None], *, first_ms: float, rival_ms: float | None) -> float:
+def _cpu_time_ms(run: Callable[[], None], *, first_ms: float, care: bool) -> float:
     """The shortest of several runs: on a shared machine, everything else is somebody else's work.
 
     Args:
         run: makes the call.
         first_ms: what a first run took, cold.
-        rival_ms: what PyTorch's own call takes, if this is another: clearly slower ones deserve fewer runs.
+        care: an alternative to PyTorch's own call gets by on fewer runs.
     """
-    budget_s, least = _TIME_PER_CALL_S, _MIN_REPEATS
-    if rival_ms is not None:
-        budget_s, least = _OTHER_TIME_PER_CALL_S, 1 if first_ms > _SLOWER * rival_ms else 2
+    budget_s, least = (_TIME_PER_CALL_S, _MIN_REPEATS) if care else (_OTHER_TIME_PER_CALL_S, 2)
     if first_ms < budget_s * 1e3:
         run()
     times_s: list[float] = []
