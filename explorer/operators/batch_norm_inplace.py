@@ -1,62 +1,56 @@
-"""Batch normalisation's backward pass over the incoming gradient.
+"""Batch normalisation's backward pass over the incoming gradient, a few channels at a time.
 
 PyTorch's kernel holds the source, the gradient and the result at once: three tensors of a layer's size, and often that
-is what sets the smallest feasible budget. Here the gradient becomes the result, piece by piece (MONeT appendix C.3 has
-this for activations): with n the normalised input, ``(g − mean(g) − n · mean(g · n)) · w / σ``.
+is what sets the smallest feasible budget. Channels do not depend on one another, so the same kernel for some of them
+after the other gives the same bits, and each result can go where its gradient was (MONeT appendix C.3 has this for
+activations).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import starmap
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from explorer.graph import Optimization
-from explorer.operators.normalisation import by_channel, forward_of_batch_norm, from_output_variant
-from explorer.operators.registry import (
-    Variant,
-    all_arguments,
-    fits_over,
-    is_precise,
-    layout_of,
-    output_of,
-    rule,
-    value_of,
+from explorer.operators.normalisation import (
+    batch_norm_backward_from_output,
+    forward_of_batch_norm,
+    from_output_variant,
 )
+from explorer.operators.registry import Variant, all_arguments, fits_over, layout_of, output_of, rule, value_of
 
 aten = torch.ops.aten
 _KERNEL = aten.native_batch_norm_backward.default
-_PIECES = 32
-_LEAST_PIECES = 8
-"""With fewer the piece that is worked on would take as much memory as is saved."""
+_PIECES = (8, 32)
+"""At least and at most: with fewer the piece that is worked on would take much of the memory that is saved."""
+_PIECE_BYTES = 2**18
 
 
 @rule(_KERNEL)
 def over_gradient(node: fx.Node) -> Iterator[Variant]:
     """From the source as PyTorch does, and from the output."""
     gradient, source, *_ = arguments = all_arguments(node)
-    weight, scale, wanted = arguments[2], arguments[6], arguments[9]
     forward, result = forward_of_batch_norm(node), output_of(node, 0)
     if forward is None or result is None or not fits_over(gradient, result) or layout_of(source) != layout_of(result):
         return
-    if _axis(value_of(result)) is None or not is_precise(*(x for x in arguments if isinstance(x, fx.Node))):
+    if value_of(result).size(1) < _PIECES[0] or not value_of(result).is_contiguous():
         return
     yield Variant(
         "in place",
         batch_norm_backward_,
         tuple(arguments),
-        exact=False,
+        exact=value_of(result).device.type == "cpu",  # elsewhere the kernel may depend on the number of channels
         optimization=Optimization.INPLACE,
         overwrites=gradient,
     )
     output, bias = output_of(forward, 0), all_arguments(forward)[2]
     if output is not None and layout_of(output) == layout_of(source):
+        weight, scale, wanted = arguments[2], arguments[6], arguments[9]
         args = (gradient, output, weight, bias, scale, wanted)
-        target = batch_norm_backward_from_output_
-        yield from from_output_variant(target, args, (weight, bias), over=gradient)
+        yield from from_output_variant(batch_norm_backward_from_output_, args, (weight, bias), over=gradient)
 
 
 def batch_norm_backward_(
@@ -67,15 +61,17 @@ def batch_norm_backward_(
     _running_variance: torch.Tensor | None,
     mean: torch.Tensor,
     scale: torch.Tensor,
-    _training: bool,  # noqa: FBT001
+    training: bool,  # noqa: FBT001  (the arguments of PyTorch's own)
     epsilon: float,
     wanted: Sequence[bool],
 ) -> tuple[Any, ...]:
-    """PyTorch's own sums, and the gradient of the source in place of that of the result."""
-    sums = _KERNEL(gradient, source, weight, None, None, mean, scale, True, epsilon, [False, True, True])[1:]
-    factor = scale if weight is None else scale * weight
-    _finish(gradient, source, (mean, scale), sums, factor)
-    return _results(gradient, sums, wanted)
+    """PyTorch's own kernel; the gradient of the source in place of that of the result."""
+
+    def some(part: torch.Tensor, of: torch.Tensor, *channels: torch.Tensor | None) -> tuple[Any, ...]:
+        part_weight, part_mean, part_scale = channels
+        return _KERNEL(part, of, part_weight, None, None, part_mean, part_scale, training, epsilon, list(wanted))
+
+    return _piece_by_piece(some, gradient, source, weight, mean, scale)
 
 
 def batch_norm_backward_from_output_(
@@ -86,57 +82,30 @@ def batch_norm_backward_from_output_(
     scale: torch.Tensor,
     wanted: Sequence[bool],
 ) -> tuple[Any, ...]:
-    """The same from the output, whose normalised input has mean ``bias`` and deviation ``weight``."""
-    mean = torch.zeros_like(scale) if bias is None else bias
-    factor = torch.ones_like(scale) if weight is None else weight.reciprocal()
-    totals = [torch.zeros_like(scale), torch.zeros_like(scale)]
-    for part, of, *channels in _in_pieces(gradient, output, mean, factor, *totals):
-        piece_mean, piece_factor, *sums = (x.flatten() for x in channels)
-        found = _KERNEL(part, of, None, None, None, piece_mean, piece_factor, True, 0.0, [False, True, True])
-        for total, amount in zip(sums, found[1:], strict=True):
-            total.add_(amount)
-    _finish(gradient, output, (mean, factor), totals, scale if weight is None else scale * weight)
-    return _results(gradient, totals, wanted)
+    """``batch_norm_backward_from_output`` over the gradient."""
+
+    def some(part: torch.Tensor, of: torch.Tensor, *channels: torch.Tensor | None) -> tuple[Any, ...]:
+        part_weight, part_bias, part_scale = channels
+        assert part_scale is not None
+        return batch_norm_backward_from_output(part, of, part_weight, part_bias, part_scale, wanted)
+
+    return _piece_by_piece(some, gradient, output, weight, bias, scale)
 
 
-def _finish(
+def _piece_by_piece(
+    some: Callable[..., tuple[Any, ...]],
     gradient: torch.Tensor,
     source: torch.Tensor,
-    normalise: tuple[torch.Tensor, torch.Tensor],
-    sums: Sequence[torch.Tensor],
-    factor: torch.Tensor,
-) -> None:
-    """Turn the gradient of the result into that of the source, which ``(source − mean) · scale`` normalises."""
-    mean, scale = normalise
-    count = gradient.numel() // mean.numel()
-    slope, offset = (x / count for x in sums)
-    for part, of, piece_mean, piece_slope, piece_offset, piece_factor in _in_pieces(
-        gradient, source, mean, slope * scale, offset, factor
-    ):
-        fitted = torch.sub(of, piece_mean).mul_(piece_slope).add_(piece_offset)
-        part.sub_(fitted).mul_(piece_factor)
-
-
-def _in_pieces(
-    gradient: torch.Tensor, source: torch.Tensor, *channels: torch.Tensor
-) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Pieces of gradient and source, and what belongs to their channels, in a shape that goes with them."""
-    axis = _axis(gradient)
-    assert axis is not None, "not offered"
-    size = -(-gradient.size(axis) // _PIECES)
-    parts = gradient.split(size, axis), source.split(size, axis)
-    placed = [by_channel(x, gradient) for x in channels]
-    if axis == 0:
-        return ((*pair, *placed) for pair in zip(*parts, strict=True))
-    return zip(*parts, *(x.split(size, 0) for x in placed), strict=True)
-
-
-def _axis(like: torch.Tensor) -> int | None:
-    """Samples if there are enough, else channels if those lie one after the other."""
-    if like.size(0) >= _LEAST_PIECES:
-        return 0
-    return 1 if like.size(1) >= _LEAST_PIECES and like.is_contiguous() else None
-
-
-def _results(gradient: torch.Tensor, sums: Sequence[torch.Tensor], wanted: Sequence[bool]) -> tuple[Any, ...]:
-    return tuple(starmap(lambda x, asked: x if asked else None, zip((gradient, *sums), wanted, strict=True)))
+    *channels: torch.Tensor | None,
+) -> tuple[Any, ...]:
+    """Call ``some`` for pieces of all arguments, one after the other, and gather what it returns."""
+    wanted = gradient.numel() * gradient.element_size() // _PIECE_BYTES
+    size = -(-gradient.size(1) // min(max(wanted, _PIECES[0]), _PIECES[1]))
+    parts = gradient.split(size, 1)
+    along = [[None] * len(parts) if x is None else x.split(size) for x in channels]
+    sums: list[tuple[Any, ...]] = []
+    for part, of, *some_channels in zip(parts, source.split(size, 1), *along, strict=True):
+        result, *rest = some(part.contiguous(), of.contiguous(), *some_channels)
+        part.copy_(result)
+        sums.append(tuple(rest))
+    return gradient, *(None if found[0] is None else torch.cat(found) for found in zip(*sums, strict=True))
