@@ -1,4 +1,4 @@
-"""Answers without an integer program: families of plans, then annealing over plans (``plan_kernel``).
+"""Answers without an integer program: simple plans (``plan_starts``), then annealing from those (``plan_annealing``).
 
 Nothing here is proven; every answer is a plan that the simulator judges like any other schedule.
 """
@@ -210,6 +210,7 @@ class PlanSearch:
         arrays, order = self.arrays, []
         for form in forms:
             site = int(arrays.form_site[form])
+            # A recomputation has a site of its own, between first runs and backward operators, but no id.
             operator = site if site < arrays.forward_count else site - arrays.forward_count
             order.append((operator, form - int(arrays.form_start[site])))
         return self.problem.schedule_of(order, method="plan search", budget_bytes=budget_bytes)
