@@ -35,8 +35,8 @@ class Option:
     Attributes:
         implementation: its name.
         time_ms: its duration (τ).
-        workspace_bytes: memory beyond reads and writes (c). In the backward pass what is overwritten is subtracted, so
-            it may be negative there.
+        workspace_bytes: memory beyond reads and writes (c). A gradient that is overwritten is subtracted, so in the
+            backward pass it may be negative; an activation is not, see ``extra_bytes``.
         overwrites: the activation whose memory becomes the result's, which must be of no more use then; None: none.
     """
 

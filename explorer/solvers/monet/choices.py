@@ -141,10 +141,12 @@ def _chosen(
 
 
 def _optional_readers(layout: Layout) -> dict[int, list[int]]:
+    """Activation to the optional operators that may read it in the forward pass."""
     readers: dict[int, list[int]] = {}
     for j, operator in enumerate(layout.merged.problem.forward):
-        for x in {x for form in operator.first for x in form.reads} if operator.optional else ():
-            readers.setdefault(x, []).append(j)
+        if operator.optional:
+            for x in {x for form in operator.first for x in form.reads}:
+                readers.setdefault(x, []).append(j)
     return readers
 
 
