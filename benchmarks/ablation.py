@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
+from turns import median_times_ms
 
 import explorer
 from explorer.execution.steps import step_of, unchanged
@@ -139,8 +139,7 @@ def run_turns(
     solutions: dict[str, Solution], model: Any, batch: Any, loss: Any, *, rounds: int = 5
 ) -> dict[str, tuple[float, float]]:
     """Median step time over plain PyTorch's, and measured peak over predicted less 1; all take turns."""
-    plain = step_of(model, batch, loss=loss)
-    runs = {"plain": plain}
+    runs = {"plain": step_of(model, batch, loss=loss)}
     errors: dict[str, float] = {}
     for name, solution in solutions.items():
         assert solution.schedule is not None
@@ -148,15 +147,9 @@ def run_turns(
         scheduled = explorer.apply(model, solution.schedule, batch, loss=loss)
         errors[name] = explorer.measure(scheduled, batch, steps=1).peak_bytes / solution.peak_bytes - 1
         runs[name] = step_of(scheduled, batch)
-    times_ms: dict[str, list[float]] = {name: [] for name in runs}
     with unchanged(model):
-        for _ in range(rounds):
-            for name, run in runs.items():
-                start = time.perf_counter()
-                run()
-                times_ms[name].append((time.perf_counter() - start) * 1e3)
-    base = statistics.median(times_ms["plain"])
-    return {name: (statistics.median(times_ms[name]) / base, errors[name]) for name in solutions}
+        times_ms = median_times_ms(runs, rounds=rounds)
+    return {name: (times_ms[name] / times_ms["plain"], errors[name]) for name in solutions}
 
 
 def plot(reports: list[dict[str, Any]]) -> str:

@@ -11,7 +11,6 @@ import argparse
 import copy
 import json
 import os
-import statistics
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from torch import nn
+from turns import median_times_ms
 
 import explorer
 from explorer.execution.steps import step_of, unchanged
@@ -174,17 +174,12 @@ def taking_turns(
     scheduled: nn.Module, plain: nn.Module, batch: Any, loss: Any, *, rounds: int = 7
 ) -> tuple[float, float]:
     """Median step times in ms of both, measured alternately."""
-    runs = (step_of(scheduled, batch), step_of(plain, batch, loss=loss))
-    times_ms: tuple[list[float], list[float]] = ([], [])
+    runs = {"scheduled": step_of(scheduled, batch), "plain": step_of(plain, batch, loss=loss)}
     with unchanged(scheduled), unchanged(plain):
-        for run in runs:
+        for run in runs.values():
             run()
-        for _ in range(rounds):
-            for run, seen in zip(runs, times_ms, strict=True):
-                start = time.perf_counter()
-                run()
-                seen.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times_ms[0]), statistics.median(times_ms[1])
+        times_ms = median_times_ms(runs, rounds=rounds)
+    return times_ms["scheduled"], times_ms["plain"]
 
 
 if __name__ == "__main__":

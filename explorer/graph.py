@@ -139,11 +139,6 @@ class Operator:
     implementations: tuple[Implementation, ...]
     optional: bool = False
 
-    @property
-    def recomputable(self) -> bool:
-        """Forward, with an implementation that may run again (random operators have none)."""
-        return self.phase is Phase.FORWARD and any(x.again for x in self.implementations)
-
     def implementation(self, name: str) -> Implementation:
         """The implementation called ``name``.
 

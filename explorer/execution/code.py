@@ -168,6 +168,7 @@ class _Writer:
         if "_" in names:
             self.lines.append("    _ = None")
         if call.overwrites is not None:
+            # That memory is the result's now: nothing may go by the name of what was there.
             self._free(self._storage(call.overwrites))
         self.live |= dict.fromkeys(x for x in fresh if x is not None)
 

@@ -34,6 +34,7 @@ def without(graph: TrainingGraph, schedule: Schedule, operators: Collection[int]
         again = first[operator.id] != at
         writes = set(chosen.writes) - (held if again else set())
         if chosen.overwrites in alive:
+            # The first run of an optional operator may come after the forward pass, where it counts as a second one.
             again_too = again or (operator.optional and operator.phase is Phase.FORWARD)
             runs[at] = Run(operator.id, _elsewhere(operator, chosen.reads, chosen.writes, again=again_too))
         alive = (alive - writes) | (set(chosen.reads) - graph.persistent)

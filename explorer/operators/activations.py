@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import fx
@@ -41,21 +42,21 @@ def hardtanh_from_mask(node: fx.Node) -> Iterator[Variant]:
     output = forward_call(source, aten.hardtanh.default, limits)
     if output is None:
         return
-    yield Variant(
-        "from output", aten.hardtanh_backward.default, (gradient, output, *limits), optimization=Optimization.OUTPUT
-    )
-    if fits_over(gradient, node):
-        yield Variant(
-            "from output, in place",
-            aten.hardtanh_backward.grad_input,
-            (gradient, output, *limits),
-            kwargs={"grad_input": gradient},
-            optimization=Optimization.OUTPUT,
-            overwrites=gradient,
-        )
+    yield from _from_output(node, aten.hardtanh_backward, (gradient, output, *limits))
     if layout_of(output) == layout_of(node) and is_dense(output):
         mask = auxiliary(output, "mask", hardtanh_mask, output, *limits)
         yield from _from_mask(node, gradient, mask)
+
+
+def _from_output(node: fx.Node, kernel: Any, args: tuple[Any, ...]) -> Iterator[Variant]:
+    """PyTorch's own kernel, which gets the output for the input; its result may take the gradient's memory."""
+    gradient, output = args[0], Optimization.OUTPUT
+    yield Variant("from output", kernel.default, args, optimization=output)
+    if fits_over(gradient, node):
+        kwargs = {"grad_input": gradient}
+        yield Variant(
+            "from output, in place", kernel.grad_input, args, kwargs=kwargs, optimization=output, overwrites=gradient
+        )
 
 
 def _from_mask(node: fx.Node, gradient: object, mask: fx.Node) -> Iterator[Variant]:
@@ -101,14 +102,4 @@ def leaky_relu_from_output(node: fx.Node) -> Iterator[Variant]:
     output = forward_call(source, aten.leaky_relu.default, [slope])
     if output is None or slope <= 0:
         return
-    args = (gradient, output, slope, True)
-    yield Variant("from output", aten.leaky_relu_backward.default, args, optimization=Optimization.OUTPUT)
-    if fits_over(gradient, node):
-        yield Variant(
-            "from output, in place",
-            aten.leaky_relu_backward.grad_input,
-            args,
-            kwargs={"grad_input": gradient},
-            optimization=Optimization.OUTPUT,
-            overwrites=gradient,
-        )
+    yield from _from_output(node, aten.leaky_relu_backward, (gradient, output, slope, True))

@@ -19,6 +19,7 @@ from explorer.operators.registry import (
     origin,
     output_of,
     rule,
+    value_of,
 )
 
 aten = torch.ops.aten
@@ -32,18 +33,17 @@ def forward(node: fx.Node) -> Iterator[Variant]:
     if mask is None or result is None or not training:
         return
     scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
-    again = When.AGAIN
-    yield Variant("from mask", dropout_from_mask, (source, mask, scale), (0,), when=again)
+    args, again = (source, mask, scale), When.AGAIN
+    yield Variant("from mask", dropout_from_mask, args, (0,), when=again)
     if fits_over(source, result):
         inplace = Optimization.INPLACE
-        args = (source, mask, scale)
         yield Variant(
             "from mask, in place", dropout_from_mask_, args, (0,), when=again, optimization=inplace, overwrites=source
         )
-        if source.meta["val"].device.type == "cpu":
+        if value_of(source).device.type == "cpu":
             # On CUDA one kernel draws and multiplies; drawing as here would give other random numbers.
-            args = (source, probability, scale)
-            yield Variant("in place", dropout_, args, when=When.FIRST, optimization=inplace, overwrites=source)
+            drawn = (source, probability, scale)
+            yield Variant("in place", dropout_, drawn, when=When.FIRST, optimization=inplace, overwrites=source)
 
 
 @rule(aten.native_dropout_backward.default)
@@ -76,7 +76,7 @@ def product_with_noise(node: fx.Node) -> Iterator[Variant]:
     drawn, kept = all_arguments(noise)
     plain = drawn.target is aten.bernoulli.p and layout_of(source) == layout_of(noise) == layout_of(node)
     if plain and is_dense(source) and is_dense(noise):
-        scale = torch.ones((), dtype=source.meta["val"].dtype).div(kept).item()
+        scale = torch.ones((), dtype=value_of(source).dtype).div(kept).item()
         args = (source, auxiliary(noise, "bits", noise_bits, noise), scale)
         intermediate = Optimization.INTERMEDIATE
         yield Variant("from bits", dropout_from_bits, args, optimization=intermediate)

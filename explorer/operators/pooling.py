@@ -37,7 +37,6 @@ def alternatives(node: fx.Node) -> Iterator[Variant]:
     """Of its input the backward operator needs the shape alone; PyTorch's own keeps the values alive all the same."""
     gradient, source, kernel, stride, padding, dilation, ceil_mode, indices = all_arguments(node)
     result = value_of(node)
-    # A sample without a batch dimension has its channels in front.
     dimensions = len(kernel)
     stride = stride or kernel
     places = (list(result.shape), list(result.stride()))
@@ -46,6 +45,7 @@ def alternatives(node: fx.Node) -> Iterator[Variant]:
     yield Variant(
         "from indices", max_pool_from_indices, (gradient, indices, *places, *geometry), optimization=intermediate
     )
+    # Offsets are made and read sample by sample; a lone sample, without a batch dimension, has none to go through.
     if prod(kernel) > _POSITIONS or not is_dense(indices) or len(result.shape) != dimensions + 2:
         return
     size = list(value_of(source).shape[-dimensions:])

@@ -1,4 +1,4 @@
-"""Answers without an integer program: families of plans, then annealing over plans (``plan_kernel``).
+"""Answers without an integer program: simple plans (``plan_starts``), then annealing from those (``plan_annealing``).
 
 Nothing here is proven; every answer is a plan that the simulator judges like any other schedule.
 """
@@ -25,6 +25,8 @@ _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by
 _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
 _PENALTIES = (3.0, 100.0)  # first and last of one search, see ``_per_byte``
+_TEMPERATURE = 0.003  # the first of one search, in keep-all times …
+_COOLING = 150  # … and over this the last
 _SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so try …
 _STARTS = 4  # … this many searches
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
@@ -172,13 +174,14 @@ class PlanSearch:
         return penalty * self.keep_all_ms / max(1, self.keep_all_peak_bytes - self.arrays.fixed_bytes)
 
     def _kernel(self, genes: np.ndarray, budget_bytes: int, *, tries: int, seed: int) -> tuple[float, float, int]:
-        start_ms = max(1e-9, 0.003 * self.keep_all_ms)
+        """Anneal ``genes`` in place, as ``anneal`` says; peak, time and number of runs. The caller holds the lock."""
+        start_ms = max(1e-9, _TEMPERATURE * self.keep_all_ms)
         return anneal(
             self.arrays,
             genes,
             float(budget_bytes),
             tries,
-            (start_ms, start_ms / 150),
+            (start_ms, start_ms / _COOLING),
             (max(1e-12, self._per_byte(_PENALTIES[0])), max(1e-12, self._per_byte(_PENALTIES[1]))),
             seed,
             self._work,
@@ -210,6 +213,7 @@ class PlanSearch:
         arrays, order = self.arrays, []
         for form in forms:
             site = int(arrays.form_site[form])
+            # A recomputation has a site of its own, between first runs and backward operators, but no id.
             operator = site if site < arrays.forward_count else site - arrays.forward_count
             order.append((operator, form - int(arrays.form_start[site])))
         return self.problem.schedule_of(order, method="plan search", budget_bytes=budget_bytes)

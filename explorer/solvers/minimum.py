@@ -67,7 +67,6 @@ def _all_read(forms: Iterable[Form]) -> set[int]:
 
 def _while_running(problem: Problem, form: Form, kept: set[int]) -> int:
     """Activations and workspace, with the option that takes least; what is fixed included."""
-    size = [x.bytes for x in problem.activations]
-    there = sum(size[x] for x in kept | {*form.reads, *form.writes})
-    extra = min(x.workspace_bytes - (0 if x.overwrites is None else size[x.overwrites]) for x in form.options)
+    there = sum(problem.activations[x].bytes for x in kept | {*form.reads, *form.writes})
+    extra = min(x.extra_bytes(problem.activations) for x in form.options)
     return problem.fixed_bytes + there + extra

@@ -116,7 +116,6 @@ def plan_arrays(problem: Problem) -> PlanArrays:
     choices = np.flatnonzero(droppable & (size > 0)).astype(np.int32)
     choices = choices[np.argsort(producer[choices], kind="stable")]
     over = [-1 if x.overwrites is None else x.overwrites for x in options]
-    saved = [0 if x < 0 else int(size[x]) for x in over]
     made = [[int(x) for x in np.flatnonzero(droppable & (producer == i))] for i in range(n)]
     return PlanArrays(
         n,
@@ -128,7 +127,7 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         *_listed([form.writes for form in forms]),
         _starts([form.options for form in forms]),
         np.array([x.time_ms for x in options]),
-        np.array([x.workspace_bytes - s for x, s in zip(options, saved, strict=True)], np.int64),
+        np.array([x.extra_bytes(problem.activations) for x in options], np.int64),
         np.array(over, np.int32),
         *_listed(readers),
         size,

@@ -14,7 +14,8 @@ A plan is one array of genes:
 ``Problem.schedule_of`` does, and yields the peak and the time that ``simulate`` finds for that.
 """
 
-# One flat loop is what compiles to quick code.
+# One flat loop is what compiles to quick code. And ``PlanSearch.sketch`` runs these functions by the interpreter while
+# they are not compiled yet: a call from one to another would wait for the compiler. So a few lines repeat themselves.
 # ruff: noqa: C901, PLR0912, PLR0915
 
 from __future__ import annotations

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from explorer.device_profile import Profile
-from explorer.graph import Implementation, Operator, Optimization, TrainingGraph
+from explorer.graph import Implementation, Optimization, TrainingGraph
 from explorer.schedule import Run, Schedule, Step, with_frees
-
-Allowed = Callable[[Implementation], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,8 @@ class Option:
     Attributes:
         implementation: its name.
         time_ms: its duration (τ).
-        workspace_bytes: memory beyond reads and writes (c). In the backward pass what is overwritten is subtracted, so
-            it may be negative there.
+        workspace_bytes: memory beyond reads and writes (c). A gradient that is overwritten is subtracted, so in the
+            backward pass it may be negative; an activation is not, see ``extra_bytes``.
         overwrites: the activation whose memory becomes the result's, which must be of no more use then; None: none.
     """
 
@@ -46,6 +44,10 @@ class Option:
     time_ms: float
     workspace_bytes: int
     overwrites: int | None = None
+
+    def extra_bytes(self, activations: Sequence[Activation]) -> int:
+        """What it takes beside all that is read and written: its workspace, less the activation that it overwrites."""
+        return self.workspace_bytes - (0 if self.overwrites is None else activations[self.overwrites].bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +176,15 @@ class Problem:
             optimizations: which implementations may be chosen, beside those that are always to be had.
             exact: only bit-exact ones.
         """
+        from explorer.solvers.problem_building import build  # here because it builds on this module
+
         chosen = frozenset(optimizations)
 
         def allowed(implementation: Implementation) -> bool:
             wanted = implementation.optimization is None or implementation.optimization in chosen
             return wanted and (implementation.exact or not exact)
 
-        return _Builder(profile, allowed).build()
+        return build(profile, allowed)
 
     @property
     def graph(self) -> TrainingGraph:
@@ -275,43 +279,48 @@ class Problem:
         Returns:
             The schedule, each storage freed after its last use.
         """
-        budget = float("inf") if budget_bytes is None else budget_bytes
         forward = len(self.forward)
         boundary = next((at for at, (operator, _) in enumerate(order) if operator >= forward), len(order))
+        room = float("inf") if budget_bytes is None else budget_bytes - self.fixed_bytes
         alive = {x for x, activation in enumerate(self.activations) if activation.held}
-        gradients = 0
+        idle_bytes = 0
         runs: list[Run] = []
         for at in range(len(order) - 1, -1, -1):
             operator, index = order[at]
             again = operator < forward and at > boundary
             form = self.forms(operator, again=again)[index]
-            held = {x for x in form.writes if self.activations[x].held} if again else set()
-            useful = alive & set(form.writes) - held
-            if operator < forward and (again or self.forward[operator].optional) and not useful:
+            # What is held stays as the first run made it: a second copy goes as soon as the call returns.
+            made = {x for x in form.writes if not (again and self.activations[x].held)}
+            if operator < forward and (again or self.forward[operator].optional) and not made & alive:
                 continue
-            if operator < forward:
-                gradients = 0 if at < boundary else gradients
-                made = 0
-            else:
+            made_bytes = 0
+            if operator >= forward:
                 backward = self.backward[operator - forward]
-                gradients, made = backward.idle_bytes, backward.made_bytes
-            there = alive | set(form.reads) | set(form.writes)
-            twice = sum(self.activations[x].bytes for x in {*held, *(set(form.reads) & set(form.writes) - held)})
-            level = self.fixed_bytes + sum(self.activations[x].bytes for x in there) + gradients + made
-            runs.append(Run(operator, self._fitting(form, alive, budget - level - (twice if again else 0))))
-            alive = (alive - (set(form.writes) - held)) | set(form.reads)
+                idle_bytes, made_bytes = backward.idle_bytes, backward.made_bytes
+            elif at < boundary:
+                idle_bytes = 0
+            used = self._bytes_beside(form, alive, again=again) + idle_bytes + made_bytes
+            runs.append(Run(operator, self._fitting(form, alive, room - used).implementation))
+            alive = (alive - made) | set(form.reads)
         return with_frees(self.graph, reversed(runs), method=method, budget_bytes=budget_bytes)
 
-    def _fitting(self, form: Form, alive: set[int], room: float) -> str:
-        """The quickest option within ``room`` bytes; the smallest if none is."""
+    def _bytes_beside(self, form: Form, alive: set[int], *, again: bool) -> int:
+        """Activations in memory while a form runs, those included that it reads and writes.
 
-        def extra_bytes(option: Option) -> int:
-            overwritten = 0 if option.overwrites is None else self.activations[option.overwrites].bytes
-            return option.workspace_bytes - overwritten
+        Args:
+            form: what runs.
+            alive: what is of use after it.
+            again: it is a recomputation: what it makes though it is there (held, or read by it) is there twice.
+        """
+        twice = {x for x in form.writes if again and (self.activations[x].held or x in form.reads)}
+        there = alive.union(form.reads, form.writes)
+        return sum(self.activations[x].bytes for x in (*there, *twice))
 
+    def _fitting(self, form: Form, alive: set[int], room: float) -> Option:
+        """The quickest option within ``room`` bytes that overwrites nothing alive; the smallest if none is."""
         able = [x for x in form.options if x.overwrites not in alive]
-        fitting = [x for x in able if extra_bytes(x) <= room]
-        return (fitting[0] if fitting else min(able, key=extra_bytes)).implementation
+        fitting = (x for x in able if x.extra_bytes(self.activations) <= room)
+        return next(fitting, None) or min(able, key=lambda x: x.extra_bytes(self.activations))
 
 
 def _with_their_frees(steps: Iterable[Step]) -> Iterable[tuple[Run, list[int]]]:
@@ -323,133 +332,3 @@ def _with_their_frees(steps: Iterable[Step]) -> Iterable[tuple[Run, list[int]]]:
         else:
             pairs[-1][1].append(step.storage)
     return pairs
-
-
-class _Builder:
-    def __init__(self, profile: Profile, allowed: Allowed) -> None:
-        self.profile = profile
-        self.graph = profile.graph
-        self.chosen = {x.id: self._implementations(x, allowed) for x in profile.graph.operators}
-        self.slack_ms = 0.0
-        self._leave_out_unserved()
-        self._use_halves()
-        self._leave_out_useless()
-        made = {x: op.id for op in self.graph.forward for impl in self.chosen[op.id] for x in impl.writes}
-        self.index = {storage: position for position, storage in enumerate(made)}
-        self.producers = tuple(made.values())
-
-    def build(self) -> Problem:
-        storages = [self.graph.storages[x] for x in self.index]
-        activations = tuple(
-            Activation(x.id, self.profile.allocated_bytes(x), producer, x.held)
-            for x, producer in zip(storages, self.producers, strict=True)
-        )
-        forward = tuple(self._forward(op) for op in self.graph.forward)
-        return Problem(
-            self.profile, activations, forward, self._backward(), self.profile.fixed_bytes, slack_ms=self.slack_ms
-        )
-
-    def _implementations(self, operator: Operator, allowed: Allowed) -> tuple[Implementation, ...]:
-        # PyTorch's own is always to be had, unless the operator exists for an optimization's sake only.
-        first = () if operator.optional else operator.implementations[:1]
-        return tuple(x for x in operator.implementations if allowed(x) or x in first)
-
-    def _use_halves(self) -> None:
-        """Where an optional backward operator makes what an earlier one need not make, run both, always.
-
-        Memory is never worse for it: what the first half alone reads is free to go before the second.
-        """
-        for half in (x for x in self.graph.backward if x.optional):
-            written = set(half.default().writes)
-            whole = next(op.id for op in self.graph.backward if written & set(op.default().writes))
-            pieces = [x for x in self.chosen[whole] if not written & set(x.writes)]
-            if not pieces or not self.chosen[half.id]:
-                self.chosen[half.id] = ()
-                self.chosen[whole] = tuple(x for x in self.chosen[whole] if x not in pieces)
-                continue
-            quickest = [min(self._ms(x) for x in found) for found in (pieces, self.chosen[half.id])]
-            whole_ms = min(self._ms(x) for x in self.chosen[whole] if x not in pieces)
-            self.slack_ms += max(0.0, sum(quickest) - whole_ms)
-            self.chosen[whole] = tuple(pieces)
-
-    def _leave_out_unserved(self) -> None:
-        """Without what reads the result of an optional operator that is not among the optimizations."""
-        missing = {
-            x for op in self.graph.forward if op.optional and not self.chosen[op.id] for x in op.default().writes
-        }
-        for operator, found in self.chosen.items():
-            self.chosen[operator] = tuple(x for x in found if not missing & set(x.reads))
-
-    def _leave_out_useless(self) -> None:
-        """Optional operators whose results nothing reads take no part."""
-        for operator in reversed(self.graph.forward):
-            if operator.optional:
-                read = {x for op, found in self.chosen.items() if op != operator.id for i in found for x in i.reads}
-                if not read & set(operator.default().writes):
-                    self.chosen[operator.id] = ()
-
-    def _ms(self, implementation: Implementation) -> float:
-        return self.profile.cost(implementation).time_ms
-
-    def _forward(self, operator: Operator) -> ForwardOperator:
-        chosen = self.chosen[operator.id]
-        return ForwardOperator(
-            self._forms([x for x in chosen if x.first], {}),
-            self._forms([x for x in chosen if x.again], {}),
-            operator.optional,
-        )
-
-    def _forms(self, implementations: Sequence[Implementation], dying: Mapping[int, int]) -> tuple[Form, ...]:
-        """Group by reads and writes; ``dying``: gradients that may be overwritten here, with their bytes."""
-        groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Option]] = {}
-        for implementation in implementations:
-            over = implementation.overwrites
-            if over is not None and over not in self.index and over not in dying:
-                continue
-            if over in self.index and self.graph.storages[over].held:
-                continue
-            reads = tuple(sorted({self.index[x] for x in implementation.reads if x in self.index}))
-            writes = tuple(sorted(self.index[x] for x in implementation.writes if x in self.index))
-            saved = 0 if over is None else dying.get(over, 0)
-            option = Option(
-                implementation.name,
-                self._ms(implementation),
-                self.profile.workspace_bytes(implementation) - saved,
-                None if over is None else self.index.get(over),
-            )
-            groups.setdefault((reads, writes), []).append(option)
-        return tuple(Form(reads, writes, self._pareto(options)) for (reads, writes), options in groups.items())
-
-    def _pareto(self, options: Sequence[Option]) -> tuple[Option, ...]:
-        """Without those that another one beats: no slower, no more memory, and overwriting nothing else."""
-        storages = list(self.index)
-
-        def extra_bytes(option: Option) -> int:
-            over = option.overwrites
-            saved = 0 if over is None else self.profile.allocated_bytes(self.graph.storages[storages[over]])
-            return option.workspace_bytes - saved
-
-        kept: list[Option] = []
-        for option in sorted(options, key=lambda x: (x.time_ms, extra_bytes(x))):
-            rivals = [x for x in kept if x.overwrites in (None, option.overwrites)]
-            if all(extra_bytes(x) > extra_bytes(option) for x in rivals):
-                kept.append(option)
-        return tuple(kept)
-
-    def _backward(self) -> tuple[BackwardOperator, ...]:
-        graph, size = self.graph, self.profile.allocated_bytes
-        # All forms of an operator read and write the same gradients, so that every gradient's life is the same.
-        chosen = {op.id: self.chosen[op.id] for op in graph.backward}
-        last_use = {x: op for op, found in chosen.items() for impl in found[:1] for x in (*impl.reads, *impl.writes)}
-        alive: dict[int, int] = {}
-        result = []
-        for operator in graph.backward:
-            idle = sum(alive.values())
-            dying = {x: alive[x] for x in alive if last_use[x] == operator.id and not graph.storages[x].held}
-            forms = self._forms(chosen[operator.id], dying)
-            if forms:
-                alive |= {x: size(graph.storages[x]) for x in chosen[operator.id][0].writes}
-            result.append(BackwardOperator(forms, idle, sum(alive.values()) - idle))
-            for x in [x for x in alive if last_use[x] == operator.id and not graph.storages[x].held]:
-                del alive[x]
-        return tuple(result)

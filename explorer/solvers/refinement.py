@@ -64,8 +64,8 @@ def refine(
         planner: what is known already; learns every schedule and bound found.
         budget_bytes: peak allowed.
         options: formulation, time limit and gap.
-        on_solution: called with each better schedule or bound; from two threads, but never both at once.
-        should_stop: polled; true ends the solve.
+        on_solution: called with each better schedule or bound, in the caller's thread.
+        should_stop: polled, also from the thread that bounds; true ends the solve.
     """
     return _Refinement(planner, budget_bytes, options, on_solution, should_stop).run()
 
@@ -84,7 +84,6 @@ class _Refinement:
         self.should_stop = should_stop
         self.progress = Progress(budget_bytes)
         self.ended = threading.Event()
-        self.telling = threading.Lock()
         self.told_at, self.told = 0.0, (np.inf, 0.0, 0.0)
 
     def run(self) -> Solution:
@@ -206,13 +205,12 @@ class _Refinement:
         """Pass on a better schedule at once, a better bound now and then."""
         if self.on_solution is None:
             return
-        with self.telling:
-            best = self.planner.frontier.best(self.budget_bytes)
-            if best is None:
-                return
-            known = (best.time_ms, self.planner.bound_ms(self.budget_bytes), self.progress.grouping_ms or 0.0)
-            soon = time.monotonic() - self.told_at < _NEWS_S
-            if known == self.told or (soon and best.time_ms >= self.told[0]):
-                return
-            self.told_at, self.told = time.monotonic(), known
-            self.on_solution(self.planner.solution(self.progress, gap=self.options.gap))
+        best = self.planner.frontier.best(self.budget_bytes)
+        if best is None:
+            return
+        known = (best.time_ms, self.planner.bound_ms(self.budget_bytes), self.progress.grouping_ms or 0.0)
+        soon = time.monotonic() - self.told_at < _NEWS_S
+        if known == self.told or (soon and best.time_ms >= self.told[0]):
+            return
+        self.told_at, self.told = time.monotonic(), known
+        self.on_solution(self.planner.solution(self.progress, gap=self.options.gap))

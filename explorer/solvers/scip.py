@@ -146,6 +146,7 @@ def _build(milp: Milp) -> tuple[Model, list]:
         if expression.terms:
             model.addCons(ExprCons(expression, _finite(low), _finite(high)))
         elif low > 0 or high < 0:
+            # Without terms the left side is 0, which is out of range: no solution. SCIP takes that as 0 · x ≥ 1 only.
             model.addCons(ExprCons(Expr({terms[0]: 0.0}), 1.0, None))
     return model, variables
 

@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
-from explorer.solvers.monet import bound
 from explorer.solvers.monet.bound import lower_bound
-from explorer.solvers.monet.merge import relax
 from explorer.solvers.problem import Problem
+from tests.solvers.checks import check_bound, check_relaxation
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import chain, profiles
-from tests.solvers.minimising import budget_between, minimum
-from tests.solvers.test_monet_grouped import SHARES
+from tests.solvers.minimising import SHARES, budget_between
 
 slow = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -23,24 +21,14 @@ slow = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCh
 @given(profiles(), SHARES, st.sampled_from((0.0, 0.4, 1.0)), st.sampled_from((0.0, 0.3)))
 def test_no_schedule_of_any_kind_beats_a_relaxation(profile: Profile, share: float, threshold: float, pinned: float):
     problem = Problem.of(profile)
-    budget = budget_between(problem, share)
-    best = fastest(problem, budget, sweeps=False)
-    if best is not None:
-        found = minimum(bound._relaxation(relax(problem, pinned_share=pinned), budget, threshold))
-        assert found is not None
-        assert found[0] <= best.time_ms + 1e-6
+    check_relaxation(problem, budget_between(problem, share), threshold=threshold, pinned_share=pinned)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(), SHARES)
 def test_no_schedule_of_any_kind_beats_the_bound(profile: Profile, share: float):
     problem = Problem.of(profile)
-    budget = budget_between(problem, share)
-    best = fastest(problem, budget, sweeps=False)
-    found = lower_bound(problem, budget, time_limit=5.0)
-    if best is not None:
-        assert found is not None
-        assert problem.base_time_ms <= found <= best.time_ms + 1e-6
+    check_bound(problem, budget_between(problem, share))
 
 
 def test_it_is_tight_on_a_chain():

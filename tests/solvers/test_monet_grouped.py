@@ -15,11 +15,11 @@ from explorer.solvers.monet.groups import group_stages
 from explorer.solvers.monet.merge import merge
 from explorer.solvers.problem import Problem
 from tests.schedules import random_schedule
+from tests.solvers.checks import check_optimum, check_solution
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
-from tests.solvers.minimising import budget_between, minimum
+from tests.solvers.minimising import SHARES, budget_between, minimum
 
-SHARES = st.sampled_from((0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0))
 slow = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -27,15 +27,7 @@ slow = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 @given(profiles(), SHARES)
 def test_ungrouped_and_unmerged_it_finds_what_an_exhaustive_search_finds(profile: Profile, share: float):
     problem = Problem.of(profile)
-    budget = budget_between(problem, share)
-    model = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
-    found, best = minimum(model.milp), fastest(problem, budget, sweeps=True)
-    assert (found is None) == (best is None)
-    if found is not None and best is not None:
-        assert found[0] == pytest.approx(best.time_ms)
-        encoded = model.encode(best.schedule)
-        assert encoded is not None
-        assert model.milp.value(encoded) == pytest.approx(best.time_ms)
+    check_optimum(problem, budget_between(problem, share))
 
 
 @slow
@@ -44,18 +36,7 @@ def test_the_simulator_finds_solutions_no_slower_and_no_larger(
     profile: Profile, share: float, threshold: float, pinned: float
 ):
     problem = Problem.of(profile)
-    budget = budget_between(problem, share)
-    model = grouped.build(merge(problem, pinned_share=pinned), budget, threshold=threshold)
-    found = minimum(model.milp)
-    if found is None:
-        return
-    schedule = model.decode(found[1])
-    line = simulate(profile, schedule)
-    assert line.peak_bytes <= budget
-    assert line.time_ms <= found[0] + 1e-9
-    encoded = model.encode(schedule)
-    assert encoded is not None
-    assert model.milp.value(encoded) <= found[0] + 1e-9
+    check_solution(problem, budget_between(problem, share), threshold=threshold, pinned_share=pinned)
 
 
 @slow

@@ -11,14 +11,14 @@ from explorer.device_profile import Profile
 from explorer.graph import Optimization
 from explorer.schedule import Run
 from explorer.simulation import simulate
-from explorer.solvers.monet import bound, grouped
+from explorer.solvers.monet import grouped
 from explorer.solvers.monet.bound import lower_bound
-from explorer.solvers.monet.merge import merge, relax
+from explorer.solvers.monet.merge import merge
 from explorer.solvers.problem import Problem
+from tests.solvers.checks import check_bound, check_optimum, check_relaxation, check_solution
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, joint_profiles
-from tests.solvers.minimising import budget_between, minimum
-from tests.solvers.test_monet_grouped import SHARES
+from tests.solvers.minimising import SHARES, budget_between, minimum
 
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -27,18 +27,7 @@ slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 @given(joint_profiles(), SHARES)
 def test_ungrouped_and_unmerged_it_finds_what_an_exhaustive_search_finds(profile: Profile, share: float):
     problem = Problem.of(profile)
-    budget = budget_between(problem, share)
-    model = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
-    found, best = minimum(model.milp), fastest(problem, budget, sweeps=True)
-    assert (found is None) == (best is None)
-    if found is not None and best is not None:
-        assert found[0] == pytest.approx(best.time_ms)
-        line = simulate(profile, best.schedule)
-        assert line.peak_bytes <= budget
-        assert line.time_ms == pytest.approx(best.time_ms)
-        encoded = model.encode(best.schedule)
-        assert encoded is not None
-        assert model.milp.value(encoded) == pytest.approx(best.time_ms)
+    check_optimum(problem, budget_between(problem, share))
 
 
 @slow
@@ -47,31 +36,14 @@ def test_the_simulator_finds_solutions_no_slower_and_no_larger(
     profile: Profile, share: float, threshold: float, pinned: float
 ):
     problem = Problem.of(profile)
-    budget = budget_between(problem, share)
-    model = grouped.build(merge(problem, pinned_share=pinned), budget, threshold=threshold)
-    found = minimum(model.milp)
-    if found is None:
-        return
-    schedule = model.decode(found[1])
-    line = simulate(profile, schedule)
-    assert line.peak_bytes <= budget
-    assert line.time_ms <= found[0] + 1e-9
-    encoded = model.encode(schedule)
-    assert encoded is not None
-    assert np.isin(encoded[model.milp.integer], (0.0, 1.0)).all()
-    assert model.milp.value(encoded) <= found[0] + 1e-9
+    check_solution(problem, budget_between(problem, share), threshold=threshold, pinned_share=pinned)
 
 
 @slow
 @given(joint_profiles(several_first=True), SHARES, st.sampled_from((0.0, 0.4, 1.0)), st.sampled_from((0.0, 0.3)))
 def test_no_schedule_of_any_kind_beats_a_relaxation(profile: Profile, share: float, threshold: float, pinned: float):
     problem = Problem.of(profile)
-    budget = budget_between(problem, share)
-    best = fastest(problem, budget, sweeps=False)
-    if best is not None:
-        found = minimum(bound._relaxation(relax(problem, pinned_share=pinned), budget, threshold))
-        assert found is not None
-        assert found[0] <= best.time_ms + 1e-6
+    check_relaxation(problem, budget_between(problem, share), threshold=threshold, pinned_share=pinned)
 
 
 @slow
@@ -102,12 +74,7 @@ def test_a_choice_never_makes_it_slower(profile: Profile, share: float, optimiza
 @given(joint_profiles(several_first=True), SHARES)
 def test_no_schedule_of_any_kind_beats_the_bound(profile: Profile, share: float):
     problem = Problem.of(profile)
-    budget = budget_between(problem, share)
-    best = fastest(problem, budget, sweeps=False)
-    found = lower_bound(problem, budget, time_limit=5.0)
-    if best is not None:
-        assert found is not None
-        assert problem.base_time_ms <= found <= best.time_ms + 1e-6
+    check_bound(problem, budget_between(problem, share))
 
 
 def masked(*, mask_ms: float) -> Problem:

@@ -8,8 +8,7 @@ from explorer.solvers.monet import grouped
 from explorer.solvers.monet.merge import merge, relax
 from explorer.solvers.problem import Problem
 from tests.solvers.graphs import INPUT, GraphBuilder, profiles
-from tests.solvers.minimising import budget_between, minimum
-from tests.solvers.test_monet_grouped import SHARES
+from tests.solvers.minimising import SHARES, budget_between, minimum
 
 BATCH_NORM, RELU = 1, 2
 

@@ -19,10 +19,9 @@ from explorer.solvers.problem import Problem
 from explorer.solvers.scip import MilpStatus, minimise, presolved_statistics
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
-from tests.solvers.minimising import budget_between, minimum
+from tests.solvers.minimising import SHARES, budget_between, minimum
 
 ZOO = Path(__file__).parents[3] / "shared" / "monet-zoo"
-SHARES = st.sampled_from((0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0))
 slow = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

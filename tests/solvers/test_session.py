@@ -60,10 +60,10 @@ def between(profile: Profile, share: float) -> int:
 def alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+        # What was killed and not waited for is still in the table, until someone waits: maybe between these two lines.
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    # What was killed and not waited for is still in the table.
-    return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
 
 
 def gone(process: int) -> bool:

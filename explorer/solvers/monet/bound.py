@@ -12,6 +12,7 @@ from scipy import optimize
 
 from explorer.solvers.milp import Milp
 from explorer.solvers.monet import choices, constraints
+from explorer.solvers.monet.constraints import Variables
 from explorer.solvers.monet.decisions import Amount
 from explorer.solvers.monet.groups import Group, least_reads
 from explorer.solvers.monet.layout import Layout
@@ -25,8 +26,6 @@ INTEGER_TURNS = ((1.0, 0.4), (0.4, 1.0))
 """Thresholds for whole numbers, each with its share of the time left. Long intervals are sooner done with."""
 _SLACK = 1e-6
 """What an optimum may be off by, relative: the solvers keep rows to 1e-6 or better."""
-
-Variables = dict[str, cp.Variable]
 
 
 def lower_bound(
@@ -321,7 +320,7 @@ def recomputation_fits(relaxation: _Relaxation, variables: Variables) -> list[cp
         reads = layout.merged.nodes[node].reads
         idle = min(layout.merged.problem.backward[t].idle_bytes for t in layout.groups[g].stages)
         counted = [term for x in sorted(reads) for term in relaxation.throughout(g, x, -layout.size(x))]
-        own, _ = layout.decisions.again[g, node].amount(lambda way: layout.units(way.bytes))
+        own, _ = layout.decisions.again[g, node].amount(layout.way_size)
         inputs = layout.run(g, (node,), sum(layout.size(x) for x in reads))
         rows.add([("m", g, 1.0), *counted, *own, *inputs], layout.room(layout.merged.problem.held_bytes + idle))
     return rows.at_most()
@@ -336,7 +335,7 @@ def backward_fits(relaxation: _Relaxation, variables: Variables) -> list[cp.Cons
             terms: list[Term] = [("m", g, 1.0)]
             room = layout.stage_room(t)
             for n in range(len(layout.merged.stages[t])):
-                own, constant = layout.decisions.backward[t, n].amount(lambda way: layout.units(way.bytes))
+                own, constant = layout.decisions.backward[t, n].amount(layout.way_size)
                 terms, room = terms + own, room - constant
             for x, readers in chains.items():
                 reader = next((y for y in readers if y.stage >= t), None)

@@ -34,7 +34,7 @@ def first_runs_in_place(layout: Layout, variables: Variables) -> list[cp.Constra
     need not be in memory itself.
     """
     rows = Rows(variables)
-    standing = frozenset().union(*layout.merged.representative.values()) if layout.merged.relaxed else frozenset()
+    standing = _standing(layout)
     readers = {} if layout.merged.relaxed else _optional_readers(layout)
     for i, decision in layout.decisions.first.items():
         for way in decision.others:
@@ -111,6 +111,11 @@ def optional_results(layout: Layout, variables: Variables) -> list[cp.Constraint
     return rows.at_most() + equal.equal()
 
 
+def _standing(layout: Layout) -> frozenset[int]:
+    """In a relaxed problem, what stands for something merged away: it need not be in memory itself."""
+    return frozenset().union(*layout.merged.representative.values()) if layout.merged.relaxed else frozenset()
+
+
 def _sometimes_made(layout: Layout) -> dict[int, int]:
     """Activations that not every form of their first run makes, with the operator."""
     found = {}
@@ -118,7 +123,7 @@ def _sometimes_made(layout: Layout) -> dict[int, int]:
         parts = [frozenset(form.writes) for form in operator.first]
         if not operator.optional and parts:
             found |= dict.fromkeys(sorted(frozenset().union(*parts) - frozenset.intersection(*parts)), i)
-    standing = frozenset().union(*layout.merged.representative.values()) if layout.merged.relaxed else frozenset()
+    standing = _standing(layout)
     return {x: i for x, i in found.items() if x not in standing}
 
 
@@ -136,10 +141,12 @@ def _chosen(
 
 
 def _optional_readers(layout: Layout) -> dict[int, list[int]]:
+    """Activation to the optional operators that may read it in the forward pass."""
     readers: dict[int, list[int]] = {}
     for j, operator in enumerate(layout.merged.problem.forward):
-        for x in {x for form in operator.first for x in form.reads} if operator.optional else ():
-            readers.setdefault(x, []).append(j)
+        if operator.optional:
+            for x in {x for form in operator.first for x in form.reads}:
+                readers.setdefault(x, []).append(j)
     return readers
 
 

@@ -9,8 +9,6 @@ p replaces the products s·δ of appendix C.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import cvxpy as cp
 
 from explorer.solvers.monet.decisions import Decision
@@ -151,7 +149,7 @@ def _has_memory_row(layout: Layout, operator: int) -> bool:
 
 def _first_run_row(layout: Layout, cap: Rows, operator: int, run: Decision, kept: Term) -> None:
     """An optional run brings what it reads and nothing else keeps alive: |y|(z − s_0)."""
-    own, constant = run.amount(lambda way: layout.units(way.bytes))
+    own, constant = run.amount(layout.way_size)
     terms = [kept, *own]
     forward = layout.merged.problem.forward[operator]
     if forward.optional:
@@ -218,7 +216,7 @@ def recomputation_memory(layout: Layout, variables: Variables) -> list[cp.Constr
         room = layout.idle_room(layout.groups[g].start)
         for k, slot in enumerate(sweep.slots):
             for node in slot:
-                terms = before(layout, g, k) + layout.decisions.again[g, node].amount(_units(layout))[0]
+                terms = before(layout, g, k) + layout.decisions.again[g, node].amount(layout.way_size)[0]
                 for x in sorted(layout.merged.nodes[node].reads & set(sweep.reads[k])):
                     # Never in D_g, so π is a variable or absent.
                     terms += layout.present(g, x, -layout.size(x))[0] + layout.run(g, (node,), layout.size(x))
@@ -264,7 +262,7 @@ def _stage_rows(layout: Layout, rows: Rows, stages: range, terms: list[Term], co
             continue
         if simple and layout.stage_room(t) - layout.units(max(_largest(run) for run in forms)) >= room:
             continue
-        own = [run.amount(_units(layout)) for run in forms]
+        own = [run.amount(layout.way_size) for run in forms]
         right = layout.stage_room(t) - constant - sum(fixed for _, fixed in own)
         rows.add([*terms, *(term for chosen, _ in own for term in chosen)], right)
 
@@ -289,10 +287,3 @@ def _largest(run: Decision) -> int:
 
 def _time_ms(way: Way) -> float:
     return way.time_ms
-
-
-def _units(layout: Layout) -> Callable[[Way], float]:
-    def units(way: Way) -> float:
-        return layout.units(way.bytes)
-
-    return units

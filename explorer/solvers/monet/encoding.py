@@ -246,7 +246,7 @@ class Encoder:
         ways = [] if decision.base is None else [(decision.base, None)]
         ways += [(x.way, x) for x in decision.others]
         able = [x for x in ways if not x[0].overwrites & frozenset(alive) and (form is None or x[0].forms == (form,))]
-        fitting = [x for x in able if self.layout.units(x[0].bytes) <= room + 1e-12]
+        fitting = [x for x in able if self.layout.way_size(x[0]) <= room + 1e-12]
         if not able:
             return
         _, chosen = (

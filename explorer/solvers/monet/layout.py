@@ -32,7 +32,7 @@ class Layout(Scaled):
             block ``p`` of "still there then"; None where a later one of them reads it in every form.
         stay: (group, index in ``Sweep.stays``) to position in block ``w``.
         memory: (group, slot of the sweep) to position in block ``u``.
-        sweeps: one per group.
+        sweeps: one per group; a bound has none, and neither ``chain``, ``stay`` nor ``memory``.
     """
 
     groups: tuple[Group, ...]
@@ -64,9 +64,7 @@ class Layout(Scaled):
         chains = _chains(merged, groups) if sweeps else {}
         stay = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.stays)))
         memory = _numbered((g, k) for g, sweep in enumerate(laid) for k in range(len(sweep.slots)))
-        return cls(
-            merged, budget_bytes, groups, kept, rerun, _numbered(stages), chains, stay, memory, laid
-        )  # fmt: skip
+        return cls(merged, budget_bytes, groups, kept, rerun, _numbered(stages), chains, stay, memory, laid)
 
     def keep(self, passed: int, activation: int, coefficient: float) -> list[Term]:
         """s_{g,i} times ``coefficient`` after ``passed`` groups; no term where it would be of no use."""
@@ -77,6 +75,10 @@ class Layout(Scaled):
         """Σ r_{g,j} times ``coefficient`` over nodes that may run there."""
         positions = (self.rerun.get((group, node)) for node in nodes)
         return [("r", position, coefficient) for position in positions if position is not None]
+
+    def way_size(self, way: Way) -> float:
+        """Memory of a way in units."""
+        return self.units(way.bytes)
 
     def made(self, group: int, activation: int, coefficient: float) -> list[Term]:
         """Σ r_{g,j} times ``coefficient`` over the nodes that make an activation."""

@@ -74,8 +74,9 @@ class Scaled:
                     last[x] = i
         # Between its producer and an optional reader that does not follow at once it is counted as alive.
         for j, operator in enumerate(problem.forward):
-            for x in {x for form in operator.first for x in form.reads} if operator.optional else ():
-                last[x] = max(last[x], j - 1) if not self.merged.relaxed else last[x]
+            if operator.optional and not self.merged.relaxed:
+                for x in {x for form in operator.first for x in form.reads}:
+                    last[x] = max(last[x], j - 1)
         return last
 
     @cached_property

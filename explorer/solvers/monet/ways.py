@@ -32,8 +32,7 @@ def form_ways(problem: Problem, form: Form, index: int) -> list[Way]:
     ways = []
     for option in form.options:
         over = frozenset(() if option.overwrites is None else (option.overwrites,))
-        saved = sum(problem.activations[x].bytes for x in over)
-        ways.append(Way(option.time_ms, written + option.workspace_bytes - saved, over, (index,)))
+        ways.append(Way(option.time_ms, written + option.extra_bytes(problem.activations), over, (index,)))
     return ways
 
 

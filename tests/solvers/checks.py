@@ -1,0 +1,63 @@
+"""What holds for the programs of every problem, with a choice of implementations or without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from explorer.simulation import simulate
+from explorer.solvers.monet import bound, grouped
+from explorer.solvers.monet.merge import merge, relax
+from explorer.solvers.problem import Problem
+from tests.solvers.exhaustive import fastest
+from tests.solvers.minimising import minimum
+
+
+def check_optimum(problem: Problem, budget_bytes: int) -> None:
+    """Ungrouped and unmerged, the grouped program's optimum is that of an exhaustive search over sweeps."""
+    model = grouped.build(merge(problem, pinned_share=0, fold=False), budget_bytes, threshold=0)
+    found, best = minimum(model.milp), fastest(problem, budget_bytes, sweeps=True)
+    assert (found is None) == (best is None)
+    if found is None or best is None:
+        return
+    assert found[0] == pytest.approx(best.time_ms)
+    line = simulate(problem.profile, best.schedule)
+    assert line.peak_bytes <= budget_bytes
+    assert line.time_ms == pytest.approx(best.time_ms)
+    encoded = model.encode(best.schedule)
+    assert encoded is not None
+    assert model.milp.value(encoded) == pytest.approx(best.time_ms)
+
+
+def check_solution(problem: Problem, budget_bytes: int, *, threshold: float, pinned_share: float) -> None:
+    """A solution of the grouped program is a schedule no slower and no larger, which is a solution again."""
+    model = grouped.build(merge(problem, pinned_share=pinned_share), budget_bytes, threshold=threshold)
+    found = minimum(model.milp)
+    if found is None:
+        return
+    schedule = model.decode(found[1])
+    line = simulate(problem.profile, schedule)
+    assert line.peak_bytes <= budget_bytes
+    assert line.time_ms <= found[0] + 1e-9
+    encoded = model.encode(schedule)
+    assert encoded is not None
+    assert np.isin(encoded[model.milp.integer], (0.0, 1.0)).all()
+    assert model.milp.value(encoded) <= found[0] + 1e-9
+
+
+def check_relaxation(problem: Problem, budget_bytes: int, *, threshold: float, pinned_share: float) -> None:
+    """No schedule of any kind beats the optimum of a relaxation."""
+    best = fastest(problem, budget_bytes, sweeps=False)
+    if best is not None:
+        found = minimum(bound._relaxation(relax(problem, pinned_share=pinned_share), budget_bytes, threshold))
+        assert found is not None
+        assert found[0] <= best.time_ms + 1e-6
+
+
+def check_bound(problem: Problem, budget_bytes: int) -> None:
+    """No schedule of any kind beats the bound, which is no less than the time without recomputation."""
+    best = fastest(problem, budget_bytes, sweeps=False)
+    found = bound.lower_bound(problem, budget_bytes, time_limit=5.0)
+    if best is not None:
+        assert found is not None
+        assert problem.base_time_ms <= found <= best.time_ms + 1e-6
