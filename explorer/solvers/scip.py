@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 from pyscipopt import Eventhdlr, Model
-from pyscipopt.scip import PY_SCIP_EVENTTYPE, Event, Expr, ExprCons, Term
+from pyscipopt.scip import PY_SCIP_EVENTTYPE, PY_SCIP_PARAMSETTING, Event, Expr, ExprCons, Term
 
 from explorer.solution import Statistics
 from explorer.solvers.milp import Milp
@@ -64,6 +64,7 @@ def minimise(
     *,
     time_limit: float,
     gap: float,
+    heuristics: bool = True,
     start: np.ndarray | Sequence[np.ndarray] | None = None,
     on_incumbent: Callable[[np.ndarray, float], None] | None = None,
     on_bound: Callable[[float], None] | None = None,
@@ -75,6 +76,7 @@ def minimise(
         milp: the program.
         time_limit: seconds, building included.
         gap: stop when (objective − bound) / bound is this small.
+        heuristics: look for solutions; without, all the time goes to the bound.
         start: solutions, shape (columns,) each, to start from; those that SCIP finds infeasible are ignored.
         on_incumbent: called with each better solution and its objective, newest only where several come at once.
         on_bound: called with each better bound, likewise.
@@ -89,6 +91,8 @@ def minimise(
     began = time.monotonic()
     model, variables = _build(milp)
     model.setParam("limits/gap", gap)
+    if not heuristics:
+        model.setHeuristics(PY_SCIP_PARAMSETTING.OFF)
     model.setParam("limits/time", max(0.0, time_limit - (time.monotonic() - began)))
     starts = [] if start is None else [start] if isinstance(start, np.ndarray) else start
     for x in starts:

@@ -22,8 +22,8 @@ from explorer.solvers.problem import Problem
 from explorer.solvers.scip import MilpStatus, minimise
 
 LINEAR_THRESHOLDS = (1.0, 0.4)
-INTEGER_TURNS = ((1.0, 0.4), (0.4, 1.0))
-"""Thresholds for whole numbers, each with its share of the time left. Long intervals are sooner done with."""
+INTEGER_TURNS = ((0.5, 0.7), (0.3, 1.0))
+"""Thresholds for whole numbers, each with its share of the time left."""
 _SLACK = 1e-6
 """What an optimum may be off by, relative: the solvers keep rows to 1e-6 or better."""
 
@@ -96,6 +96,7 @@ def lower_bound(
             _relaxation(merged, budget_bytes, threshold),
             time_limit=left,
             gap=_SLACK,
+            heuristics=False,
             on_bound=lambda found: take(found * (1 - _SLACK)),
             should_stop=should_stop,
         )
@@ -182,7 +183,8 @@ class _Relaxation:
         }
         for name, count in counts.items():
             if count:
-                variables[name] = cp.Variable(count, name=name, bounds=[np.zeros(count), np.ones(count)])
+                # Whole in every schedule's values, and SCIP cuts off more where it knows.
+                variables[name] = cp.Variable(count, name=name, boolean=True)
         groups = len(self.layout.groups)
         if groups:
             variables["m"] = cp.Variable(groups, name="m", bounds=[np.zeros(groups), np.full(groups, np.inf)])
