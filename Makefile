@@ -22,6 +22,10 @@ LAB_OPTIONS := $(if $(SCREEN),,--no-browser) $(if $(filter 0,$(shell id -u)),--a
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 export CHROMIUM
 
+# Two files of tests at a time, in the order of their names: most tests keep one core busy. The browser and the widgets,
+# which run solvers of their own, come last, beside each other.
+PYTEST_OPTIONS ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+
 help:
 	@echo 'make explore   set up .venv and open the explorer in JupyterLab'
 	@echo 'make test      set up .venv and a browser, then run linters and tests'

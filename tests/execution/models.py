@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+from explorer.capture import capture
+from explorer.graph import TrainingGraph
 
 Sample = tuple[nn.Module, Any, Callable[[Any, Any], torch.Tensor] | None]
 
@@ -115,6 +119,13 @@ def tied_attention() -> Sample:
 def shared() -> Sample:
     torch.manual_seed(0)
     return Shared().train(), torch.randn(6, 12), None
+
+
+@cache
+def graph_of(make: Callable[[], Sample]) -> TrainingGraph:
+    """The graph of a sample, to draw schedules from; ``apply`` captures it again and refuses any other."""
+    model, batch, loss = make()
+    return capture(model, batch, loss=loss).graph
 
 
 SAMPLES = {"branches": branches, "tied_attention": tied_attention, "shared": shared}

@@ -13,10 +13,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import explorer
-from explorer.capture import capture
 from explorer.capture.batch import TrainingStep, call_arguments
 from explorer.schedule import Schedule, keep_all
-from tests.execution.models import SAMPLES, Sample
+from tests.execution.models import SAMPLES, Sample, graph_of
 from tests.schedules import random_schedule
 
 
@@ -54,18 +53,15 @@ def assert_trains_like_eager(sample: Sample, schedule: Schedule, *, steps: int =
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_keeping_all_is_eager(name: str) -> None:
-    model, batch, loss = SAMPLES[name]()
-    schedule = keep_all(capture(model, batch, loss=loss).graph)
-    assert_trains_like_eager((model, batch, loss), schedule)
+    assert_trains_like_eager(SAMPLES[name](), keep_all(graph_of(SAMPLES[name])))
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6), keep=st.sampled_from([0.0, 0.3, 0.7, 0.95]))
 def test_any_schedule_trains_like_eager(name: str, seed: int, keep: float) -> None:
-    model, batch, loss = SAMPLES[name]()
-    schedule = random_schedule(capture(model, batch, loss=loss).graph, seed, keep=keep)
-    assert_trains_like_eager((model, batch, loss), schedule)
+    schedule = random_schedule(graph_of(SAMPLES[name]), seed, keep=keep)
+    assert_trains_like_eager(SAMPLES[name](), schedule)
 
 
 @pytest.mark.parametrize("name", SAMPLES)

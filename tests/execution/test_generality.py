@@ -11,6 +11,7 @@ import torch
 import explorer
 from explorer.capture import capture
 from explorer.models import MODELS
+from explorer.models.resnet import resnet18
 from tests.execution.test_exactness import assert_trains_like_eager
 from tests.schedules import random_schedule
 
@@ -41,10 +42,11 @@ def test_bundled_models(name: str) -> None:
 def test_hugging_face_models(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
+    # As wide as published, and a third as deep: the other layers are the same again.
     if name == "gpt2":
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False))
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False, n_layer=4))
     else:
-        model = transformers.BertForMaskedLM(transformers.BertConfig())
+        model = transformers.BertForMaskedLM(transformers.BertConfig(num_hidden_layers=4))
     tokens = torch.randint(0, model.config.vocab_size, (2, 128))
     batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens}
     graph = capture(model.train(), batch).graph
@@ -57,7 +59,7 @@ def test_autocast_is_captured() -> None:
     """The casts of a capture under autocast are part of the graph; the step runs as captured, inside or outside."""
     torch.manual_seed(0)
     spec = MODELS["resnet50"]
-    model, batch = spec.build().train(), spec.batch(batch_size=2, image_size=64)
+    model, batch = resnet18().train(), spec.batch(batch_size=2, image_size=64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         schedule = random_schedule(capture(model, batch, loss=spec.loss).graph, 1, keep=0.7)
         scheduled = explorer.apply(copy.deepcopy(model), schedule, batch, loss=spec.loss)

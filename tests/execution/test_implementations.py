@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from torch.utils import _pytree as pytree
 import explorer
 from explorer.capture import capture
 from explorer.graph import Implementation, Optimization
-from tests.execution.models import SAMPLES, Sample, families
+from tests.execution.models import SAMPLES, Sample, families, graph_of
 from tests.execution.test_exactness import assert_trains_like_eager, train
 from tests.schedules import random_schedule
 
@@ -26,10 +28,13 @@ seeds = st.integers(0, 10**6)
 keeps = st.sampled_from([0.0, 0.3, 0.7, 1.0])
 
 
-def doubled(sample: Sample) -> Sample:
+def doubled(make: Callable[[], Sample]) -> Sample:
     """In double precision, so that only a mistake makes a difference."""
-    model, batch, loss = sample
+    model, batch, loss = make()
     return model.double(), pytree.tree_map(lambda x: x.double() if x.is_floating_point() else x, batch), loss
+
+
+DOUBLED = {name: partial(doubled, make) for name, make in ALL.items()}
 
 
 def assert_close(left: list[Any], right: list[Any]) -> None:
@@ -44,18 +49,16 @@ def assert_close(left: list[Any], right: list[Any]) -> None:
 @settings(max_examples=12, deadline=None)
 @given(seed=seeds, keep=keeps)
 def test_exact_implementations_give_the_same_bits(name: str, seed: int, keep: float) -> None:
-    model, batch, loss = ALL[name]()
-    graph = capture(model, batch, loss=loss).graph
-    schedule = random_schedule(graph, seed, keep=keep, allowed=lambda x: x.exact)
-    assert_trains_like_eager((model, batch, loss), schedule, steps=2)
+    schedule = random_schedule(graph_of(ALL[name]), seed, keep=keep, allowed=lambda x: x.exact)
+    assert_trains_like_eager(ALL[name](), schedule, steps=2)
 
 
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=12, deadline=None)
 @given(seed=seeds, keep=keeps)
 def test_all_implementations_give_the_same_gradients(name: str, seed: int, keep: float) -> None:
-    model, batch, loss = doubled(ALL[name]())
-    schedule = random_schedule(capture(model, batch, loss=loss).graph, seed, keep=keep, allowed=lambda _: True)
+    model, batch, loss = DOUBLED[name]()
+    schedule = random_schedule(graph_of(DOUBLED[name]), seed, keep=keep, allowed=lambda _: True)
     scheduled = explorer.apply(copy.deepcopy(model), schedule, batch, loss=loss)
     assert_close(train(scheduled, batch, loss, steps=2), train(model, batch, loss, steps=2))
 

@@ -15,13 +15,13 @@ from torch.nn import functional
 import explorer
 from explorer.capture import capture
 from explorer.schedule import Free, Run, keep_all
-from tests.execution.models import Branches, branches, shared
+from tests.execution.models import Branches, branches, graph_of, shared
 from tests.schedules import random_schedule
 
 
 def scheduled_branches(keep: float = 0.3) -> tuple[explorer.ScheduledModule, nn.Module, tuple[torch.Tensor, ...]]:
     model, batch, loss = branches()
-    schedule = random_schedule(capture(model, batch, loss=loss).graph, 1, keep=keep)
+    schedule = random_schedule(graph_of(branches), 1, keep=keep)
     return explorer.apply(model, schedule, batch, loss=loss), model, batch
 
 
@@ -123,7 +123,7 @@ def test_another_plain_argument_is_refused() -> None:
 
 def test_a_schedule_for_another_model_or_batch_is_refused() -> None:
     model, batch, loss = branches()
-    schedule = keep_all(capture(model, batch, loss=loss).graph)
+    schedule = keep_all(graph_of(branches))
     smaller = tuple(x[:2] for x in batch)
     with pytest.raises(ValueError, match="the batch differs"):
         explorer.apply(model, schedule, smaller, loss=loss)
@@ -136,8 +136,7 @@ def test_a_schedule_for_another_model_or_batch_is_refused() -> None:
 
 def test_a_tampered_schedule_is_refused() -> None:
     model, batch, loss = branches()
-    graph = capture(model, batch, loss=loss).graph
-    whole = keep_all(graph)
+    whole = keep_all(graph_of(branches))
     number, first_free = next((i, x) for i, x in enumerate(whole.steps) if isinstance(x, Free))
     early = explorer.Schedule(whole.identity, (first_free, *whole.steps), "edited")
     with pytest.raises(ValueError, match="step 0 frees"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -135,19 +136,30 @@ class Attention(nn.Module):
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
 
 
-def prepared(name: str, dtype: torch.dtype, *, special: bool = False) -> tuple[Capture, Running, nn.Module]:
-    """A step that has run once."""
+@cache
+def captured_case(name: str, dtype: torch.dtype) -> Capture:
+    """Captured once for all tests of a case: shapes and strides are all that a capture depends on."""
+    model, x = case(name, dtype)
+    return capture(model, x)
+
+
+def case(name: str, dtype: torch.dtype) -> tuple[nn.Module, torch.Tensor]:
+    """A model that is the same each time, and its batch."""
     torch.manual_seed(0)
     make, shape = CASES[name]
-    model = Scaled(make(), shape).train().to(dtype)
-    x = torch.randn(shape, dtype=dtype)
+    return Scaled(make(), shape).train().to(dtype), torch.randn(shape, dtype=dtype)
+
+
+def prepared(name: str, dtype: torch.dtype, *, special: bool = False) -> tuple[Capture, Running, nn.Module]:
+    """A step that has run once."""
+    captured = captured_case(name, dtype)
+    model, x = case(name, dtype)
     if special:
         tiny = torch.finfo(dtype).tiny / 4
         values = [torch.nan, torch.inf, -torch.inf, -0.0, 0.0, tiny, -tiny, 6.0, -0.5, 1.25]
         x.view(-1)[:: max(1, x.numel() // 40)] = 0.0
         for number, value in enumerate(values):
             x.view(-1)[3 * number + 1] = value
-    captured = capture(model, x)
     running = Running(captured, model, [x])
     running.run([torch.randn_like(t) for t in fake_tangents(captured)])
     return captured, running, model

@@ -20,33 +20,34 @@ from explorer.solvers.problem import Problem
 from tests.execution.models import branches
 
 
-def test_every_call_has_a_cost_and_the_sum_is_the_step() -> None:
+@pytest.fixture(scope="module")
+def profiled() -> explorer.Profile:
+    """The profile of a small network, measured once."""
     model, batch, loss = branches()
-    profile = explorer.profile(model, batch, loss=loss)
-    assert profile.device.kind == "cpu"
-    assert profile.device.torch_version == torch.__version__
-    assert profile.eager_time_ms is not None
-    timeline = explorer.simulate(profile, keep_all(profile.graph))
-    assert timeline.time_ms == pytest.approx(profile.eager_time_ms)
-    assert [str(x) for x in profile.graph.batch] == ["batch[0] float32[4, 3, 16, 16]", "batch[1] int64[4]"]
-    convolutions = {x.name: profile.cost(x.default()) for x in profile.graph.operators if "convolution" in x.name}
+    return explorer.profile(model, batch, loss=loss)
+
+
+def test_every_call_has_a_cost_and_the_sum_is_the_step(profiled: explorer.Profile) -> None:
+    assert profiled.device.kind == "cpu"
+    assert profiled.device.torch_version == torch.__version__
+    assert profiled.eager_time_ms is not None
+    timeline = explorer.simulate(profiled, keep_all(profiled.graph))
+    assert timeline.time_ms == pytest.approx(profiled.eager_time_ms)
+    assert [str(x) for x in profiled.graph.batch] == ["batch[0] float32[4, 3, 16, 16]", "batch[1] int64[4]"]
+    convolutions = {x.name: profiled.cost(x.default()) for x in profiled.graph.operators if "convolution" in x.name}
     assert all(cost.time_ms > 0 for cost in convolutions.values())
 
 
-def test_halves_take_as_long_as_the_whole() -> None:
-    model, batch, loss = branches()
-    profile = explorer.profile(model, batch, loss=loss)
-    problem = Problem.of(profile, optimizations=())
+def test_halves_take_as_long_as_the_whole(profiled: explorer.Profile) -> None:
+    problem = Problem.of(profiled, optimizations=())
     assert problem.slack_ms == pytest.approx(0.0, abs=1e-9)
-    assert any(x.optional for x in profile.graph.backward)
+    assert any(x.optional for x in profiled.graph.backward)
 
 
-def test_workspace_is_what_is_taken_beyond_results() -> None:
-    model, batch, loss = branches()
-    profile = explorer.profile(model, batch, loss=loss)
+def test_workspace_is_what_is_taken_beyond_results(profiled: explorer.Profile) -> None:
     workspaces = {
-        (operator.target, implementation.name): profile.cost(implementation).workspace_bytes
-        for operator in profile.graph.operators
+        (operator.target, implementation.name): profiled.cost(implementation).workspace_bytes
+        for operator in profiled.graph.operators
         for implementation in operator.implementations
     }
     # What works in place takes nothing, and what it overwrites is not taken off twice.
@@ -75,13 +76,11 @@ def test_whole_numbers_are_in_range() -> None:
     assert values.max() < 4
 
 
-def test_keeping_all_takes_no_more_memory_than_plain_pytorch() -> None:
-    model, batch, loss = branches()
-    profile = explorer.profile(model, batch, loss=loss)
-    predicted = explorer.simulate(profile, keep_all(profile.graph)).peak_bytes
-    assert profile.eager_peak_bytes is not None
+def test_keeping_all_takes_no_more_memory_than_plain_pytorch(profiled: explorer.Profile) -> None:
+    predicted = explorer.simulate(profiled, keep_all(profiled.graph)).peak_bytes
+    assert profiled.eager_peak_bytes is not None
     # Less is possible: PyTorch keeps a dropout's mask as floats on the CPU, the captured graph as booleans.
-    assert 0.5 * profile.eager_peak_bytes < predicted <= 1.01 * profile.eager_peak_bytes
+    assert 0.5 * profiled.eager_peak_bytes < predicted <= 1.01 * profiled.eager_peak_bytes
 
 
 def test_progress_goes_from_nothing_to_all() -> None:
@@ -104,11 +103,10 @@ def test_profiling_changes_nothing() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_an_optimizer_counts() -> None:
+def test_an_optimizer_counts(profiled: explorer.Profile) -> None:
     model, batch, loss = branches()
-    plain = explorer.profile(model, batch, loss=loss)
     adam = explorer.profile(model, batch, loss=loss, optimizer="AdamW")
-    assert adam.fixed_bytes - plain.fixed_bytes == 2 * sum(x.nbytes for x in model.parameters())
+    assert adam.fixed_bytes - profiled.fixed_bytes == 2 * sum(x.nbytes for x in model.parameters())
 
 
 def test_refusals() -> None:
@@ -123,10 +121,8 @@ def test_refusals() -> None:
         explorer.profile(nn.Linear(2, 2, device="meta"), torch.randn(1, 2), loss=functional.mse_loss)
 
 
-def test_solving_side_needs_no_torch(tmp_path: Path) -> None:
-    model, batch, loss = branches()
-    profile = explorer.profile(model, batch, loss=loss)
-    profile.save(tmp_path / "profile.json")
+def test_solving_side_needs_no_torch(tmp_path: Path, profiled: explorer.Profile) -> None:
+    profiled.save(tmp_path / "profile.json")
     code = (
         "import sys, explorer; p = explorer.load_profile(sys.argv[1]); "
         "explorer.simulate(p, explorer.keep_all(p.graph)); assert 'torch' not in sys.modules"

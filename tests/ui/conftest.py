@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.ui.lab import REPOSITORY, Lab
+from tests.ui.lab import REPOSITORY, Lab, fresh_page
 from tests.widgets.trained import Trained, train
 
 _ARGUMENTS = [
@@ -37,16 +37,20 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Windows of a laptop's size; they share what they loaded, as a person's do."""
+    made = browser.new_context(viewport={"width": 1440, "height": 1000})
+    made.set_default_timeout(30_000)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A fresh page of a laptop's size."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    context.set_default_timeout(30_000)
-    opened = context.new_page()
-    yield opened
-    # What a test started in the lab ends with it.
-    opened.evaluate("() => window.jupyterapp?.serviceManager.sessions.shutdownAll()")
-    context.close()
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A fresh page."""
+    with fresh_page(context) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from playwright.sync_api import Page
+from playwright.sync_api import BrowserContext, Page
 
 REPOSITORY = Path(__file__).parents[2]
 _START_S = 90
@@ -81,6 +83,15 @@ class Lab:
             else:
                 return
         raise TimeoutError(f"JupyterLab did not answer: {Path(self._log.name).read_text()}")
+
+
+@contextmanager
+def fresh_page(context: BrowserContext) -> Iterator[Page]:
+    """A page; what it started in the lab ends with it."""
+    opened = context.new_page()
+    yield opened
+    opened.evaluate("() => window.jupyterapp?.serviceManager.sessions.shutdownAll()")
+    opened.close()
 
 
 def _free_port() -> int:

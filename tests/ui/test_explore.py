@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.ui.lab import REPOSITORY, Lab
+from tests.ui.lab import REPOSITORY, Lab, fresh_page
 from tests.widgets.trained import Trained
 from widgets import style
 
@@ -60,7 +61,7 @@ def write_notebook(lab: Lab, name: str, *cells: str) -> None:
     nbformat.write(notebook, lab.root / name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny(lab: Lab, trained: Trained) -> str:
     """A notebook that opens a small profile."""
     trained.profile.save(lab.root / "tiny.json")
@@ -102,104 +103,118 @@ def test_the_notebook_for_a_newcomer(lab: Lab, page: Page, shots: Path, errors: 
     assert errors == []
 
 
-def test_keyboard_mouse_and_typing_choose_the_budget(
-    lab: Lab, page: Page, tiny: str, shots: Path, errors: list[str]
-) -> None:
-    lab.open(page, tiny)
-    lab.run_all(page)
-    widget = Widget(page)
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
-    page.screenshot(path=shots / "before.png")
-
-    first, areas = widget.status.inner_text(), widget.areas()
-    widget.slider.focus()
-    for _ in range(30):
-        widget.slider.press("ArrowRight")
-    expect(widget.status).not_to_have_text(first)
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
-    assert widget.status.inner_text() != first
-    assert widget.areas() != areas
-    assert widget.slider.get_attribute("aria-valuetext") == f"{widget.readout.input_value()} GiB"
-    page.screenshot(path=shots / "after-keys.png")
-
-    widget.to_the_end()
-    said = widget.status.inner_text()
-    box = widget.slider.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] / 2, steps=8)
-    page.mouse.up()
-    expect(widget.status).not_to_have_text(said)
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
-    expect(widget.figures).to_contain_text("operators recomputed")
-    page.screenshot(path=shots / "after-drag.png")
-
-    widget.readout.fill("0.0001")
-    widget.readout.press("Enter")
-    expect(widget.status).to_have_text(re.compile("^No schedule fits.*smallest feasible budget"), timeout=LONG)
-    expect(widget.button("Save schedule")).to_be_disabled()
-    page.screenshot(path=shots / "infeasible.png")
-    assert errors == []
+@pytest.fixture(scope="class")
+def opened(lab: Lab, context: BrowserContext, tiny: str) -> Iterator[tuple[Page, list[str]]]:
+    """A page with an explorer that has solved for its first budget, and what it complained about."""
+    found: list[str] = []
+    with fresh_page(context) as page:
+        page.on("pageerror", lambda error: found.append(str(error)))
+        lab.open(page, tiny)
+        lab.run_all(page)
+        expect(Widget(page).status).to_have_text(SOLVED, timeout=LONG)
+        yield page, found
 
 
-def test_save_names_the_file(lab: Lab, page: Page, tiny: str) -> None:
-    lab.open(page, tiny)
-    lab.run_all(page)
-    widget = Widget(page)
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
-    name = widget.box.get_by_placeholder(re.compile("GiB.json$"))
-    name.fill("mine.json")
-    name.press("Tab")
-    widget.button("Save schedule").click()
-    expect(widget.status).to_have_text(f"Saved the schedule to {lab.root / 'mine.json'}")
-    assert (lab.root / "mine.json").exists()
-    name.fill("no/such/folder.json")
-    name.press("Tab")
-    widget.button("Save schedule").click()
-    expect(widget.status).to_have_text(re.compile("^Could not save"))
+class TestOneWidgetInOneKernel:
+    """Each begins at the slider's end, whatever the one before has left."""
 
+    @pytest.fixture
+    def page(self, opened: tuple[Page, list[str]]) -> Page:
+        return opened[0]
 
-def test_a_reloaded_page_shows_the_same(lab: Lab, page: Page, tiny: str, shots: Path) -> None:
-    lab.open(page, tiny)
-    lab.run_all(page)
-    widget = Widget(page)
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
-    widget.slider.focus()
-    widget.to_the_end()
-    said, areas, value = widget.status.inner_text(), widget.areas(), widget.readout.input_value()
-    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
-    lab.open(page, tiny, fresh=False)
-    again = Widget(page)
-    expect(again.status).to_have_text(said, timeout=LONG)
-    expect(again.readout).to_have_value(value)
-    expect(again.box.locator(".js-plotly-plot")).to_have_count(2)
-    assert len(again.areas()) == len(areas)
-    again.slider.focus()
-    for _ in range(20):
-        again.slider.press("ArrowLeft")
-    expect(again.status).not_to_have_text(said)
-    expect(again.status).to_have_text(SOLVED, timeout=LONG)
-    assert again.figures.inner_text().count("GiB") == 2
-    page.screenshot(path=shots / "after-reload.png")
+    @pytest.fixture
+    def errors(self, opened: tuple[Page, list[str]]) -> list[str]:
+        return opened[1]
 
+    @pytest.fixture
+    def widget(self, page: Page) -> Widget:
+        found = Widget(page)
+        said = found.status.inner_text()
+        found.slider.focus()
+        # There and back: where it is at the end already the slider starts nothing, and the status stays.
+        found.slider.press("Home")
+        found.slider.press("ArrowRight")
+        expect(found.status).not_to_have_text(said)
+        found.to_the_end()
+        return found
 
-def test_a_killed_solver_is_told_and_the_next_move_recovers(lab: Lab, page: Page, tiny: str, shots: Path) -> None:
-    lab.open(page, tiny)
-    lab.run_all(page)
-    widget = Widget(page)
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
-    widget.slider.focus()
-    (worker,) = lab.processes("explorer.solvers.worker")
-    worker.suspend()  # so that it cannot be done before it is killed
-    for _ in range(4):
-        widget.slider.press("ArrowLeft")
-    expect(widget.status).to_have_text(re.compile("^Solving"))
-    worker.kill()
-    expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
-    page.screenshot(path=shots / "solver-died.png")
-    widget.slider.press("End")
-    expect(widget.status).to_have_text(re.compile("^Optimal"), timeout=LONG)
+    def test_keyboard_mouse_and_typing_choose_the_budget(
+        self, page: Page, widget: Widget, shots: Path, errors: list[str]
+    ) -> None:
+        page.screenshot(path=shots / "before.png")
+
+        first, areas = widget.status.inner_text(), widget.areas()
+        for _ in range(30):
+            widget.slider.press("ArrowLeft")
+        expect(widget.status).not_to_have_text(first)
+        expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+        assert widget.status.inner_text() != first
+        assert widget.areas() != areas
+        assert widget.slider.get_attribute("aria-valuetext") == f"{widget.readout.input_value()} GiB"
+        page.screenshot(path=shots / "after-keys.png")
+
+        widget.to_the_end()
+        said = widget.status.inner_text()
+        box = widget.slider.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] / 2, steps=8)
+        page.mouse.up()
+        expect(widget.status).not_to_have_text(said)
+        expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+        expect(widget.figures).to_contain_text("operators recomputed")
+        page.screenshot(path=shots / "after-drag.png")
+
+        widget.readout.fill("0.0001")
+        widget.readout.press("Enter")
+        expect(widget.status).to_have_text(re.compile("^No schedule fits.*smallest feasible budget"), timeout=LONG)
+        expect(widget.button("Save schedule")).to_be_disabled()
+        page.screenshot(path=shots / "infeasible.png")
+        assert errors == []
+
+    def test_save_names_the_file(self, lab: Lab, widget: Widget) -> None:
+        name = widget.box.get_by_placeholder(re.compile("GiB.json$"))
+        name.fill("mine.json")
+        name.press("Tab")
+        widget.button("Save schedule").click()
+        expect(widget.status).to_have_text(f"Saved the schedule to {lab.root / 'mine.json'}")
+        assert (lab.root / "mine.json").exists()
+        name.fill("no/such/folder.json")
+        name.press("Tab")
+        widget.button("Save schedule").click()
+        expect(widget.status).to_have_text(re.compile("^Could not save"))
+
+    def test_a_reloaded_page_shows_the_same(self, lab: Lab, page: Page, widget: Widget, tiny: str, shots: Path) -> None:
+        said, areas, value = widget.status.inner_text(), widget.areas(), widget.readout.input_value()
+        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+        lab.open(page, tiny, fresh=False)
+        again = Widget(page)
+        expect(again.status).to_have_text(said, timeout=LONG)
+        expect(again.readout).to_have_value(value)
+        expect(again.box.locator(".js-plotly-plot")).to_have_count(2)
+        assert len(again.areas()) == len(areas)
+        again.slider.focus()
+        for _ in range(20):
+            again.slider.press("ArrowLeft")
+        expect(again.status).not_to_have_text(said)
+        expect(again.status).to_have_text(SOLVED, timeout=LONG)
+        assert again.figures.inner_text().count("GiB") == 2
+        page.screenshot(path=shots / "after-reload.png")
+
+    def test_a_killed_solver_is_told_and_the_next_move_recovers(
+        self, lab: Lab, page: Page, widget: Widget, shots: Path
+    ) -> None:
+        (worker,) = lab.processes("explorer.solvers.worker")
+        worker.suspend()  # so that it cannot be done before it is killed
+        for _ in range(4):
+            widget.slider.press("ArrowLeft")
+        expect(widget.status).to_have_text(re.compile("^Solving"))
+        worker.kill()
+        expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
+        page.screenshot(path=shots / "solver-died.png")
+        widget.slider.press("End")
+        expect(widget.status).to_have_text(re.compile("^Optimal"), timeout=LONG)
 
 
 def test_other_cells_run_while_it_solves(lab: Lab, page: Page, trained: Trained) -> None:

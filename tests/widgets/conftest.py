@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import explorer
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
+from explorer.solvers import SolveSession
 from tests.widgets.trained import Trained, train
 from widgets import Explorer
 
@@ -20,13 +22,33 @@ def trained() -> Trained:
     return train()
 
 
-@pytest.fixture
-def opened(trained: Trained) -> Iterator[Explorer]:
-    """An explorer of that profile, settled where nothing has to be recomputed."""
-    peak_bytes = simulate(trained.profile, keep_all(trained.profile.graph)).peak_bytes
-    with explorer.explore(trained.profile, budget=peak_bytes) as made:
+@pytest.fixture(scope="module", autouse=True)
+def impatient() -> Iterator[None]:
+    """No test here is about how good an answer is: a solve whose proof takes longer ends after two seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("widgets.explorer.SolveSession", partial(SolveSession, time_limit=2.0))
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared(trained: Trained) -> Iterator[Explorer]:
+    """An explorer of that profile, opened once for all tests that leave it open."""
+    with explorer.explore(trained.profile, budget=plain_peak(trained)) as made:
         made.wait(120)
         yield made
+
+
+@pytest.fixture
+def opened(shared: Explorer, trained: Trained) -> Explorer:
+    """That explorer, settled where nothing has to be recomputed."""
+    shared._view.controls.file_name.value = ""
+    shared.budget_bytes = plain_peak(trained)
+    return shared.wait(60)
+
+
+def plain_peak(trained: Trained) -> int:
+    """What a step takes without recomputation."""
+    return simulate(trained.profile, keep_all(trained.profile.graph)).peak_bytes
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -32,6 +33,11 @@ def workers() -> list[psutil.Process]:
     return [x for x in psutil.Process().children() if "explorer.solvers.worker" in x.cmdline()]
 
 
+def threads() -> set[threading.Thread]:
+    """Those of explorers."""
+    return {x for x in threading.enumerate() if x.name.startswith("schedule-explorer")}
+
+
 def test_opens_solved_in_the_middle_of_its_range(trained: Trained) -> None:
     plain = simulate(trained.profile, keep_all(trained.profile.graph))
     with explorer.explore(trained.profile) as made:
@@ -47,10 +53,15 @@ def test_opens_solved_in_the_middle_of_its_range(trained: Trained) -> None:
 
 def test_a_new_budget_brings_a_schedule_that_fits(opened: Explorer) -> None:
     seen: list[str] = []
-    opened.observe(lambda change: seen.append(change["new"]), "status")
+
+    def see(change: Any) -> None:
+        seen.append(change["new"])
+
+    opened.observe(see, "status")
     opened.budget = f"{middle(opened) / 2**20:.6f} MiB"
     assert opened.status == "solving"
     opened.wait(60)
+    opened.unobserve(see, "status")
     assert opened.status in SOLVED
     assert seen[0] == "solving"
     assert seen[-1] == opened.status
@@ -224,14 +235,17 @@ def test_progress_of_profiling_is_shown(trained: Trained) -> None:
 
 
 def test_close_frees_processes_threads_and_widgets(trained: Trained) -> None:
+    others, other_workers = threads(), workers()
     made = explorer.explore(trained.profile, budget="1 GiB")
     made.wait(120)
     made.budget_bytes = middle(made)
+    assert threads() - others
+    assert len(workers()) == len(other_workers) + 1
     made.close()
     made.close()
     assert made.status == "closed"
-    assert not [x for x in threading.enumerate() if x.name.startswith("schedule-explorer")]
-    assert not workers()
+    assert threads() <= others
+    assert workers() == other_workers
     assert made._view.plots.comm is None
     assert "closed" in repr(made)
 
@@ -265,5 +279,6 @@ def test_observers_run_while_solving(opened: Explorer) -> None:
     opened.budget_bytes = middle(opened)
     assert chosen.wait(60)
     opened.wait(60)
+    opened.unobserve(react, "schedule")
     assert opened.solution is not None
     assert opened.solution.budget_bytes == 2**30
