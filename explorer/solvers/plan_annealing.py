@@ -14,7 +14,10 @@ from numba import njit
 
 from explorer.solvers.plan_arrays import PlanArrays
 from explorer.solvers.plan_kernel import Work, decode, inner, judge
-from explorer.solvers.plan_moves import move
+from explorer.solvers.plan_moves import move, relieve
+
+_RELIEVE = (0.3, 0.05)
+"""How often something at the peak is let go: of plans that exceed the budget, and of others."""
 
 
 class Archive(NamedTuple):
@@ -84,7 +87,7 @@ def _compiled(sources: str) -> Any:
         far = seed % 2 == 0
         current, best, trial = genes.copy(), genes.copy(), genes.copy()
         peak, time_ms, excess = evaluate(arrays, current, budget, work, archive)
-        best_peak, best_ms = peak, time_ms
+        best_peak, best_ms, peak_at = peak, time_ms, work.peak_at[0]
         cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, tries))
         tightening = (penalties[1] / penalties[0]) ** (1.0 / max(1, tries))
         temperature, penalty = temperatures[0], penalties[0]
@@ -92,7 +95,10 @@ def _compiled(sources: str) -> Any:
             temperature *= cooling
             penalty *= tightening
             trial[:] = current
-            move(arrays, trial, far)
+            if np.random.random() < (_RELIEVE[0] if excess > 0 else _RELIEVE[1]):
+                relieve(arrays, trial, peak_at)
+            else:
+                move(arrays, trial, far)
             if np.random.random() < 0.3:
                 move(arrays, trial, far)
             found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, work, archive)
@@ -100,7 +106,7 @@ def _compiled(sources: str) -> Any:
             found = found_ms + penalty * found_excess
             if found <= value or np.random.random() < np.exp((value - found) / temperature):
                 current, trial = trial, current
-                peak, time_ms, excess = found_peak, found_ms, found_excess
+                peak, time_ms, excess, peak_at = found_peak, found_ms, found_excess, work.peak_at[0]
                 over, best_over = max(0.0, peak - budget), max(0.0, best_peak - budget)
                 if over < best_over or (over == best_over and time_ms < best_ms):
                     best[:] = current

@@ -32,6 +32,7 @@ class PlanArrays(NamedTuple):
         option_extra: int64, workspace less what is overwritten, bytes.
         option_over: int32, the activation that must be of no more use, −1: none.
         reader_start, readers: int32, droppable activations that some form of each backward operator reads.
+        use_start, uses: int32 (m + 1,), the same the other way round: backward operators for each activation, in order.
         bytes: int64 (m,).
         held: bool (m,), never freed.
         droppable: bool (m,), can be made again, and is not held.
@@ -63,6 +64,8 @@ class PlanArrays(NamedTuple):
     option_over: np.ndarray
     reader_start: np.ndarray
     readers: np.ndarray
+    use_start: np.ndarray
+    uses: np.ndarray
     bytes: np.ndarray
     held: np.ndarray
     droppable: np.ndarray
@@ -107,8 +110,12 @@ def plan_arrays(problem: Problem) -> PlanArrays:
             droppable[list(form.writes)] = True
     droppable &= ~held
     readers = [_droppable_reads(op.forms, droppable) for op in problem.backward]
-    uses = np.bincount(np.array([x for found in readers for x in found], np.int64), minlength=size.size)
-    gene_start = np.concatenate([[0], np.cumsum(np.where(droppable, 2 + uses, 0))]).astype(np.int32)
+    uses: list[list[int]] = [[] for _ in problem.activations]
+    for number, found in enumerate(readers):
+        for x in found:
+            uses[x].append(number)
+    counts = np.array([len(x) for x in uses], np.int64)
+    gene_start = np.concatenate([[0], np.cumsum(np.where(droppable, 2 + counts, 0))]).astype(np.int32)
     switches = np.array([site for site, found in enumerate(sites) if len(found) > 1], np.int32)
     form_gene = np.full(len(sites), -1, np.int32)
     form_gene[switches] = gene_start[-1] + np.arange(switches.size)
@@ -130,6 +137,7 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         np.array([x.extra_bytes(problem.activations) for x in options], np.int64),
         np.array(over, np.int32),
         *_listed(readers),
+        *_listed(uses),
         size,
         held,
         droppable,

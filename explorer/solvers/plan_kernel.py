@@ -36,10 +36,12 @@ _SORTED = 24  # up to this many recomputations are put in order by insertion
 
 
 class Work(NamedTuple):
-    """Memory that decoding and judging use again and again; nothing in it outlives a call but ``order``.
+    """Memory that decoding and judging use again and again; nothing in it outlives a call but the first two.
 
     Attributes:
         order: int32, the forms that run, in order.
+        peak_at: int32 (1,), where the judged peak is: the backward operator that runs then or is prepared for; −1 − i
+            for the first run of forward operator i.
         available, touched_now: uint8 (m,).
         passed, touched, next_before, next_after: int32 (m,).
         wanted: uint8 (n,).
@@ -49,6 +51,7 @@ class Work(NamedTuple):
     """
 
     order: np.ndarray
+    peak_at: np.ndarray
     available: np.ndarray
     touched_now: np.ndarray
     passed: np.ndarray
@@ -68,6 +71,7 @@ def workspace(arrays: PlanArrays, *, length: int) -> Work:
     m, n, t = arrays.bytes.size, arrays.forward_count, arrays.backward_count
     return Work(
         order=np.empty(length, np.int32),
+        peak_at=np.zeros(1, np.int32),
         available=np.zeros(m, np.uint8),
         touched_now=np.zeros(m, np.uint8),
         passed=np.zeros(m, np.int32),
@@ -263,6 +267,7 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
     time_ms = 0.0
     excess = 0.0
     idle = 0
+    backward = 0
     for position in range(count - 1, -1, -1):
         form = order[position]
         kind = arrays.form_kind[form]
@@ -276,6 +281,7 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
                 continue
         if kind == BACKWARD:
             idle = arrays.form_idle[form]
+            backward = arrays.form_site[form] - 2 * arrays.forward_count
         elif kind in (FIRST, OPTIONAL):
             idle = 0
         for at in range(first_write, last_write):
@@ -309,6 +315,8 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
             alive[arrays.reads[at]] = 1
         level += arrays.option_extra[chosen]
         time_ms += arrays.option_ms[chosen]
-        peak = max(peak, level)
+        if level > peak:
+            peak = level
+            work.peak_at[0] = backward if kind in (AGAIN, BACKWARD) else -1 - arrays.form_site[form]
         excess += max(0.0, level - budget)
     return peak, time_ms, max(0.0, peak - budget) + 0.1 * excess  # pyright: ignore[reportReturnType] - numba's scalars

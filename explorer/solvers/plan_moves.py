@@ -12,6 +12,7 @@ from explorer.solvers.plan_arrays import PlanArrays
 from explorer.solvers.plan_kernel import inner
 
 _STRETCH = 24  # longest stretch that is copied
+_ATTEMPTS = 16  # at finding something that is kept across the peak
 
 
 @inner
@@ -146,6 +147,32 @@ def block(arrays: PlanArrays, genes: np.ndarray) -> None:
         if later < 2:
             for gene in range(start + 1, end):
                 genes[gene] = later
+
+
+@inner
+def relieve(arrays: PlanArrays, genes: np.ndarray, peak_at: int) -> None:
+    """Let go of something that is kept across the peak (``Work.peak_at``)."""
+    for _ in range(_ATTEMPTS):
+        a = arrays.choices[some_activation(arrays)]
+        start = arrays.gene_start[a]
+        gene = start
+        if peak_at < 0:
+            if arrays.producer[a] >= -1 - peak_at:
+                continue
+        else:
+            passed = 0
+            for at in range(arrays.use_start[a], arrays.use_start[a + 1]):
+                passed += arrays.uses[at] < peak_at
+            if (
+                arrays.use_start[a] + passed < arrays.use_start[a + 1]
+                and arrays.uses[arrays.use_start[a] + passed] == peak_at
+            ):
+                continue
+            if passed:
+                gene = start + 1 + passed
+        if genes[gene]:
+            genes[gene] = 0
+            return
 
 
 @inner
