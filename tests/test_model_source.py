@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+import explorer
 from explorer import model_source
+from explorer.capture import capture
 from explorer.graph import TensorSpec
 
 
@@ -37,3 +39,10 @@ def test_a_bundled_model_is_the_same_each_time_and_leaves_random_numbers_alone()
     assert torch.equal(batch[0], same_batch[0])
     assert all(torch.equal(x, y) for x, y in zip(first.parameters(), again.parameters(), strict=True))
     assert loss is not None
+
+
+def test_the_bundled_profile_is_of_the_bundled_model() -> None:
+    """Whoever adds an implementation to an operator must measure the bundled profile again."""
+    known = explorer.load_profile("resnet50").graph.identity
+    model, batch, loss = model_source.bundled("resnet50", like=known.batch)
+    assert known.difference(capture(model, batch, loss=loss).graph.identity) is None

@@ -14,9 +14,10 @@ from widgets import style
 
 
 def _script() -> str:
-    """Plotly's own script as a module's private value, then ours."""
+    """Plotly's own script as the body of a function, then ours."""
     ours = Path(__file__).with_name("frontend") / "plots.js"
-    return f"const module = {{ exports: {{}} }};\n{plotly.offline.get_plotlyjs()}\n{ours.read_text(encoding='utf-8')}"
+    library = f"function definePlotly(module, exports) {{\n{plotly.offline.get_plotlyjs()}\n}}"
+    return f"{library}\n{ours.read_text(encoding='utf-8')}"
 
 
 class Plots(anywidget.AnyWidget):

@@ -34,12 +34,14 @@ class Subject:
             place); what it takes beyond them is workspace.
         rival: key of the call that PyTorch itself makes in its place; None for such a call, and for what deserves as
             much care.
+        overwrites: whether it works in place.
     """
 
     call: Call
     name: str
     written_bytes: int
     rival: str | None = None
+    overwrites: bool = False
 
 
 def measure_costs(
@@ -70,7 +72,7 @@ def measure_costs(
                     # Clearly slower, cold against cold: no more runs, as much less time when warm as the rival.
                     costs[key] = Cost(first_ms * min(1.0, rival_ms / cold_ms), workspace)
                     continue
-            run = material.runnable(subject.call)
+            run = material.runnable(subject.call, overwrites=subject.overwrites)
             if device.type == "cuda":
                 costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
             else:
@@ -107,7 +109,7 @@ def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict
 
     def run_all() -> None:
         for key, subject in subjects.items():
-            run = material.runnable(subject.call)
+            run = material.runnable(subject.call, overwrites=subject.overwrites)
             start = time.perf_counter()
             with torch.profiler.record_function(_SPAN + key):
                 run()

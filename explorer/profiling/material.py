@@ -11,12 +11,15 @@ from torch import fx
 from explorer.capture.building import Call
 from explorer.torch_private import storage_key
 
+_ALIGNMENT = 64  # elements: whole cache lines, as PyTorch's own allocations
+
 
 class Material:
     """Makes arguments: random numbers from 0.1 to 1 where numbers are wanted; what computes whole numbers is run.
 
     Indices, masks and packed bits must fit what reads them, so the calls that make them are run on random numbers;
-    whole numbers that come from the batch (classes, tokens) are 0. Random numbers are drawn once and copied.
+    whole numbers that come from the batch (classes, tokens) are 0. Random numbers are drawn once: calls read them where
+    they lie, side by side, unless they overwrite them; fresh memory for each call would take as long as the calls.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -24,9 +27,14 @@ class Material:
         self._device = device
         self._numbers: dict[torch.dtype, torch.Tensor] = {}
 
-    def runnable(self, call: Call) -> Callable[[], Any]:
-        """The call with arguments of its own."""
-        arguments = _Arguments(self, self._device)
+    def runnable(self, call: Call, *, overwrites: bool = False) -> Callable[[], Any]:
+        """The call with arguments that no other argument of it shares.
+
+        Args:
+            call: of a captured operator.
+            overwrites: whether it writes into what it reads, which then is its own.
+        """
+        arguments = _Arguments(self, self._device, copies=overwrites)
         args: Any = fx.map_arg(call.args, arguments.real)
         kwargs: Any = fx.map_arg(call.kwargs, arguments.real)
         target = call.target
@@ -36,19 +44,22 @@ class Material:
 
         return run
 
-    def numbers(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """A copy of the first ``count`` random numbers."""
+    def numbers(self, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """``count`` of the random numbers, from the one at ``start``."""
         known = self._numbers.get(dtype)
-        if known is None or known.numel() < count:
-            known = torch.empty(max(count, 1 << 20), dtype=dtype, device=self._device).uniform_(0.1, 1.0)
+        if known is None or known.numel() < start + count:
+            size = max(2 * (start + count), 1 << 20)
+            known = torch.empty(size, dtype=dtype, device=self._device).uniform_(0.1, 1.0)
             self._numbers[dtype] = known
-        return known[:count].clone()
+        return known[start : start + count]
 
 
 class _Arguments:
-    def __init__(self, material: Material, device: torch.device) -> None:
+    def __init__(self, material: Material, device: torch.device, *, copies: bool = False) -> None:
         self.material = material
         self.device = device
+        self.copies = copies
+        self.starts: dict[torch.dtype, int] = {}
         self.known: dict[fx.Node, Any] = {}
         self.storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
@@ -75,11 +86,18 @@ class _Arguments:
         if key not in self.storages:
             count = value.untyped_storage().nbytes() // value.element_size()
             self.storages[key] = (
-                self.material.numbers(count, value.dtype)
+                self.numbers(count, value.dtype)
                 if value.dtype.is_floating_point
                 else torch.zeros(count, dtype=value.dtype, device=self.device)
             )
         return self.storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
+
+    def numbers(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """Random numbers beside those that this call has already; copied where they do not stay."""
+        start = self.starts.get(dtype, 0)
+        self.starts[dtype] = -(-(start + count) // _ALIGNMENT) * _ALIGNMENT
+        found = self.material.numbers(start, count, dtype)
+        return found.clone() if self.copies else found
 
 
 def _has_whole_numbers(value: Any) -> bool:

@@ -143,5 +143,6 @@ def _subjects(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
                 name=operator.name,
                 written_bytes=size(implementation.writes) - size(over),
                 rival=operator.implementations[0].cost if other else None,
+                overwrites=bool(over),
             )
     return found

@@ -13,7 +13,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import IO
 
 from explorer.solution import Solution, Status
@@ -73,6 +75,10 @@ class _Server:
             self.jobs.put(job)
 
     def refine(self) -> None:
+        # Takes seconds: now, before anything is asked, not while the first request waits for its bound.
+        for module in ("bound", "grouped"):
+            with suppress(ImportError):  # the request that needs it says so
+                import_module(f"explorer.solvers.monet.{module}")
         while True:
             job = self.jobs.get()
             if job.superseded:

@@ -1,5 +1,16 @@
-// Plotly (put before this text by Python) drawing figures that arrive whole, as JSON, in the traits named here.
-const { Plotly } = module.exports.Plotly ? module.exports : { Plotly: module.exports };
+// Plotly drawing figures that arrive whole, as JSON, in the traits named here. Python puts `definePlotly(module)` before
+// this text. It runs with the first drawing: a module that takes longer than two seconds to load, as that script may
+// on a busy machine, is given up by anywidget, and every later message to the widget with it.
+let loaded = null;
+function plotly() {
+  if (loaded === null) {
+    const module = { exports: {} };
+    definePlotly(module, module.exports);
+    loaded = module.exports.Plotly ?? module.exports;
+  }
+  return loaded;
+}
+
 const FIGURES = ["timeline", "overview"];
 const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 
@@ -17,7 +28,7 @@ function plot(model, name, el) {
       if (!text) continue;
       const figure = JSON.parse(text);
       el.setAttribute("aria-label", figure.layout.meta ?? name);
-      await Plotly.react(el, figure.data, figure.layout, CONFIG);
+      await plotly().react(el, figure.data, figure.layout, CONFIG);
     }
     busy = false;
   };
@@ -35,14 +46,14 @@ function render({ model, el }) {
     // Drawn once it has a width, which the page gives it after this call.
     const sized = new ResizeObserver(() => {
       if (!place.clientWidth) return;
-      if (place.data) Plotly.Plots.resize(place);
+      if (place.data) plotly().Plots.resize(place);
       else draw();
     });
     sized.observe(place);
     return () => {
       sized.disconnect();
       model.off(`change:${name}`, draw);
-      Plotly.purge(place);
+      if (place.data) plotly().purge(place);
     };
   });
   return () => stops.forEach((stop) => stop());
