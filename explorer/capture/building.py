@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -135,7 +136,7 @@ class _Builder:
         key = storage_key(tensor)
         if key not in self.by_data:
             held = not role.persistent and key in self.held
-            if role is Role.GRADIENT and key in self._parameter_gradients():
+            if role is Role.GRADIENT and key in self.parameter_gradients:
                 role = Role.PARAMETER_GRADIENT
             self.by_data[key] = len(self.storages)
             self.storages.append(
@@ -154,7 +155,9 @@ class _Builder:
         self.owners.setdefault(storage, []).append(node)
         return storage
 
-    def _parameter_gradients(self) -> set[int]:
+    @cached_property
+    def parameter_gradients(self) -> set[int]:
+        """Storages (by address) of the gradients of parameters."""
         pairs = self.traced.gradients
         nodes = [node for graph_input, node in pairs if graph_input.source is Source.PARAMETER]
         return {storage_key(tensor) for node in nodes for tensor in tensors_of(node)}

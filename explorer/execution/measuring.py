@@ -42,10 +42,11 @@ def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps:
     run = step_of(module, batch, loss=loss)
     base_bytes = persistent_bytes(module, batch)
     with unchanged(module):
-        run()
-        step_time_ms = statistics.median(_timed(run, device) for _ in range(steps))
+        if device.type == "cuda":
+            run()  # libraries allocate their workspaces with their first calls
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         peak_bytes, reserved_bytes, times_ms, allocated_bytes = watch(run, base_bytes)
+        step_time_ms = statistics.median(_timed(run, device) for _ in range(steps))
     return Measurement(
         device=describe_device(device).name,
         method="allocator history" if device.type == "cuda" else "profiler memory events",

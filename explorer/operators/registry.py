@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import fx
@@ -16,6 +17,9 @@ from torch import fx
 from explorer.graph import Optimization, When
 
 DEFAULT = "aten"
+
+# Results of calls that make compact tensors, by callable and layouts: fake calls take milliseconds each.
+_MADE: WeakKeyDictionary[fx.Graph, dict[tuple[Any, str], torch.Tensor]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -125,11 +129,20 @@ def auxiliary(node: fx.Node, name: str, make: Callable[..., torch.Tensor], *args
     if name not in known:
         with source.graph.inserting_after(node):
             made = source.graph.call_function(make, args)
-        with value_of(node).fake_mode:
-            made.meta = {**source.meta, "val": make(*fx.map_arg(args, value_of))}
+        made.meta = {**source.meta, "val": _made(node, make, args)}
         made.meta.pop(_AUXILIARIES)
         known[name] = made
     return known[name]
+
+
+def _made(node: fx.Node, make: Callable[..., torch.Tensor], args: tuple[Any, ...]) -> torch.Tensor:
+    """A fake tensor like the one ``make(*args)`` returns, which is called once for all arguments of the same layout."""
+    known = _MADE.setdefault(node.graph, {})
+    key = (make, repr(fx.map_arg(args, lambda x: (*layout_of(x), value_of(x).device))))
+    with value_of(node).fake_mode:
+        if key not in known:
+            known[key] = make(*fx.map_arg(args, value_of))
+        return torch.empty_like(known[key])
 
 
 def auxiliaries_of(node: fx.Node) -> dict[str, fx.Node]:

@@ -16,8 +16,9 @@ from explorer.profiling.material import Material
 
 _MIN_REPEATS = 3
 _MAX_REPEATS = 20
-_TIME_PER_CALL_S = 0.02
-_OTHER_TIME_PER_CALL_S = 0.005
+_TIME_PER_CALL_S = 0.015
+_OTHER_MIN_REPEATS = 1
+_OTHER_TIME_PER_CALL_S = 0.004
 _SLOWER = 2.0
 _CHEAP_MS = 1.0
 _SPAN = "explorer: "
@@ -32,8 +33,8 @@ class Subject:
         name: of the operator, for the progress bar.
         written_bytes: what the storages that the graph knows it writes add to those it reads (nothing, if it works in
             place); what it takes beyond them is workspace.
-        rival: key of the call that PyTorch itself makes in its place; None for such a call, and for what deserves as
-            much care.
+        rival: key of PyTorch's own call with these results; None for such a call, and for what is always to be had.
+        care: PyTorch's own calls are run more often: everything else is compared with them.
         overwrites: whether it works in place.
     """
 
@@ -41,6 +42,7 @@ class Subject:
     name: str
     written_bytes: int
     rival: str | None = None
+    care: bool = True
     overwrites: bool = False
 
 
@@ -76,7 +78,7 @@ def measure_costs(
             if device.type == "cuda":
                 costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
             else:
-                costs[key] = Cost(_cpu_time_ms(run, first_ms=first_ms, care=rival_ms is None), workspace)
+                costs[key] = Cost(_cpu_time_ms(run, first_ms=first_ms, care=subject.care), workspace)
     return costs
 
 
@@ -86,14 +88,12 @@ def _cpu_time_ms(run: Callable[[], None], *, first_ms: float, care: bool) -> flo
     Args:
         run: makes the call.
         first_ms: what a first run took, cold.
-        care: an alternative to PyTorch's own call gets by on fewer runs.
+        care: others get by on fewer runs.
     """
-    budget_s, least = (_TIME_PER_CALL_S, _MIN_REPEATS) if care else (_OTHER_TIME_PER_CALL_S, 2)
-    if first_ms < budget_s * 1e3:
-        run()
-    times_s: list[float] = []
+    budget_s, least = (_TIME_PER_CALL_S, _MIN_REPEATS) if care else (_OTHER_TIME_PER_CALL_S, _OTHER_MIN_REPEATS)
+    times_s = [first_ms / 1e3]
     began = time.perf_counter()
-    while len(times_s) < least or (len(times_s) < _MAX_REPEATS and time.perf_counter() - began < budget_s):
+    while len(times_s) <= least or (len(times_s) <= _MAX_REPEATS and time.perf_counter() - began < budget_s):
         start = time.perf_counter()
         run()
         times_s.append(time.perf_counter() - start)

@@ -135,14 +135,15 @@ def _subjects(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
             implementation = operator.implementations[number]
             if implementation.cost in found:
                 continue
-            # What is always to be had deserves as much care as PyTorch's own.
-            other = number > 0 and implementation.optimization is not None
+            alternative = number > 0 and implementation.optimization is not None
+            rival = next(x for x in operator.implementations if x.writes == implementation.writes)
             over = () if implementation.overwrites is None else (implementation.overwrites,)
             found[implementation.cost] = Subject(
                 call=captured.built.calls[operator.id, implementation.name],
                 name=operator.name,
                 written_bytes=size(implementation.writes) - size(over),
-                rival=operator.implementations[0].cost if other else None,
+                rival=rival.cost if alternative and rival is not implementation else None,
+                care=number == 0 and not operator.optional,
                 overwrites=bool(over),
             )
     return found
