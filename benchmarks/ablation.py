@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from turns import median_times_ms
@@ -24,6 +21,10 @@ import explorer
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import MODELS
 from explorer.solution import Solution
+from explorer.solvers.frontier import Frontier
+from explorer.solvers.options import Options, parse_optimizations
+from explorer.solvers.planner import Planner
+from explorer.solvers.refinement import refine
 
 BATCHES: dict[str, dict[str, Any]] = {
     "resnet50": {"batch_size": 32, "image_size": 112},
@@ -114,18 +115,28 @@ def run_model(name: str, *, seconds: float) -> Report:
     points: list[Point] = []
     smallest: dict[str, int] = {}
     halves: dict[str, Solution] = {}
+    frontiers: dict[str, Frontier] = {}
     for chosen in SETS:
+        options = Options(time_limit=seconds, optimizations=parse_optimizations(chosen))
+        # As in an open explorer, what was found for one budget serves the others; and a set has what its parts have.
+        frontiers[chosen] = Frontier()
+        for part in frontiers if chosen == "all" else ("none",):
+            for point in frontiers[part].points():
+                frontiers[chosen].add(point)
+        planner = Planner(options.problem(profile), frontier=frontiers[chosen])
         row: list[Point] = []
-        for share in SHARES:
+        for share in reversed(SHARES):
             budget = int(share * plain.peak_bytes)
-            found = explorer.solve(profile, budget=budget, time_limit=seconds, optimizations=chosen)
+            planner.instant(budget)
+            found = refine(planner, budget, options)
             overhead = None if found.time_ms is None else found.time_ms / plain.time_ms - 1
-            row.append(Point(name, chosen, share, found.status.value, found.gap(), overhead, found.peak_bytes))
+            row.insert(0, Point(name, chosen, share, found.status.value, found.gap(), overhead, found.peak_bytes))
             if share == MEASURED and found.schedule is not None:
                 halves[chosen] = found
-        least = explorer.smallest_budget(profile, time_limit=seconds, optimizations=chosen).minimum
-        assert least is not None
-        smallest[chosen] = least.budget_bytes
+        least = explorer.smallest_budget(profile, time_limit=seconds, optimizations=chosen)
+        assert least.schedule is not None
+        planner.add_schedule(least.schedule)
+        smallest[chosen] = planner.minimum().budget_bytes
         shown = "".join(f"{'-':>9}" if x.overhead is None else f"{100 * x.overhead:>+8.1f}%" for x in row)
         print(f"{chosen:>13}{shown}{smallest[chosen] / plain.peak_bytes:>10.3f}", flush=True)
         points += row

@@ -10,13 +10,10 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from torch import nn

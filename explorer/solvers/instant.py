@@ -24,7 +24,9 @@ _ARCHIVE_CELLS = 128
 _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
 _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
-_PENALTIES = (3.0, 100.0)  # first and last of one search, see ``_per_byte``
+_PENALTIES = (3.0, 100.0)  # first and last of one search, see ``_per_byte``; an excess pays for some way to get there …
+_STRICT = (30.0, 1000.0)  # … except where budgets are so tight that plans without any are of another kind,
+_SMALLEST = (300.0, 10000.0)  # and where the smallest peak is wanted, whatever the time
 _TEMPERATURE = 0.003  # the first of one search, in keep-all times …
 _COOLING = 150  # … and over this the last
 _SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so try …
@@ -105,7 +107,8 @@ class PlanSearch:
         """
         if self._has_choices:
             for start in range(_STARTS):
-                self._remember(self._anneal(budget_bytes, effort, seed + start), budget_bytes)
+                penalties = _STRICT if start else _PENALTIES
+                self._remember(self._anneal(budget_bytes, effort, seed + start, penalties), budget_bytes)
                 point = self.best(budget_bytes)
                 if point is not None and point.time_ms <= _SUSPICIOUS * self.keep_all_ms:
                     break
@@ -114,7 +117,7 @@ class PlanSearch:
     def shrink(self, *, effort: float = 1.0, seed: int = 1) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known."""
         if self._has_choices:
-            self._remember(self._anneal(self.floor.peak_bytes, effort, seed=seed), None)
+            self._remember(self._anneal(self.floor.peak_bytes, effort, seed, _SMALLEST), None)
             with self._lock:
                 smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[0]
                 genes = self._archive.genes[smallest].copy()
@@ -144,13 +147,13 @@ class PlanSearch:
                 for budget in budgets.tolist():
                     self._kernel(plan, budget, tries=0, seed=0)
 
-    def _anneal(self, budget_bytes: int, effort: float, seed: int) -> np.ndarray:
+    def _anneal(self, budget_bytes: int, effort: float, seed: int, penalties: tuple[float, float]) -> np.ndarray:
         """Anneal from a plan in the archive, or from keeping everything."""
         self._seeded.result()
         tries = max(200, int(effort * _WORK / self.operators))
         with self._lock:
             genes = self._keep_everything() if seed % 4 == 0 else self._start(budget_bytes, fitting=seed % 4 > 1)
-            self._kernel(genes, budget_bytes, tries=tries, seed=seed)
+            self._kernel(genes, budget_bytes, tries=tries, seed=seed, penalties=penalties)
         return genes
 
     def _start(self, budget_bytes: int, *, fitting: bool) -> np.ndarray:
@@ -173,7 +176,15 @@ class PlanSearch:
         """Penalties are for an excess as large as all activations, in keep-all times."""
         return penalty * self.keep_all_ms / max(1, self.keep_all_peak_bytes - self.arrays.fixed_bytes)
 
-    def _kernel(self, genes: np.ndarray, budget_bytes: int, *, tries: int, seed: int) -> tuple[float, float, int]:
+    def _kernel(
+        self,
+        genes: np.ndarray,
+        budget_bytes: int,
+        *,
+        tries: int,
+        seed: int,
+        penalties: tuple[float, float] = _PENALTIES,
+    ) -> tuple[float, float, int]:
         """Anneal ``genes`` in place, as ``anneal`` says; peak, time and number of runs. The caller holds the lock."""
         start_ms = max(1e-9, _TEMPERATURE * self.keep_all_ms)
         return anneal(
@@ -182,7 +193,7 @@ class PlanSearch:
             float(budget_bytes),
             tries,
             (start_ms, start_ms / _COOLING),
-            (max(1e-12, self._per_byte(_PENALTIES[0])), max(1e-12, self._per_byte(_PENALTIES[1]))),
+            (max(1e-12, self._per_byte(penalties[0])), max(1e-12, self._per_byte(penalties[1]))),
             seed,
             self._work,
             self._archive,

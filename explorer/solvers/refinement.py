@@ -24,6 +24,7 @@ _EFFORT = (1.0, 0.5)  # of a search after one that found something, and how much
 _PATIENCE = (4, 12)  # searches without a better plan before it is the integer program's turn: first, and in the end
 _TURN_S = 1.0  # its first turn …
 _LONGER = 1.7  # … and how much longer each next one is
+_SHRINK_EFFORT = 2.0  # of the search for the smallest budget, where nothing fits
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -99,6 +100,9 @@ class _Refinement:
             if not bounding.cancel() and bounding.done():
                 bounding.result()
             self.tell()
+        if self.planner.frontier.best(self.budget_bytes) is None and not self.stopped():
+            # The answer then says how small a budget can be: that deserves a search.
+            self.planner.search.shrink(effort=_SHRINK_EFFORT)
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
 
     def improve(self) -> None:

@@ -70,8 +70,10 @@ class _Server:
             self.job.stop.set()
         self.job = job = _Job(ask)
         solution = self.planner.instant(ask.budget_bytes)
-        self.send(job, solution, final=solution.status is Status.INFEASIBLE)
-        if solution.status is not Status.INFEASIBLE:
+        # Before the kernel is there, nothing was searched: the smallest budget named so far is none to leave it at.
+        final = solution.status is Status.INFEASIBLE and self.planner.search.ready(timeout=0.0)
+        self.send(job, solution, final=final)
+        if not final:
             self.jobs.put(job)
 
     def refine(self) -> None:

@@ -1,0 +1,129 @@
+"""The figures of docs/figures.md, from the results of the other benchmarks.
+
+Run: ``python benchmarks/report.py`` after these, each with ``--json benchmarks/results/NAME.json``: ``end_to_end.py``,
+``ablation.py``, ``published.py``, ``training_run.py``. Each table stands between two comments with its name and is
+replaced; the words around them stay.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
+MIB = 2**20
+Rows = list[dict[str, Any]]
+
+
+def main() -> None:
+    """Replace every table whose results are there."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, render in TABLES.items():
+        file = RESULTS / f"{name}.json"
+        if file.exists():
+            lines = "\n".join(render(json.loads(file.read_text(encoding="utf-8"))))
+            parts = f"(<!-- {name}: begin -->).*(<!-- {name}: end -->)"
+            text = re.sub(parts, lambda found, lines=lines: f"{found[1]}\n{lines}\n{found[2]}", text, flags=re.DOTALL)
+            print(f"{name}: {file.name}")
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def end_to_end(rows: Rows) -> Iterable[str]:
+    """Predicted and measured, a row for each budget."""
+    yield from _head(
+        *("model", "budget", "MiB", "status", "gap", "same bits", "predicted peak, MiB", "measured", "error"),
+        *("predicted time", "measured time"),
+    )
+    for row in rows:
+        eager_ms = row["measured_time_ms"] / row["time_over_eager"]
+        yield _line(
+            *(row["model"], row["budget"], f"{row['budget_bytes'] / MIB:.1f}", row["status"]),
+            *("" if row["gap"] is None else f"{row['gap']:.1%}", "yes" if row["bit_equal"] else "NO"),
+            *(f"{row[key] / MIB:.2f}" for key in ("predicted_peak_bytes", "measured_peak_bytes")),
+            f"{abs(row['predicted_peak_bytes'] / row['measured_peak_bytes'] - 1):.3%}",
+            *(f"{row['predicted_time_ms'] / eager_ms:.3f} ×", f"{row['time_over_eager']:.3f} ×"),
+        )
+
+
+def ablation(reports: Rows) -> Iterable[str]:
+    """Overheads of each set at each share of the peak, and the smallest budgets."""
+    shares = sorted({point["share"] for report in reports for point in report["points"]})
+    yield from _head("model", "may be chosen", *map(str, shares), "smallest", "measured at 0.5")
+    for report in reports:
+        for chosen, points in groupby(report["points"], lambda x: x["optimizations"]):
+            found = {x["share"]: x["overhead"] for x in points}
+            cells = ("-" if found[x] is None else f"{found[x]:+.1%}" for x in shares)
+            smallest = report["smallest_bytes"][chosen] / report["peak_bytes"]
+            measured = report["measured"].get(chosen)
+            ratio = "" if measured is None else f"{measured[0]:.3f} ×"
+            yield _line(report["model"], chosen, *cells, f"{smallest:.3f}", ratio)
+
+
+def published(rows: Rows) -> Iterable[str]:
+    """Published objectives, and ours after each time."""
+    seconds = sorted({x["seconds"] for x in rows})
+    yield from _head(
+        *("instance", "GiB", "published, ms", "bound", "in s"),
+        *(f"after {x:g} s" for x in seconds),
+        *("bound", "gap"),
+    )
+    for (instance, budget), group in groupby(rows, lambda x: (x["instance"], x["budget_gib"])):
+        found = {x["seconds"]: x for x in group}
+        last = found[max(found)]
+        yield _line(
+            *(instance, f"{budget:g}", *_publication(last)),
+            *(_ours(found[x]) if x in found else "" for x in seconds),
+            *("", "") if last["objective_ms"] is None else _proof(last),
+        )
+
+
+def _publication(row: dict[str, Any]) -> tuple[str, ...]:
+    known = (row["published_ms"], row["published_bound_ms"], row["published_s"])
+    digits = (2, 2, 0)
+    return tuple("-" if x is None else f"{x:.{n}f}" for x, n in zip(known, digits, strict=True))
+
+
+def _ours(row: dict[str, Any]) -> str:
+    if row["objective_ms"] is None:
+        return (
+            row["status"] if row["minimum_gib"] is None else f"{row['status']}, smallest {row['minimum_gib']:.2f} GiB"
+        )
+    if row["published_ms"] is None:
+        return f"{row['objective_ms']:.2f}"
+    return f"{row['objective_ms']:.2f} ({row['objective_ms'] / row['published_ms'] - 1:+.2%})"
+
+
+def _proof(row: dict[str, Any]) -> tuple[str, str]:
+    return f"{row['bound_ms']:.2f}", f"{1 - row['bound_ms'] / row['objective_ms']:.1%}"
+
+
+def training_run(losses: dict[str, list[float]]) -> Iterable[str]:
+    """Every seventh loss of each run."""
+    yield from _head("step", *losses)
+    for number in range(0, len(next(iter(losses.values()))), 7):
+        yield _line(str(number), *(f"{found[number]:.6f}" for found in losses.values()))
+
+
+TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
+    "end_to_end": end_to_end,
+    "ablation": ablation,
+    "published": published,
+    "training_run": training_run,
+}
+
+
+def _head(*names: str) -> Sequence[str]:
+    return (_line(*names), _line(*("---" for _ in names)))
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
