@@ -56,7 +56,9 @@ def backward(node: fx.Node) -> Iterator[Variant]:
     stem = ""
     if 0 in wanted:
         stem = "weight gradient"
-        args = (gradient, source, *_layout(weight), bias_size, *geometry, [False, 1 in wanted, 2 in wanted])
+        # A parameter is in memory anyway; a weight that was computed need not be.
+        there = weight if weight.op in ("placeholder", "get_attr") else None
+        args = (gradient, source, there, *_layout(weight), bias_size, *geometry, [False, 1 in wanted, 2 in wanted])
         yield Variant(stem, parameter_half if len(parameters) == 2 else lone_half, args, parameters)
     yield from _weight_algorithms(node, geometry, parameters, stem)
 
@@ -159,13 +161,14 @@ def input_half(
     gradient: torch.Tensor, weight: torch.Tensor, shape: Sequence[int], strides: Sequence[int], *geometry: Any
 ) -> torch.Tensor:
     """PyTorch's own kernel for the input's gradient alone; of the input it needs the layout."""
-    source = stand_in(gradient, shape, strides)
+    source = stand_in(shape, strides, gradient, weight)
     return aten.convolution_backward.default(gradient, source, weight, None, *geometry, [True, False, False])[0]
 
 
 def parameter_half(
     gradient: torch.Tensor,
     source: torch.Tensor,
+    weight: torch.Tensor | None,
     shape: Sequence[int],
     strides: Sequence[int],
     bias_size: Sequence[int] | None,
@@ -175,7 +178,8 @@ def parameter_half(
 
     ``geometry`` ends with which of the three gradients are wanted.
     """
-    weight = stand_in(source, shape, strides)
+    if weight is None:
+        weight = stand_in(shape, strides, source, gradient)
     _, of_weight, of_bias = aten.convolution_backward.default(gradient, source, weight, bias_size, *geometry)
     return of_weight, of_bias
 

@@ -104,25 +104,39 @@ def algorithms_for(geometry: Geometry) -> list[Algorithm]:
     return [x for x in _ALGORITHMS.values() if x.fits(geometry)]
 
 
-def stand_in(like: torch.Tensor, shape: Sizes, strides: Sizes) -> torch.Tensor:
-    """A tensor of which a kernel reads the shape and the layout, not the values: one element, if that can be."""
-    step = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size != 1 and stride != step:
-            return like.new_empty_strided(shape, strides)
-        step *= size
-    return like.new_empty(1).expand(shape)
+def stand_in(shape: Sizes, strides: Sizes | None, *there: torch.Tensor) -> torch.Tensor:
+    """A tensor of which a kernel reads the shape and the layout, not the values.
+
+    It lies over the memory of another argument, for kernels want it as large as it looks: one element expanded, they
+    copy. Where none of ``there`` is large enough, it is memory of its own.
+    """
+    if strides is None:
+        strides = contiguous_strides(shape)
+    elements = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    for tensor in there:
+        offset = tensor.storage_offset()
+        if offset + elements <= tensor.untyped_storage().nbytes() // tensor.element_size():
+            return tensor.as_strided(shape, strides, offset)
+    return there[0].new_empty_strided(shape, strides)
+
+
+def contiguous_strides(shape: Sizes) -> list[int]:
+    """Of a tensor in PyTorch's default layout."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * max(1, size))
+    return strides
 
 
 def own_weight_gradient(gradient: torch.Tensor, source: torch.Tensor, shape: Sizes, *geometry: Any) -> torch.Tensor:
     """PyTorch's own kernel."""
-    weight = source.new_empty(1).expand(shape)
+    weight = stand_in(shape, None, source, gradient)
     return aten.convolution_backward.default(gradient, source, weight, None, *geometry, [False, True, False])[1]
 
 
 def own_input_gradient(gradient: torch.Tensor, weight: torch.Tensor, shape: Sizes, *geometry: Any) -> torch.Tensor:
     """PyTorch's own kernel."""
-    source = gradient.new_empty(1).expand(shape)
+    source = stand_in(shape, None, gradient, weight)
     return aten.convolution_backward.default(gradient, source, weight, None, *geometry, [True, False, False])[0]
 
 
