@@ -112,12 +112,16 @@ def stand_in(shape: Sizes, strides: Sizes | None, *there: torch.Tensor) -> torch
     """
     if strides is None:
         strides = contiguous_strides(shape)
-    elements = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    wanted = _span(shape, strides)
     for tensor in there:
-        offset = tensor.storage_offset()
-        if offset + elements <= tensor.untyped_storage().nbytes() // tensor.element_size():
-            return tensor.as_strided(shape, strides, offset)
+        if wanted <= _span(tensor.shape, tensor.stride()):
+            return tensor.as_strided(shape, strides, tensor.storage_offset())
     return there[0].new_empty_strided(shape, strides)
+
+
+def _span(shape: Sizes, strides: Sizes) -> int:
+    """Elements from the first to the last of a tensor that is not empty."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def contiguous_strides(shape: Sizes) -> list[int]:
