@@ -78,33 +78,35 @@ def _spread(found: list[Choice]) -> int:
 
 
 def plot(found: list[Choice], layer: str) -> str:
-    """A mark for each implementation, a colour and symbol for each part."""
-    import plotly.graph_objects as go
+    """A panel for each part, a mark for each implementation; full where no other beats it."""
+    from plotly.subplots import make_subplots
 
     from widgets import style
 
-    figure = go.Figure()
-    looks = zip(
-        dict.fromkeys(x.part for x in found), (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE), strict=False
-    )
-    for number, (part, colour) in enumerate(looks):
-        row = [x for x in found if x.part == part]
+    parts = list(dict.fromkeys(x.part for x in found))
+    figure = make_subplots(rows=1, cols=len(parts), subplot_titles=parts, shared_yaxes=True)
+    for column, part in enumerate(parts, start=1):
+        row = sorted((x for x in found if x.part == part), key=lambda x: x.workspace_bytes)
         figure.add_scatter(
             x=[x.workspace_bytes / 2**20 for x in row],
             y=[x.time_ms for x in row],
-            text=[x.implementation for x in row],
-            name=part,
+            text=[x.implementation.removeprefix(part).strip(", ") or "own" for x in row],
             mode="markers+text",
-            textposition="top center",
-            marker={"color": colour, "size": 12, "symbol": number},
+            textposition=["top center" if number % 2 else "bottom center" for number in range(len(row))],
+            cliponaxis=False,
+            marker={
+                "color": style.BLUE,
+                "size": 11,
+                "symbol": ["circle" if x.best else "circle-open" for x in row],
+            },
+            row=1,
+            col=column,
         )
+        widest = max(x.workspace_bytes for x in row) / 2**20
+        figure.update_xaxes(title_text="workspace, MiB", range=[-0.15 * widest, 1.2 * widest], row=1, col=column)
+    figure.update_yaxes(title_text="time, ms", rangemode="tozero", col=1)
     figure.update_layout(
-        template="plotly_white",
-        title=layer,
-        xaxis_title="workspace, MiB",
-        yaxis_title="time, ms",
-        width=900,
-        height=520,
+        template="plotly_white", title=layer, width=330 * len(parts) + 80, height=460, showlegend=False
     )
     return figure.to_html(include_plotlyjs=True)
 

@@ -100,9 +100,11 @@ class _Refinement:
             if not bounding.cancel() and bounding.done():
                 bounding.result()
             self.tell()
-        if self.planner.frontier.best(self.budget_bytes) is None and not self.stopped():
-            # The answer then says how small a budget can be: that deserves a search.
-            self.planner.search.shrink(effort=_SHRINK_EFFORT)
+        search = self.planner.search
+        nothing = self.planner.frontier.best(self.budget_bytes) is None and not self.stopped()
+        if nothing and search.ready(timeout=max(0.0, self.left_s())):
+            # The answer says how small a budget can be: that deserves a search.
+            search.shrink(effort=_SHRINK_EFFORT)
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
 
     def improve(self) -> None:
