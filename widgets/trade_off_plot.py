@@ -62,7 +62,7 @@ def trade_off_traces(known: TradeOff) -> Iterator[go.Scatter]:
     if current is not None and bound_ms is not None:
         yield _trace(
             "proven bound",
-            [(current.budget_bytes / style.GIB, max(0.0, known.overhead(bound_ms)))],
+            [(current.budget_bytes / style.GIB, known.overhead(bound_ms))],
             "no schedule takes less: ",
             marker={"symbol": "triangle-up", "size": 9, "color": style.GREEN},
         )
