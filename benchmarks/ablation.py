@@ -117,33 +117,41 @@ def run_model(name: str, *, seconds: float) -> Report:
     halves: dict[str, Solution] = {}
     frontiers: dict[str, Frontier] = {}
     for chosen in SETS:
-        options = Options(time_limit=seconds, optimizations=parse_optimizations(chosen))
-        # As in an open explorer, what was found for one budget serves the others; and a set has what its parts have.
+        # A set has what its parts have.
+        parts = list(frontiers) if chosen == "all" else ["none"] * bool(frontiers)
         frontiers[chosen] = Frontier()
-        for part in frontiers if chosen == "all" else ("none",):
-            for point in frontiers[part].points():
-                frontiers[chosen].add(point)
-        planner = Planner(options.problem(profile), frontier=frontiers[chosen])
-        row: list[Point] = []
-        for share in reversed(SHARES):
-            budget = int(share * plain.peak_bytes)
-            planner.instant(budget)
-            found = refine(planner, budget, options)
-            overhead = None if found.time_ms is None else found.time_ms / plain.time_ms - 1
-            row.insert(0, Point(name, chosen, share, found.status.value, found.gap(), overhead, found.peak_bytes))
-            if share == MEASURED and found.schedule is not None:
-                halves[chosen] = found
-        least = explorer.smallest_budget(profile, time_limit=seconds, optimizations=chosen)
-        assert least.schedule is not None
-        planner.add_schedule(least.schedule)
-        smallest[chosen] = planner.minimum().budget_bytes
-        shown = "".join(f"{'-':>9}" if x.overhead is None else f"{100 * x.overhead:>+8.1f}%" for x in row)
+        for point in (point for part in parts for point in frontiers[part].points()):
+            frontiers[chosen].add(point)
+        found, smallest[chosen] = solve_set(profile, chosen, frontiers[chosen], seconds=seconds)
+        overheads = {x: None if y.time_ms is None else y.time_ms / plain.time_ms - 1 for x, y in found.items()}
+        for share, solution in found.items():
+            known = (solution.status.value, solution.gap(), overheads[share], solution.peak_bytes)
+            points.append(Point(name, chosen, share, *known))
+        if found[MEASURED].schedule is not None:
+            halves[chosen] = found[MEASURED]
+        shown = "".join(f"{'-':>9}" if x is None else f"{100 * x:>+8.1f}%" for x in overheads.values())
         print(f"{chosen:>13}{shown}{smallest[chosen] / plain.peak_bytes:>10.3f}", flush=True)
-        points += row
     measured = run_turns({x: halves[x] for x in ("none", "all") if x in halves}, model, batch, spec.loss)
     for chosen, (ratio, error) in measured.items():
         print(f"measured at {MEASURED} of the peak, {chosen}: {ratio:.3f} × plain PyTorch, peak {error:+.3%}")
     return Report(name, BATCHES[name], plain.peak_bytes, tuple(points), smallest, measured)
+
+
+def solve_set(
+    profile: explorer.Profile, chosen: str, frontier: Frontier, *, seconds: float
+) -> tuple[dict[float, Solution], int]:
+    """Solutions by share, and the smallest budget known; as in an open explorer, each budget serves the others."""
+    options = Options(time_limit=seconds, optimizations=parse_optimizations(chosen))
+    planner = Planner(options.problem(profile), frontier=frontier)
+    found: dict[float, Solution] = {}
+    for share in reversed(SHARES):
+        budget = int(share * planner.search.keep_all_peak_bytes)
+        planner.instant(budget)
+        found[share] = refine(planner, budget, options)
+    least = explorer.smallest_budget(profile, time_limit=seconds, optimizations=chosen)
+    assert least.schedule is not None
+    planner.add_schedule(least.schedule)
+    return {share: found[share] for share in SHARES}, planner.minimum().budget_bytes
 
 
 def run_turns(

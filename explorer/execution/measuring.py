@@ -42,8 +42,7 @@ def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps:
     run = step_of(module, batch, loss=loss)
     base_bytes = persistent_bytes(module, batch)
     with unchanged(module):
-        if device.type == "cuda":
-            run()  # libraries allocate their workspaces with their first calls
+        # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         peak_bytes, reserved_bytes, times_ms, allocated_bytes = watch(run, base_bytes)
         step_time_ms = statistics.median(_timed(run, device) for _ in range(steps))
@@ -79,6 +78,7 @@ def _watch_cpu(run: Callable[[], None], base_bytes: int) -> _Watched:
 
 def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
     """The base is what the allocator holds before the step: the model and batch, and what the process keeps besides."""
+    run()  # libraries allocate their workspaces with their first calls
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

@@ -111,7 +111,7 @@ def stand_in(shape: Sizes, strides: Sizes | None, *there: torch.Tensor) -> torch
     copy. Where none of ``there`` is large enough, it is memory of its own.
     """
     if strides is None:
-        strides = contiguous_strides(shape)
+        strides = _contiguous_strides(shape)
     wanted = _span(shape, strides)
     for tensor in there:
         if wanted <= _span(tensor.shape, tensor.stride()):
@@ -124,7 +124,7 @@ def _span(shape: Sizes, strides: Sizes) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def contiguous_strides(shape: Sizes) -> list[int]:
+def _contiguous_strides(shape: Sizes) -> list[int]:
     """Of a tensor in PyTorch's default layout."""
     strides = [1]
     for size in reversed(shape[1:]):

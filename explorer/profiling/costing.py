@@ -35,7 +35,6 @@ class Subject:
             place); what it takes beyond them is workspace.
         rival: key of PyTorch's own call with these results; None for such a call, and for what is always to be had.
         care: PyTorch's own calls are run more often: everything else is compared with them.
-        overwrites: whether it works in place.
     """
 
     call: Call
@@ -43,7 +42,6 @@ class Subject:
     written_bytes: int
     rival: str | None = None
     care: bool = True
-    overwrites: bool = False
 
 
 def measure_costs(
@@ -74,7 +72,7 @@ def measure_costs(
                     # Clearly slower, cold against cold: no more runs, as much less time when warm as the rival.
                     costs[key] = Cost(first_ms * min(1.0, rival_ms / cold_ms), workspace)
                     continue
-            run = material.runnable(subject.call, overwrites=subject.overwrites)
+            run = material.runnable(subject.call)
             if device.type == "cuda":
                 costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
             else:
@@ -109,7 +107,7 @@ def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict
 
     def run_all() -> None:
         for key, subject in subjects.items():
-            run = material.runnable(subject.call, overwrites=subject.overwrites)
+            run = material.runnable(subject.call)
             start = time.perf_counter()
             with torch.profiler.record_function(_SPAN + key):
                 run()

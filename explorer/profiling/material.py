@@ -27,14 +27,9 @@ class Material:
         self._device = device
         self._numbers: dict[torch.dtype, torch.Tensor] = {}
 
-    def runnable(self, call: Call, *, overwrites: bool = False) -> Callable[[], Any]:
-        """The call with arguments that no other argument of it shares.
-
-        Args:
-            call: of a captured operator.
-            overwrites: whether it writes into what it reads, which then is its own.
-        """
-        arguments = _Arguments(self, self._device, copies=overwrites)
+    def runnable(self, call: Call) -> Callable[[], Any]:
+        """The call with arguments that lie side by side; copies of its own where it overwrites one."""
+        arguments = _Arguments(self, self._device, copies=call.overwrites is not None)
         args: Any = fx.map_arg(call.args, arguments.real)
         kwargs: Any = fx.map_arg(call.kwargs, arguments.real)
         target = call.target

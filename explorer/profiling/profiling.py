@@ -144,6 +144,5 @@ def _subjects(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
                 written_bytes=size(implementation.writes) - size(over),
                 rival=rival.cost if alternative and rival is not implementation else None,
                 care=number == 0 and not operator.optional,
-                overwrites=bool(over),
             )
     return found

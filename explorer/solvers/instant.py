@@ -108,7 +108,9 @@ class PlanSearch:
         if self._has_choices:
             for start in range(_STARTS):
                 penalties = _STRICT if start else _PENALTIES
-                self._remember(self._anneal(budget_bytes, effort, seed + start, penalties), budget_bytes)
+                self._remember(
+                    self._anneal(budget_bytes, effort=effort, seed=seed + start, penalties=penalties), budget_bytes
+                )
                 point = self.best(budget_bytes)
                 if point is not None and point.time_ms <= _SUSPICIOUS * self.keep_all_ms:
                     break
@@ -117,7 +119,7 @@ class PlanSearch:
     def shrink(self, *, effort: float = 1.0, seed: int = 1) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known."""
         if self._has_choices:
-            self._remember(self._anneal(self.floor.peak_bytes, effort, seed, _SMALLEST), None)
+            self._remember(self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalties=_SMALLEST), None)
             with self._lock:
                 smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[0]
                 genes = self._archive.genes[smallest].copy()
@@ -147,7 +149,7 @@ class PlanSearch:
                 for budget in budgets.tolist():
                     self._kernel(plan, budget, tries=0, seed=0)
 
-    def _anneal(self, budget_bytes: int, effort: float, seed: int, penalties: tuple[float, float]) -> np.ndarray:
+    def _anneal(self, budget_bytes: int, *, effort: float, seed: int, penalties: tuple[float, float]) -> np.ndarray:
         """Anneal from a plan in the archive, or from keeping everything."""
         self._seeded.result()
         tries = max(200, int(effort * _WORK / self.operators))

@@ -17,6 +17,7 @@ from explorer.solvers.problem import Problem
 from explorer.units import format_bytes
 
 _SAME = 1e-6  # relative difference of times that counts as none
+_SHRINK_EFFORT = 2.0  # of the search for the smallest peak
 _LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it ten times as long
 
 
@@ -54,6 +55,7 @@ class Planner:
         # A bound holds for its budget and every smaller one.
         self._bounds: dict[float, float] = {float("inf"): problem.base_time_ms - problem.slack_ms}
         self._excluded_bytes = self.search.floor.peak_bytes - 1
+        self._sought_minimum = False
         self._lock = threading.Lock()
         self._bounding = ThreadPoolExecutor(1, "bound")
 
@@ -66,9 +68,19 @@ class Planner:
                 self.search.improve(budget_bytes)
             elif self.frontier.best(budget_bytes) is None:
                 self.search.sketch(budget_bytes)
-        if ready and self.frontier.best(budget_bytes) is None:
-            self.search.shrink(effort=2.0)
+        if self.frontier.best(budget_bytes) is None:
+            self.seek_minimum(timeout=0.0)
         return self.solution(progress, gap=0.0)
+
+    def seek_minimum(self, *, timeout: float) -> None:
+        """Search for the smallest peak, once: an answer without a schedule names it.
+
+        Args:
+            timeout: seconds to wait for the compiled kernel; without it nothing is searched.
+        """
+        if not self._sought_minimum and self.search.ready(timeout=timeout):
+            self.search.shrink(effort=_SHRINK_EFFORT)
+            self._sought_minimum = True
 
     def excludes(self, budget_bytes: int) -> bool:
         """Is it proven that no schedule fits?"""

@@ -24,7 +24,6 @@ _EFFORT = (1.0, 0.5)  # of a search after one that found something, and how much
 _PATIENCE = (4, 12)  # searches without a better plan before it is the integer program's turn: first, and in the end
 _TURN_S = 1.0  # its first turn …
 _LONGER = 1.7  # … and how much longer each next one is
-_SHRINK_EFFORT = 2.0  # of the search for the smallest budget, where nothing fits
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -100,11 +99,8 @@ class _Refinement:
             if not bounding.cancel() and bounding.done():
                 bounding.result()
             self.tell()
-        search = self.planner.search
-        nothing = self.planner.frontier.best(self.budget_bytes) is None and not self.stopped()
-        if nothing and search.ready(timeout=max(0.0, self.left_s())):
-            # The answer says how small a budget can be: that deserves a search.
-            search.shrink(effort=_SHRINK_EFFORT)
+        if self.planner.frontier.best(self.budget_bytes) is None and not self.stopped():
+            self.planner.seek_minimum(timeout=max(0.0, self.left_s()))
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
 
     def improve(self) -> None:
