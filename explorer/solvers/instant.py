@@ -6,7 +6,7 @@ Nothing here is proven; every answer is a plan that the simulator judges like an
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.minimum import peak_lower_bound
-from explorer.solvers.plan_annealing import Archive, anneal
+from explorer.solvers.plan_annealing import Archive, Course, anneal
 from explorer.solvers.plan_arrays import plan_arrays
+from explorer.solvers.plan_encoding import genes_of
 from explorer.solvers.plan_kernel import decode, judge, workspace
 from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.problem import Problem
@@ -24,11 +25,11 @@ _ARCHIVE_CELLS = 128
 _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
 _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
-_PENALTIES = (3.0, 100.0)  # first and last of one search, see ``_per_byte``; an excess pays for some way to get there …
-_STRICT = (30.0, 1000.0)  # … except where budgets are so tight that plans without any are of another kind,
-_SMALLEST = (300.0, 10000.0)  # and where the smallest peak is wanted, whatever the time
-_TEMPERATURE = 0.003  # the first of one search, in keep-all times …
-_COOLING = 150  # … and over this the last
+_HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
+_COLD = (0.0015, 0.00002)  # and of one from a good plan
+_PENALTY = 1.0  # see ``_per_byte``: the first of a search
+_EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
+_STRICT = 100.0  # where the smallest peak is wanted, whatever the time
 _SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so try …
 _STARTS = 4  # … this many searches
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
@@ -60,6 +61,9 @@ class PlanSearch:
             peaks=np.zeros(_ARCHIVE_CELLS, np.int64),
             times_ms=np.full(_ARCHIVE_CELLS, np.inf),
         )
+        self._learned: list[np.ndarray] = []
+        self._learning = threading.Lock()
+        self._loaded = threading.Event()
         # Where the kernel was never compiled before, that takes ten seconds: ``sketch`` answers meanwhile.
         pool = ThreadPoolExecutor(1, "plan search")
         self._seeded = pool.submit(self._seed)
@@ -70,8 +74,17 @@ class PlanSearch:
         return bool(self.arrays.choices.size or self.arrays.switches.size)
 
     def ready(self, *, timeout: float) -> bool:
-        """Is the kernel compiled and the archive seeded? Waits up to ``timeout`` seconds for that."""
-        return bool(wait([self._seeded], timeout).done)
+        """Is the kernel compiled? Waits up to ``timeout`` seconds for that, and then until the archive is seeded."""
+        if self._loaded.wait(timeout):
+            self._seeded.result()
+        return self._loaded.is_set()
+
+    def learn(self, schedule: Schedule) -> None:
+        """Take a schedule from elsewhere as one of the plans that the next search may start from."""
+        genes = genes_of(self.problem, self.arrays, schedule)
+        if genes is not None:
+            with self._learning:
+                self._learned.append(genes)
 
     def sketch(self, budget_bytes: int) -> Point | None:
         """Answer without the compiled kernel, from a few plans decoded by the interpreter."""
@@ -89,28 +102,28 @@ class PlanSearch:
         with self._lock:
             times_ms = np.where(self._archive.peaks <= budget_bytes, self._archive.times_ms, np.inf)
             cell = times_ms.argmin()
-            genes = self._archive.genes[cell].copy()
+            plan = self._archive.genes[cell : cell + 1].copy()
         if np.isfinite(times_ms[cell]):
-            self._remember(genes, budget_bytes)
+            self._remember(plan, budget_bytes)
         return self.frontier.best(budget_bytes)
 
-    def improve(self, budget_bytes: int, *, effort: float = 1.0, seed: int = 1) -> Point | None:
-        """Anneal from the best plan known for the budget (or the smallest one), then answer as ``best``.
+    def improve(
+        self, budget_bytes: int, *, effort: float = 1.0, seed: int = 1, stop: np.ndarray | None = None
+    ) -> Point | None:
+        """Anneal, then answer as ``best``.
 
         Args:
             budget_bytes: the peak allowed.
             effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where it finds nothing good, a few
                 more follow.
             seed: of the random moves; equal seeds on equal histories give equal answers. By their remainder of 4 they
-                start from the plan that keeps everything, from one that may not fit, or from the best known; even
-                ones make larger moves.
+                start from the best plan known, which need not fit (1), from keeping everything (2 and 3), or from the
+                best that fits (0).
+            stop: uint8, shape (1,): another thread may set it to end the search.
         """
         if self._has_choices:
             for start in range(_STARTS):
-                penalties = _STRICT if start else _PENALTIES
-                self._remember(
-                    self._anneal(budget_bytes, effort=effort, seed=seed + start, penalties=penalties), budget_bytes
-                )
+                self._remember(self._anneal(budget_bytes, effort=effort, seed=seed + start, stop=stop), budget_bytes)
                 point = self.best(budget_bytes)
                 if point is not None and point.time_ms <= _SUSPICIOUS * self.keep_all_ms:
                     break
@@ -119,11 +132,11 @@ class PlanSearch:
     def shrink(self, *, effort: float = 1.0, seed: int = 1) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known."""
         if self._has_choices:
-            self._remember(self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalties=_SMALLEST), None)
+            self._remember(self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalty=_STRICT), None)
             with self._lock:
                 smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[0]
-                genes = self._archive.genes[smallest].copy()
-            self._remember(genes, None)
+                plan = self._archive.genes[smallest : smallest + 1].copy()
+            self._remember(plan, None)
         return self.frontier.points()[0]
 
     def fill(self, points: int, *, effort: float = 1.0) -> None:
@@ -138,25 +151,41 @@ class PlanSearch:
         self._seeded.result()
         with self._lock:
             plans = self._archive.genes[np.isfinite(self._archive.times_ms)]
-        for genes in plans:
-            self._remember(genes, None)
+        for plan in plans:
+            self._remember(plan[None], None)
         return self.frontier
 
     def _seed(self) -> None:
         with self._lock:
-            budgets = np.linspace(self.floor.peak_bytes, self.keep_all_peak_bytes, _SEED_BUDGETS, dtype=np.int64)
-            for plan in starting_plans(self.arrays):
-                for budget in budgets.tolist():
-                    self._kernel(plan, budget, tries=0, seed=0)
+            self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
+            self._loaded.set()
+            plans = np.stack(list(starting_plans(self.arrays)))
+            for budget in np.linspace(self.floor.peak_bytes, self.keep_all_peak_bytes, _SEED_BUDGETS, dtype=np.int64):
+                self._kernel(plans.copy(), int(budget))
 
-    def _anneal(self, budget_bytes: int, *, effort: float, seed: int, penalties: tuple[float, float]) -> np.ndarray:
-        """Anneal from a plan in the archive, or from keeping everything."""
+    def _anneal(
+        self,
+        budget_bytes: int,
+        *,
+        effort: float,
+        seed: int,
+        penalty: float = _PENALTY,
+        stop: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Anneal from keeping everything, or from what was learned and the best of the archive."""
         self._seeded.result()
         tries = max(200, int(effort * _WORK / self.operators))
         with self._lock:
-            genes = self._keep_everything() if seed % 4 == 0 else self._start(budget_bytes, fitting=seed % 4 > 1)
-            self._kernel(genes, budget_bytes, tries=tries, seed=seed, penalties=penalties)
-        return genes
+            starts, temperatures = self._keep_everything(), _HOT
+            if seed % 4 in (0, 1):
+                with self._learning:
+                    learned, self._learned = self._learned, []
+                starts = np.stack([self._start(budget_bytes, fitting=seed % 4 == 0), *learned])
+                temperatures = _COLD
+            self._kernel(
+                starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop
+            )
+        return starts[:1]
 
     def _start(self, budget_bytes: int, *, fitting: bool) -> np.ndarray:
         """The quickest plan in the archive that fits; or one that need not fit.
@@ -166,12 +195,13 @@ class PlanSearch:
         archive = self._archive
         excess = np.maximum(0, archive.peaks - budget_bytes)
         if fitting and np.isfinite(archive.times_ms[excess == 0]).any():
-            return archive.genes[np.where(excess == 0, archive.times_ms, np.inf).argmin()].copy()
-        return archive.genes[(archive.times_ms + self._per_byte(_PENALTIES[0]) * excess).argmin()].copy()
+            return archive.genes[np.where(excess == 0, archive.times_ms, np.inf).argmin()]
+        return archive.genes[(archive.times_ms + self._per_byte(_EXCESS) * excess).argmin()]
 
     def _keep_everything(self) -> np.ndarray:
-        genes = np.zeros(self.arrays.gene_count, np.int16)
-        genes[: self.arrays.gene_start[-1]] = 1
+        """The plan, shape (1, genes)."""
+        genes = np.zeros((1, self.arrays.gene_count), np.int16)
+        genes[:, : self.arrays.gene_start[-1]] = 1
         return genes
 
     def _per_byte(self, penalty: float) -> float:
@@ -180,35 +210,40 @@ class PlanSearch:
 
     def _kernel(
         self,
-        genes: np.ndarray,
+        starts: np.ndarray,
         budget_bytes: int,
         *,
-        tries: int,
-        seed: int,
-        penalties: tuple[float, float] = _PENALTIES,
+        tries: int = 0,
+        temperatures: tuple[float, float] = _COLD,
+        seed: int = 0,
+        penalty: float = _PENALTY,
+        stop: np.ndarray | None = None,
     ) -> tuple[float, float, int]:
-        """Anneal ``genes`` in place, as ``anneal`` says; peak, time and number of runs. The caller holds the lock."""
-        start_ms = max(1e-9, _TEMPERATURE * self.keep_all_ms)
+        """Anneal, as ``anneal`` says; peak, time and number of runs. The caller holds the lock."""
         return anneal(
             self.arrays,
-            genes,
+            starts,
             float(budget_bytes),
-            tries,
-            (start_ms, start_ms / _COOLING),
-            (max(1e-12, self._per_byte(penalties[0])), max(1e-12, self._per_byte(penalties[1]))),
-            seed,
+            Course(
+                tries,
+                max(1e-9, temperatures[0] * self.keep_all_ms),
+                max(1e-9, temperatures[1] * self.keep_all_ms),
+                max(1e-12, self._per_byte(penalty)),
+                seed,
+            ),
+            np.zeros(1, np.uint8) if stop is None else stop,
             self._work,
             self._archive,
         )
 
-    def _remember(self, genes: np.ndarray, budget_bytes: int | None) -> None:
+    def _remember(self, plan: np.ndarray, budget_bytes: int | None) -> None:
         """Turn a plan that can run into a schedule, unless a better one is known; None: with the plan's least peak."""
         with self._lock:
-            peak, time_ms, count = self._kernel(genes, budget_bytes or 0, tries=0, seed=0)
+            peak, time_ms, count = self._kernel(plan, budget_bytes or 0)
             if count < 0 or not np.isfinite(time_ms):
                 return
             if budget_bytes is None:
-                peak, time_ms, count = self._kernel(genes, int(peak), tries=0, seed=0)
+                peak, time_ms, count = self._kernel(plan, int(peak))
             order = self._work.order[:count].tolist()
         known = self.frontier.best(int(peak))
         if known is not None and known.time_ms <= time_ms:

@@ -18,6 +18,31 @@ from explorer.solvers.plan_moves import move, relieve
 
 _RELIEVE = (0.3, 0.05)
 """How often something at the peak is let go: of plans that exceed the budget, and of others."""
+_TWICE = 0.3
+"""How often two changes are made at once."""
+_ADAPTATIONS = 100
+_ADAPTATION = (0.97, 1.05)
+"""The penalty changes this often in a search, by these factors: where the plan fits, and where it does not."""
+_PENALTY_RANGE = (0.2, 50.0)
+"""How far it may go from the first one."""
+
+
+class Course(NamedTuple):
+    """How to anneal.
+
+    Attributes:
+        tries: plans; 0 only evaluates the starts.
+        first, last: temperature in ms; it falls geometrically.
+        penalty: the first one, ms per byte of excess (``judge``). It rises while plans exceed the budget and falls
+            while they fit: good plans are near the budget, and the way to them leads along both sides of it.
+        seed: of the random moves.
+    """
+
+    tries: int
+    first: float
+    last: float
+    penalty: float
+    seed: int
 
 
 class Archive(NamedTuple):
@@ -53,6 +78,17 @@ def evaluate(
     return float(peak), time_ms, excess
 
 
+@inner
+def best_of(arrays: PlanArrays, starts: np.ndarray, budget: float, penalty: float, work: Work, archive: Archive) -> int:
+    """The plan with the least penalised time; all of them are archived."""
+    best, least = 0, np.inf
+    for start in range(starts.shape[0]):
+        _, time_ms, excess = evaluate(arrays, starts[start], budget, work, archive)
+        if time_ms + penalty * excess < least:
+            best, least = start, time_ms + penalty * excess
+    return best
+
+
 def _compiled(sources: str) -> Any:
     """``anneal``, compiled; ``sources`` becomes part of the key under which numba keeps the machine code on disk.
 
@@ -63,44 +99,54 @@ def _compiled(sources: str) -> Any:
     @njit(cache=True, nogil=True)
     def anneal(
         arrays: PlanArrays,
-        genes: np.ndarray,
+        starts: np.ndarray,
         budget: float,
-        tries: int,
-        temperatures: tuple[float, float],
-        penalties: tuple[float, float],
-        seed: int,
+        course: Course,
+        stop: np.ndarray,
         work: Work,
         archive: Archive,
     ) -> tuple[float, float, int]:
-        """Anneal ``genes`` in place for ``tries`` plans (0 only evaluates them); every plan on the way is archived.
+        """Anneal from the best of ``starts``; every plan on the way is archived.
 
-        The objective is time plus a penalty (ms per byte) times what exceeds the budget (``judge``). Over the tries the
-        temperature (ms) falls and the penalty rises geometrically, each from its first to its second value. Even seeds
-        make far moves as well.
+        The objective is time plus a penalty times what exceeds the budget.
+
+        Args:
+            arrays: the problem.
+            starts: int16, shape (plans, genes); the first becomes what was found.
+            budget: peak allowed, bytes.
+            course: how.
+            stop: uint8 (1,), ends it when another thread sets it.
+            work: its memory.
+            archive: learns the best plans.
 
         Returns:
-            peak and time of the plan that ``genes`` is then: the quickest that fits, else the one of least peak; and
-            how many entries of ``work.order`` are its runs, −1 if there is no room for them.
+            peak and time of the plan found: the quickest that fits, else the one of least peak; and how many entries of
+            ``work.order`` are its runs, −1 if there is no room for them.
         """
         assert sources
-        np.random.seed(seed)
-        far = seed % 2 == 0
-        current, best, trial = genes.copy(), genes.copy(), genes.copy()
+        np.random.seed(course.seed)
+        tries, penalty = course.tries, course.penalty
+        current = starts[best_of(arrays, starts, budget, penalty, work, archive)].copy()
         peak, time_ms, excess = evaluate(arrays, current, budget, work, archive)
+        best, trial = current.copy(), current.copy()
         best_peak, best_ms, peak_at = peak, time_ms, work.peak_at[0]
-        cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, tries))
-        tightening = (penalties[1] / penalties[0]) ** (1.0 / max(1, tries))
-        temperature, penalty = temperatures[0], penalties[0]
-        for _ in range(tries):
+        least, most = penalty * _PENALTY_RANGE[0], penalty * _PENALTY_RANGE[1]
+        every = max(1, tries // _ADAPTATIONS)
+        temperature = course.first
+        cooling = (course.last / course.first) ** (1.0 / max(1, tries))
+        for number in range(tries):
+            if stop[0]:
+                break
             temperature *= cooling
-            penalty *= tightening
+            if number % every == 0:
+                penalty = min(max(penalty * _ADAPTATION[1 if excess > 0 else 0], least), most)
             trial[:] = current
-            if np.random.random() < (_RELIEVE[0] if excess > 0 else _RELIEVE[1]):
+            if np.random.random() < _RELIEVE[0 if excess > 0 else 1]:
                 relieve(arrays, trial, peak_at)
             else:
-                move(arrays, trial, far)
-            if np.random.random() < 0.3:
-                move(arrays, trial, far)
+                move(arrays, trial)
+            if np.random.random() < _TWICE:
+                move(arrays, trial)
             found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, work, archive)
             value = time_ms + penalty * excess
             found = found_ms + penalty * found_excess
@@ -111,8 +157,8 @@ def _compiled(sources: str) -> Any:
                 if over < best_over or (over == best_over and time_ms < best_ms):
                     best[:] = current
                     best_peak, best_ms = peak, time_ms
-        genes[:] = best
-        return best_peak, best_ms, decode(arrays, genes, work)
+        starts[0] = best
+        return best_peak, best_ms, decode(arrays, best, work)
 
     return anneal
 

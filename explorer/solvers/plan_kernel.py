@@ -43,9 +43,10 @@ class Work(NamedTuple):
         peak_at: int32 (1,), where the judged peak is: the backward operator that runs then or is prepared for; −1 − i
             for the first run of forward operator i.
         available, touched_now: uint8 (m,).
-        passed, touched, next_before, next_after: int32 (m,).
+        passed, next_before, next_after: int32 (m,).
+        touched: uint32 (m,).
         wanted: uint8 (n,).
-        stack, makers: int32 (n + 1,).
+        stack, makers: uint32 and int32 (n + 1,).
         first_before, first_after: int32 (t + 1,).
         alive: uint8 (m,).
     """
@@ -75,11 +76,11 @@ def workspace(arrays: PlanArrays, *, length: int) -> Work:
         available=np.zeros(m, np.uint8),
         touched_now=np.zeros(m, np.uint8),
         passed=np.zeros(m, np.int32),
-        touched=np.zeros(m, np.int32),
+        touched=np.zeros(m, np.uint32),
         next_before=np.zeros(m, np.int32),
         next_after=np.zeros(m, np.int32),
         wanted=np.zeros(n, np.uint8),
-        stack=np.zeros(n + 1, np.int32),
+        stack=np.zeros(n + 1, np.uint32),
         makers=np.zeros(n + 1, np.int32),
         first_before=np.zeros(t + 1, np.int32),
         first_after=np.zeros(t + 1, np.int32),
@@ -254,8 +255,8 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
 def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[int, float, float]:
     """The first ``count`` forms in ``work.order``, freed greedily: peak (bytes), time (ms), what exceeds the budget.
 
-    That is the peak's excess and a tenth of every run's: the sum tells apart plans that lower one of several peaks. All
-    infinite (the peak as large as can be) where a run that is only possible in place would overwrite what is needed.
+    That is every run's excess: the sum tells apart plans that lower one of several peaks. All infinite (the peak as
+    large as can be) where a run that is only possible in place would overwrite what is needed.
     """
     order, alive, held, size = work.order, work.alive, arrays.held, arrays.bytes
     now = arrays.fixed_bytes
@@ -319,4 +320,4 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
             peak = level
             work.peak_at[0] = backward if kind in (AGAIN, BACKWARD) else -1 - arrays.form_site[form]
         excess += max(0.0, level - budget)
-    return peak, time_ms, max(0.0, peak - budget) + 0.1 * excess  # pyright: ignore[reportReturnType] - numba's scalars
+    return peak, time_ms, excess  # pyright: ignore[reportReturnType] - numba's scalars

@@ -2,7 +2,7 @@
 
 # numba has its own generator behind np.random's old names, no generator expressions
 # and no keyword-only arguments.
-# ruff: noqa: C901, FBT001, NPY002, SIM110
+# ruff: noqa: C901, NPY002, SIM110
 
 from __future__ import annotations
 
@@ -176,13 +176,13 @@ def relieve(arrays: PlanArrays, genes: np.ndarray, peak_at: int) -> None:
 
 
 @inner
-def move(arrays: PlanArrays, genes: np.ndarray, far: bool) -> None:
-    """Change ``genes`` a little, in one of several ways; ``far`` moves lead out of traps, and into them."""
+def move(arrays: PlanArrays, genes: np.ndarray) -> None:
+    """Change ``genes`` a little, in one of several ways; marks and copies lead out of traps, and into them."""
     choices = arrays.choices
     if choices.size == 0 or (arrays.switches.size and np.random.random() < 0.12):
         switch(arrays, genes)
         return
-    if far and np.random.random() < 0.2:
+    if np.random.random() < 0.2:
         if np.random.random() < 0.3:
             mark(arrays, genes)
         else:

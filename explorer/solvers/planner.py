@@ -57,7 +57,7 @@ class Planner:
         self._excluded_bytes = self.search.floor.peak_bytes - 1
         self._sought_minimum = False
         self._lock = threading.Lock()
-        self._bounding = ThreadPoolExecutor(1, "bound")
+        self._proving = ThreadPoolExecutor(1, "prove")
 
     def instant(self, budget_bytes: int) -> Solution:
         """An answer within a fraction of a second: the best of the plan search."""
@@ -93,30 +93,55 @@ class Planner:
             return max(bound for budget, bound in self._bounds.items() if budget >= budget_bytes)
 
     def add_schedule(self, schedule: Schedule) -> bool:
-        """Judge a schedule and remember it; whether it is new on the frontier."""
+        """Judge a schedule and remember it, for the plan search too; whether it is new on the frontier."""
         timeline = simulate(self.profile, schedule)
-        return self.frontier.add(Point(timeline.peak_bytes, timeline.time_ms, schedule))
+        new = self.frontier.add(Point(timeline.peak_bytes, timeline.time_ms, schedule))
+        if new:
+            self.search.learn(schedule)
+        return new
 
-    def start_bound(
-        self, budget_bytes: int, *, time_limit: float, should_stop: Callable[[], bool] | None = None
-    ) -> Future[None]:
-        """Begin to bound every schedule within the budget, on another thread; one bound at a time."""
-        return self._bounding.submit(self.bound, budget_bytes, time_limit=time_limit, should_stop=should_stop)
+    def start_proof(self, prove: Callable[[], None]) -> Future[None]:
+        """Begin to prove something on another thread; one proof at a time."""
+        return self._proving.submit(prove)
 
-    def bound(self, budget_bytes: int, *, time_limit: float, should_stop: Callable[[], bool] | None = None) -> None:
-        """Bound every schedule within the budget, or prove that there is none."""
+    def bound(
+        self,
+        budget_bytes: int,
+        *,
+        time_limit: float = 0.0,
+        threshold: float | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> None:
+        """Bound every schedule within the budget, or prove that there is none.
+
+        Args:
+            budget_bytes: peak allowed.
+            time_limit: seconds for whole numbers.
+            threshold: for intervals of this length (``integer_bound``); None: by linear relaxations.
+            should_stop: polled; true ends it with the best bound so far.
+        """
         from explorer.solvers.monet import bound  # here because cvxpy takes a second to import
 
         def take(found_ms: float) -> None:
             with self._lock:
                 self._bounds[budget_bytes] = max(found_ms, self._bounds.get(budget_bytes, 0.0))
 
-        found_ms = bound.lower_bound(
-            self.problem, budget_bytes, time_limit=time_limit, on_bound=take, should_stop=should_stop
-        )
+        if threshold is None:
+            found_ms = bound.linear_bound(self.problem, budget_bytes, on_bound=take)
+        else:
+            found_ms = bound.integer_bound(
+                self.problem,
+                budget_bytes,
+                threshold=threshold,
+                time_limit=time_limit,
+                on_bound=take,
+                should_stop=should_stop,
+            )
         if found_ms is None:
             with self._lock:
                 self._excluded_bytes = max(self._excluded_bytes, budget_bytes)
+        else:
+            take(found_ms)
 
     def minimum(self) -> Minimum:
         """The smallest budget for which a schedule is known, and the operator that sets it."""

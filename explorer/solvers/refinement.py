@@ -1,11 +1,11 @@
-"""Improve and prove an answer: plan search and integer program in turn on one core, the bound on another."""
+"""Improve and prove an answer: plan search on one core, integer programs and bounds in turn on another."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Protocol
 
 import numpy as np
@@ -20,10 +20,11 @@ _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
 _STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
 # searches start from every kind of plan in turn
-_EFFORT = (1.0, 0.5)  # of a search after one that found something, and how much more after each that did not
-_PATIENCE = (4, 12)  # searches without a better plan before it is the integer program's turn: first, and in the end
-_TURN_S = 1.0  # its first turn …
-_LONGER = 1.7  # … and how much longer each next one is
+_LONGER = 1.3  # how much longer each search is than the one before, …
+_LONGEST = 60.0  # … up to this effort: about six seconds
+_PATIENCE = 4  # searches without a better plan before it ends, when integer programs have ended too
+_TURNS = ((0.25, 0.5, 0.5), (0.5, 0.6, 0.3))
+"""Shares of the time left for the next integer program and for a bound after it, and for what length of intervals."""
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -83,52 +84,71 @@ class _Refinement:
         self.on_solution = on_solution
         self.should_stop = should_stop
         self.progress = Progress(budget_bytes)
-        self.ended = threading.Event()
+        self.ended, self.exhausted = threading.Event(), threading.Event()
+        self.stop = np.zeros(1, np.uint8)
         self.told_at, self.told = 0.0, (np.inf, 0.0, 0.0)
 
     def run(self) -> Solution:
         if not self.over():
-            bounding = self.planner.start_bound(self.budget_bytes, time_limit=self.left_s(), should_stop=self.over)
-            try:
-                self.improve()
-                while not self.over() and not bounding.done():
-                    wait([bounding], _POLL_S)
-                    self.tell()
-            finally:
-                self.ended.set()
-            if not bounding.cancel() and bounding.done():
-                bounding.result()
+            with ThreadPoolExecutor(1, "search") as pool:
+                searching = pool.submit(self.search)
+                proving = self.planner.start_proof(self.prove)
+                try:
+                    while not self.over() and (running := [x for x in (searching, proving) if not x.done()]):
+                        wait(running, _POLL_S)
+                        self.tell()
+                finally:
+                    self.ended.set()
+                    self.stop[0] = 1
+            searching.result()
+            # What stops late does so alone; the next proof waits for it.
+            if not proving.cancel() and proving.done():
+                proving.result()
             self.tell()
         if self.planner.frontier.best(self.budget_bytes) is None and not self.stopped():
             self.planner.seek_minimum(timeout=max(0.0, self.left_s()))
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
 
-    def improve(self) -> None:
-        """Search plans until that brings nothing, let SCIP try from there, search from what it found, and so on."""
-        programs = self.programs()
-        model: Model | None = None
-        exhausted = False
-        turn_s, idle, seed, patience = _TURN_S, 0, 1, _PATIENCE[0]
-        while not self.over() and not (exhausted and idle >= patience):
+    def search(self) -> None:
+        """Search plans, longer and longer, also from what integer programs find."""
+        effort, seed, idle = 1.0, 1, 0
+        while not self.over() and not (self.exhausted.is_set() and idle >= _PATIENCE):
             known = self.planner.frontier.best(self.budget_bytes)
-            search = idle < patience
-            if search:
-                seed += _STEP
-                effort = _EFFORT[0] + _EFFORT[1] * idle
-                self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed)
-                self.tell()
-            elif (model := model or next(programs, None)) is None:
-                exhausted = True
-            else:
-                model = None if self.integer_program(model, time_limit=turn_s) else model
-                turn_s, patience = turn_s * _LONGER, min(2 * patience, _PATIENCE[1])
-            if self.planner.frontier.best(self.budget_bytes) != known:
-                idle = 0
-            elif search:
-                idle += 1
-            elif not exhausted:
-                # SCIP found nothing better; chance may, from another plan.
-                idle = patience // 2
+            self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
+            idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
+            effort, seed = min(_LONGER * effort, _LONGEST), seed + _STEP
+
+    def prove(self) -> None:
+        """Bound by linear relaxations; then integer programs and tighter bounds in turn."""
+        try:
+            self.programs_and_bounds(self.programs())
+        finally:
+            self.exhausted.set()
+
+    def programs_and_bounds(self, programs: Iterator[Model]) -> None:
+        if self.options.formulation == "paper":
+            self.programs_until(programs, share=1.0)
+        if not self.over():
+            self.planner.bound(self.budget_bytes)
+        for program_share, bound_share, threshold in _TURNS:
+            model = None if self.over() else next(programs, None)
+            if model is not None:
+                self.integer_program(model, time_limit=program_share * self.left_s())
+            if not self.over():
+                self.planner.bound(
+                    self.budget_bytes,
+                    threshold=threshold,
+                    time_limit=bound_share * self.left_s(),
+                    should_stop=self.over,
+                )
+        self.programs_until(programs, share=0.5)
+
+    def programs_until(self, programs: Iterator[Model], *, share: float) -> None:
+        """Solve one after the other, each in a share of the time left."""
+        for model in programs:
+            if self.over():
+                return
+            self.integer_program(model, time_limit=share * self.left_s())
 
     def stopped(self) -> bool:
         return self.should_stop is not None and self.should_stop()
@@ -165,17 +185,17 @@ class _Refinement:
             groups = model.group_count
             threshold = threshold * _FINER if threshold > 0.01 else 0.0
 
-    def integer_program(self, model: Model, *, time_limit: float) -> bool:
-        """Solve one program with SCIP, from the best schedules known; whether it is done with."""
-        from explorer.solvers.scip import MilpStatus, minimise
+    def integer_program(self, model: Model, *, time_limit: float) -> None:
+        """Solve one program with SCIP, from the best schedules known."""
+        from explorer.solvers.scip import minimise
 
         self.progress.statistics = model.statistics
         if not model.milp.objective.size:
-            return True
+            return
         first = self.progress.grouping_ms is None
         result = minimise(
             model.milp,
-            time_limit=min(time_limit, self.left_s()),
+            time_limit=time_limit,
             gap=self.options.gap,
             start=self.starts(model),
             on_incumbent=lambda x, _: self.take(model.decode(x)),
@@ -185,7 +205,6 @@ class _Refinement:
         # A finer grouping's bound counts once it is proven; until then the coarser one's says more.
         if result.bound is not None and (first or result.proven):
             self.take_bound(result.bound)
-        return result.proven or result.status is MilpStatus.INFEASIBLE
 
     def starts(self, model: Model) -> list[np.ndarray]:
         """Start solutions: the best schedule, and smaller ones, for the program may need more memory for each."""
@@ -196,12 +215,10 @@ class _Refinement:
     def take(self, schedule: Schedule) -> None:
         """A schedule came from SCIP."""
         self.planner.add_schedule(schedule)
-        self.tell()
 
     def take_bound(self, bound_ms: float) -> None:
         """A bound came from SCIP."""
         self.progress.grouping_ms = bound_ms
-        self.tell()
 
     def tell(self) -> None:
         """Pass on a better schedule at once, a better bound now and then."""

@@ -16,6 +16,7 @@ from explorer.units import parse_bytes
 
 _LEAST_S = 0.05
 _BOUND_S = 0.5
+_BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
 
 
 def solve(
@@ -132,7 +133,9 @@ def _squeeze(planner: Planner, deadline: float) -> None:
     while (smallest := planner.minimum().budget_bytes) > low + 1 and time.monotonic() < deadline:
         low = max(low, planner.minimum().lower_bound_bytes - 1)
         budget = (low + smallest) // 2
-        planner.bound(budget, time_limit=min(_BOUND_S, left_s()))
+        planner.bound(budget)
+        if not planner.excludes(budget):
+            planner.bound(budget, threshold=_BOUND_LENGTH, time_limit=min(_BOUND_S, left_s()))
         if not planner.excludes(budget):
             model = grouped.build(planner.problem, budget)
             result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9, start=None)

@@ -24,19 +24,26 @@ from explorer.solvers.refinement import refine
 from explorer.solvers.session import Ask, Cancel, Setup, SolveEvent
 
 _LADDER = 24
+_COMPILED_S = 60.0
 
 
 @dataclass
 class _Job:
     ask: Ask
     stop: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
     superseded: bool = False
 
 
+class _Wake:
+    """Message to the main thread: there may be time for the ladder."""
+
+
 class _Server:
-    def __init__(self, setup: Setup, events: IO[bytes]) -> None:
+    def __init__(self, setup: Setup, events: IO[bytes], messages: queue.SimpleQueue[object]) -> None:
         self.setup = setup
         self.events = events
+        self.messages = messages
         self.lock = threading.Lock()
         self.job: _Job | None = None
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -44,18 +51,21 @@ class _Server:
         for point in setup.known:
             self.planner.frontier.add(point)
 
-    def serve(self, messages: queue.SimpleQueue[object]) -> None:
+    def serve(self) -> None:
         threading.Thread(target=self.refine, name="refine", daemon=True).start()
         ladder = self.ladder()
         while True:
             # Idle time fills the ladder of budgets, so that the next answer starts from a good one.
-            while messages.empty() and next(ladder, False):
+            while self.idle() and self.messages.empty() and next(ladder, False):
                 pass
-            message = messages.get()
+            message = self.messages.get()
             if isinstance(message, Cancel) and self.job is not None and self.job.ask.request == message.request:
                 self.job.stop.set()
             elif isinstance(message, Ask):
                 self.answer(message)
+
+    def idle(self) -> bool:
+        return self.job is None or self.job.ended.is_set()
 
     def ladder(self) -> Iterator[bool]:
         search = self.planner.search
@@ -73,11 +83,14 @@ class _Server:
         # Before the kernel is there, nothing was searched: the smallest budget named so far is none to leave it at.
         final = solution.status is Status.INFEASIBLE and self.planner.search.ready(timeout=0.0)
         self.send(job, solution, final=final)
-        if not final:
+        if final:
+            job.ended.set()
+        else:
             self.jobs.put(job)
 
     def refine(self) -> None:
-        # Takes seconds: now, before anything is asked, not while the first request waits for its bound.
+        # Takes seconds: now, not while the first request waits for its bound; but its schedule comes first.
+        self.planner.search.ready(timeout=_COMPILED_S)
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.monet.{module}")
@@ -99,6 +112,8 @@ class _Server:
                 known = self.planner.solution(Progress(job.ask.budget_bytes), gap=self.setup.options.gap)
                 solution = replace(known, status=Status.FAILED, message=message)
             self.send(job, solution, final=True)
+            job.ended.set()
+            self.messages.put(_Wake())
 
     def send(self, job: _Job, solution: Solution, *, final: bool) -> None:
         with self.lock:
@@ -124,7 +139,7 @@ def main() -> None:
     messages: queue.SimpleQueue[object] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, messages), name="messages", daemon=True).start()
     try:
-        _Server(setup, events).serve(messages)
+        _Server(setup, events, messages).serve()
     except BrokenPipeError:
         os._exit(0)
     except BaseException:  # noqa: BLE001 - an orderly exit would wait for the thread that reads

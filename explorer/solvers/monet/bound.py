@@ -72,7 +72,6 @@ def lower_bound(
         where it is proven that no schedule fits the budget.
     """
     began = time.monotonic()
-    merged = relax(problem)
     best = -np.inf
 
     def take(found: float) -> None:
@@ -80,30 +79,75 @@ def lower_bound(
         if found > best:
             best = found
             if on_bound is not None:
-                on_bound(best - problem.slack_ms)
+                on_bound(best)
 
-    take(problem.base_time_ms)
-    for threshold in LINEAR_THRESHOLDS:
-        found = _linear_minimum(_relaxation(merged, budget_bytes, threshold))
-        if found is None:
-            return None
-        take(found)
+    take(problem.base_time_ms - problem.slack_ms)
+    if linear_bound(problem, budget_bytes, on_bound=take) is None:
+        return None
     for threshold, share in INTEGER_TURNS:
         left = share * (time_limit - (time.monotonic() - began))
         if left <= 0 or (should_stop is not None and should_stop()):
             break
-        result = minimise(
-            _relaxation(merged, budget_bytes, threshold),
-            time_limit=left,
-            gap=_SLACK,
-            heuristics=False,
-            on_bound=lambda found: take(found * (1 - _SLACK)),
-            should_stop=should_stop,
+        found = integer_bound(
+            problem, budget_bytes, threshold=threshold, time_limit=left, on_bound=take, should_stop=should_stop
         )
-        if result.status is MilpStatus.INFEASIBLE:
+        if found is None:
             return None
-        take((result.bound or 0.0) * (1 - _SLACK))
-    return best - problem.slack_ms
+        take(found)
+    return best
+
+
+def linear_bound(
+    problem: Problem, budget_bytes: int, *, on_bound: Callable[[float], None] | None = None
+) -> float | None:
+    """The part of ``lower_bound`` that linear relaxations yield, in a fraction of a second; −inf where they fail."""
+    merged = relax(problem)
+    best = -np.inf
+    for threshold in LINEAR_THRESHOLDS:
+        found = _linear_minimum(_relaxation(merged, budget_bytes, threshold))
+        if found is None:
+            return None
+        best = max(best, found - problem.slack_ms)
+        if on_bound is not None:
+            on_bound(best)
+    return best
+
+
+def integer_bound(
+    problem: Problem,
+    budget_bytes: int,
+    *,
+    threshold: float,
+    time_limit: float,
+    on_bound: Callable[[float], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> float | None:
+    """The part of ``lower_bound`` that whole numbers yield, for one length of intervals.
+
+    Args:
+        problem: to bound.
+        budget_bytes: of the whole step.
+        threshold: what the backward operators of an interval read is at most this share of the room there.
+        time_limit: seconds.
+        on_bound: called with each better bound as soon as it is known.
+        should_stop: polled; true ends it with the best bound so far.
+
+    Returns:
+        As ``lower_bound``.
+    """
+
+    def safe(found_ms: float) -> float:
+        return found_ms * (1 - _SLACK) - problem.slack_ms
+
+    result = minimise(
+        _relaxation(relax(problem), budget_bytes, threshold),
+        time_limit=time_limit,
+        gap=_SLACK,
+        heuristics=False,
+        on_bound=lambda found: None if on_bound is None else on_bound(safe(found)),
+        should_stop=should_stop,
+    )
+    return None if result.status is MilpStatus.INFEASIBLE else safe(result.bound or 0.0)
 
 
 def _linear_minimum(milp: Milp) -> float | None:
