@@ -13,10 +13,10 @@ import numpy as np
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solvers.frontier import Frontier, Point
+from explorer.solvers.genes import genes_of
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.plan_annealing import Archive, Course, anneal
 from explorer.solvers.plan_arrays import plan_arrays
-from explorer.solvers.plan_encoding import genes_of
 from explorer.solvers.plan_kernel import decode, judge, workspace
 from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.problem import Problem
@@ -118,7 +118,7 @@ class PlanSearch:
                 more follow.
             seed: of the random moves; equal seeds on equal histories give equal answers. By their remainder of 4 they
                 start from the best plan known, which need not fit (1), from keeping everything (2 and 3), or from the
-                best that fits (0).
+                best that fits (0). What was learned is a start in any case.
             stop: uint8, shape (1,): another thread may set it to end the search.
         """
         if self._has_choices:
@@ -177,10 +177,10 @@ class PlanSearch:
         tries = max(200, int(effort * _WORK / self.operators))
         with self._lock:
             starts, temperatures = self._keep_everything(), _HOT
-            if seed % 4 in (0, 1):
-                with self._learning:
-                    learned, self._learned = self._learned, []
-                starts = np.stack([self._start(budget_bytes, fitting=seed % 4 == 0), *learned])
+            with self._learning:
+                learned, self._learned = self._learned, []
+            if learned or seed % 4 in (0, 1):
+                starts = np.stack([self._start(budget_bytes, fitting=seed % 4 != 1), *learned])
                 temperatures = _COLD
             self._kernel(
                 starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop

@@ -36,10 +36,11 @@ _SORTED = 24  # up to this many recomputations are put in order by insertion
 
 
 class Work(NamedTuple):
-    """Memory that decoding and judging use again and again; nothing in it outlives a call but the first two.
+    """Memory that decoding and judging use again and again; nothing in it outlives a call but the first three.
 
     Attributes:
         order: int32, the forms that run, in order.
+        count: int32 (1,), how many there are.
         peak_at: int32 (1,), where the judged peak is: the backward operator that runs then or is prepared for; −1 − i
             for the first run of forward operator i.
         available, touched_now: uint8 (m,).
@@ -52,6 +53,7 @@ class Work(NamedTuple):
     """
 
     order: np.ndarray
+    count: np.ndarray
     peak_at: np.ndarray
     available: np.ndarray
     touched_now: np.ndarray
@@ -72,6 +74,7 @@ def workspace(arrays: PlanArrays, *, length: int) -> Work:
     m, n, t = arrays.bytes.size, arrays.forward_count, arrays.backward_count
     return Work(
         order=np.empty(length, np.int32),
+        count=np.zeros(1, np.int32),
         peak_at=np.zeros(1, np.int32),
         available=np.zeros(m, np.uint8),
         touched_now=np.zeros(m, np.uint8),

@@ -2,7 +2,7 @@
 
 # numba has its own generator behind np.random's old names, no generator expressions
 # and no keyword-only arguments.
-# ruff: noqa: C901, NPY002, SIM110
+# ruff: noqa: C901, FBT001, NPY002, SIM110
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 from explorer.solvers.plan_arrays import PlanArrays
 from explorer.solvers.plan_kernel import inner
 
+_RELIEVE = (0.05, 0.3)  # how often something at the peak is let go: of plans that fit, and of those that do not
+_TWICE = 0.3  # how often two changes are made at once
 _STRETCH = 24  # longest stretch that is copied
 _ATTEMPTS = 16  # at finding something that is kept across the peak
 
@@ -206,3 +208,14 @@ def move(arrays: PlanArrays, genes: np.ndarray) -> None:
         value = np.random.randint(2)
         for gene in range(start, end):
             genes[gene] = value
+
+
+@inner
+def vary(arrays: PlanArrays, genes: np.ndarray, exceeds: bool, peak_at: int) -> None:
+    """One change or two; the first often lets go of something at the peak, above all where the plan does not fit."""
+    if np.random.random() < _RELIEVE[int(exceeds)]:
+        relieve(arrays, genes, peak_at)
+    else:
+        move(arrays, genes)
+    if np.random.random() < _TWICE:
+        move(arrays, genes)

@@ -283,6 +283,7 @@ class Problem:
         boundary = next((at for at, (operator, _) in enumerate(order) if operator >= forward), len(order))
         room = float("inf") if budget_bytes is None else budget_bytes - self.fixed_bytes
         alive = {x for x, activation in enumerate(self.activations) if activation.held}
+        alive_bytes = self._bytes(alive)
         idle_bytes = 0
         runs: list[Run] = []
         for at in range(len(order) - 1, -1, -1):
@@ -299,22 +300,19 @@ class Problem:
                 idle_bytes, made_bytes = backward.idle_bytes, backward.made_bytes
             elif at < boundary:
                 idle_bytes = 0
-            used = self._bytes_beside(form, alive, again=again) + idle_bytes + made_bytes
+            there_bytes = alive_bytes + self._bytes({*form.reads, *form.writes} - alive)
+            # What it makes though it is there (held, or read by it) is there twice.
+            twice = [x for x in form.writes if again and (self.activations[x].held or x in form.reads)]
+            used = there_bytes + self._bytes(twice) + idle_bytes + made_bytes
             runs.append(Run(operator, self._fitting(form, alive, room - used).implementation))
-            alive = (alive - made) | set(form.reads)
+            gone, read = made & alive, set(form.reads)
+            alive_bytes += self._bytes(read - (alive - gone)) - self._bytes(gone)
+            alive -= gone
+            alive |= read
         return with_frees(self.graph, reversed(runs), method=method, budget_bytes=budget_bytes)
 
-    def _bytes_beside(self, form: Form, alive: set[int], *, again: bool) -> int:
-        """Activations in memory while a form runs, those included that it reads and writes.
-
-        Args:
-            form: what runs.
-            alive: what is of use after it.
-            again: it is a recomputation: what it makes though it is there (held, or read by it) is there twice.
-        """
-        twice = {x for x in form.writes if again and (self.activations[x].held or x in form.reads)}
-        there = alive.union(form.reads, form.writes)
-        return sum(self.activations[x].bytes for x in (*there, *twice))
+    def _bytes(self, activations: Iterable[int]) -> int:
+        return sum(self.activations[x].bytes for x in activations)
 
     def _fitting(self, form: Form, alive: set[int], room: float) -> Option:
         """The quickest option within ``room`` bytes that overwrites nothing alive; the smallest if none is."""

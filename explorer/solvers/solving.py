@@ -15,6 +15,7 @@ from explorer.solvers.refinement import refine
 from explorer.units import parse_bytes
 
 _LEAST_S = 0.05
+_CURVE_EFFORT = 0.15  # of the search at each of its points
 _BOUND_S = 0.5
 _BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
 
@@ -108,7 +109,7 @@ def trade_off(
         raise ValueError(f"points is {points}; it must be 2 or more")
     options = Options(optimizations=parse_optimizations(optimizations), exact=exact)
     planner = Planner(options.problem(profile))
-    planner.search.fill(points, effort=0.3)
+    planner.search.fill(points, effort=_CURVE_EFFORT)
     frontier = planner.search.collect()
     known = frontier.points()
     low, high = known[0].peak_bytes, planner.search.keep_all_peak_bytes

@@ -11,6 +11,7 @@ from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import plan_annealing
+from explorer.solvers.genes import genes_of
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.problem import Problem
@@ -65,6 +66,33 @@ def test_small_graphs_are_solved_to_the_optimum_of_an_exhaustive_search(profile:
         assert best is not None
         assert found.time_ms >= best.time_ms - 1e-9
     assert best is None or found is not None
+
+
+@settings(deadline=None, max_examples=50)
+@given(profiles(most_forward=8), st.integers(0, 10**6), st.floats(0, 1))
+def test_any_schedule_becomes_a_plan_that_can_run(profile: Profile, seed: int, keep: float):
+    problem = Problem.of(profile)
+    search = PlanSearch(problem)
+    schedule = random_schedule(profile.graph, seed, keep=keep)
+    genes = genes_of(problem, search.arrays, schedule)
+    assert genes is not None
+    assert search.ready(timeout=120)
+    _, time_ms, count = search._kernel(genes[None], search.keep_all_peak_bytes)
+    assert count > 0
+    assert time_ms >= problem.base_time_ms - 1e-9
+
+
+def test_what_was_learned_is_where_the_next_search_starts():
+    problem = Problem.of(chain(40))
+    teacher, pupil = PlanSearch(problem), PlanSearch(problem)
+    budget = (teacher.floor.peak_bytes + teacher.keep_all_peak_bytes) // 2
+    for seed in range(1, 20, 5):
+        point = teacher.improve(budget, effort=2, seed=seed)
+    assert point is not None
+    pupil.learn(point.schedule)
+    found = pupil.improve(budget, effort=0.001)
+    assert found is not None
+    assert found.time_ms <= point.time_ms + 1e-9
 
 
 @settings(deadline=None)
