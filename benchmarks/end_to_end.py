@@ -116,7 +116,7 @@ def run_budget(
 ) -> Row | str:
     """Solve, train three steps beside eager mode, and measure; without a schedule, what the solver says of that."""
     model, batch, loss = sample
-    solution = explorer.solve(profile, budget=budget_bytes, time_limit=time_limit, exact=True)
+    solution = explorer.solve(profile, budget=budget_bytes, time_limit=time_limit, exact=True, remember=False)
     if solution.schedule is None:
         return solution.message
     assert solution.time_ms is not None

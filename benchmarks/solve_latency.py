@@ -49,10 +49,10 @@ def measure(path: str, profile: Profile, shares: list[float], time_limit: float)
         def heard(event: SolveEvent, events: queue.Queue = events) -> None:
             events.put((time.perf_counter(), event))
 
-        with SolveSession(profile, on_event=heard, time_limit=time_limit) as session:
+        with SolveSession(profile, on_event=heard, time_limit=time_limit, remember=False) as session:
             began = time.perf_counter()
             print("    cold:", follow(session.request(budget), began, events, keep.time_ms))
-        with SolveSession(profile, on_event=heard, time_limit=time_limit) as session:
+        with SolveSession(profile, on_event=heard, time_limit=time_limit, remember=False) as session:
             follow(session.request(keep.peak_bytes), began, events, keep.time_ms)
             time.sleep(3)
             began = time.perf_counter()

@@ -66,7 +66,7 @@ def schedules(profile: explorer.Profile, budget: int) -> dict[str, explorer.Sche
     plain_ms = explorer.simulate(profile, explorer.keep_all(profile.graph)).time_ms
     found: dict[str, explorer.Schedule] = {}
     for name, exact in (("scheduled", False), ("scheduled, bit-exact", True)):
-        solution = explorer.solve(profile, budget=budget, exact=exact)
+        solution = explorer.solve(profile, budget=budget, exact=exact, remember=False)
         assert solution.schedule is not None, solution.message
         assert solution.time_ms is not None
         own = [x.implementations[0].name for x in profile.graph.operators]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,6 +109,9 @@ def solve(
     ] = "all",
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Only implementations with PyTorch's own bits.")] = False,
+    remember: Annotated[
+        bool, typer.Option("--remember/--afresh", help="Use and extend the memory of past solves (see 'cache').")
+    ] = True,
 ) -> None:
     """Find a schedule that fits a budget."""
     import explorer
@@ -122,6 +126,7 @@ def solve(
             gap=gap,
             optimizations=optimizations,
             exact=exact,
+            remember=remember,
         )
     if found.schedule is None:
         _complain(found.status.value, found.message or f"no schedule for {format_bytes(budget_bytes)}")
@@ -213,6 +218,25 @@ def explore(
     ]
     # In place of this process, so that whoever ends it ends JupyterLab.
     os.execv(sys.executable, command)  # noqa: S606 - nothing in it needs a shell
+
+
+@app.command()
+def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everything.")] = False) -> None:
+    """Show what is remembered of past solves, or forget it."""
+    from explorer.solvers.memory import VARIABLE, SolveMemory
+
+    memory = SolveMemory()
+    if memory.folder is None:
+        _out().print(f"Nothing is remembered: {VARIABLE} is 'off'.")
+        return
+    if clear:
+        memory.clear()
+    known = memory.contents()
+    table = Table("problem", "budgets", "used last", title=f"{memory.folder}, {format_bytes(memory.file_bytes)}")
+    for problem in known:
+        used = datetime.fromtimestamp(problem.used, UTC).astimezone()
+        table.add_row(problem.label, str(problem.answers), f"{used:%Y-%m-%d %H:%M}")
+    _out().print(table if known else f"Nothing is remembered yet in {memory.folder}.")
 
 
 def _notebook(profile: str) -> str:

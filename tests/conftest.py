@@ -7,6 +7,8 @@ import os
 # Before torch is imported anywhere. Passive: waiting threads leave the cores to other processes.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+# Every test solves for itself; those of the memory name a folder.
+os.environ["SCHEDULE_EXPLORER_CACHE"] = "off"
 
 import pytest
 from hypothesis import settings

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from explorer.schedule import Schedule
@@ -13,6 +14,7 @@ from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, Status
 from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.instant import PlanSearch
+from explorer.solvers.memory import Answer
 from explorer.solvers.problem import Problem
 from explorer.units import format_bytes
 
@@ -56,6 +58,7 @@ class Planner:
         self._bounds: dict[float, float] = {float("inf"): problem.base_time_ms - problem.slack_ms}
         self._excluded_bytes = self.search.floor.peak_bytes - 1
         self._sought_minimum = False
+        self._spent_s: dict[int, float] = {}
         self._lock = threading.Lock()
         self._proving = ThreadPoolExecutor(1, "prove")
 
@@ -99,6 +102,36 @@ class Planner:
         if new:
             self.search.learn(schedule)
         return new
+
+    def recall(self, answers: Iterable[Answer]) -> None:
+        """Take what earlier solves found; schedules are judged again."""
+        for answer in answers:
+            with self._lock:
+                self._spent_s[answer.budget_bytes] = answer.spent_s
+                self._bounds[answer.budget_bytes] = answer.bound_ms
+                if answer.excluded:
+                    self._excluded_bytes = max(self._excluded_bytes, answer.budget_bytes)
+            if answer.schedule is not None:
+                with suppress(ValueError):  # of a version that did otherwise
+                    self.add_schedule(answer.schedule)
+
+    def settled(self, budget_bytes: int, *, time_limit: float) -> bool:
+        """Has an earlier solve spent that much on this very budget, and found a schedule?"""
+        with self._lock:
+            spent_s = self._spent_s.get(budget_bytes, 0.0)
+        return spent_s >= time_limit and self.frontier.best(budget_bytes) is not None
+
+    def answer(self, budget_bytes: int, *, spent_s: float) -> Answer:
+        """What is known for a budget, to be remembered."""
+        point = self.frontier.best(budget_bytes)
+        return Answer(
+            budget_bytes,
+            spent_s,
+            self.bound_ms(budget_bytes),
+            self.excludes(budget_bytes),
+            None if point is None else point.time_ms,
+            None if point is None else point.schedule,
+        )
 
     def start_proof(self, prove: Callable[[], None]) -> Future[None]:
         """Begin to prove something on another thread; one proof at a time."""

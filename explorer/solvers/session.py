@@ -47,11 +47,12 @@ class SolveEvent:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """First message to a worker: what to solve, and the schedules known from its predecessor."""
+    """First message to a worker: what to solve, the schedules known from its predecessor, whether to use the memory."""
 
     profile: Profile
     options: Options
     known: tuple[Point, ...]
+    remember: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class SolveSession:
         gap: as of ``solve``.
         optimizations: as of ``solve``.
         exact: as of ``solve``.
+        remember: as of ``solve``.
 
     A larger budget never gets a worse schedule than a smaller one got before. Use it as a context manager, or call
     ``close``.
@@ -97,11 +99,12 @@ class SolveSession:
         gap: float = 0.01,
         optimizations: Optimizations = "all",
         exact: bool = False,
+        remember: bool = True,
     ) -> None:
         """Starts the worker, so that it is ready for the first request."""
         chosen = parse_optimizations(optimizations)
         options = Options("monet", formulation, time_limit, gap, optimizations=chosen, exact=exact)
-        self._setup = Setup(profile, options, ())
+        self._setup = Setup(profile, options, (), remember)
         self._on_event = on_event
         self._frontier = Frontier()
         self._lock = threading.Lock()

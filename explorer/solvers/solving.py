@@ -9,6 +9,7 @@ import numpy as np
 
 from explorer.device_profile import Profile
 from explorer.solution import Solution
+from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine
@@ -30,6 +31,7 @@ def solve(
     gap: float = 0.01,
     optimizations: Optimizations = "all",
     exact: bool = False,
+    remember: bool = True,
 ) -> Solution:
     """Find the fastest training step whose peak stays within a budget (MONeT section 4 and appendix C).
 
@@ -45,6 +47,8 @@ def solve(
         optimizations: which implementations may be chosen beside PyTorch's own: ``"all"``, ``"none"`` (checkpointing
             alone), or some of ``"output"``, ``"intermediate"``, ``"convolution"``, ``"inplace"``.
         exact: only implementations whose results are the same bits as PyTorch's own.
+        remember: start from what earlier solves of this problem found, and keep what this one finds
+            (``SolveMemory``). A budget that had as much time before is answered at once.
 
     Returns:
         The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
@@ -56,9 +60,16 @@ def solve(
     options = Options(method, formulation, time_limit, gap, parse_optimizations(optimizations), exact)
     budget_bytes = parse_bytes(budget)
     planner = Planner(options.problem(profile))
+    memory, problem = SolveMemory(), problem_key(profile, options)
+    if remember:
+        planner.recall(memory.recall(problem))
+    if planner.settled(budget_bytes, time_limit=time_limit):
+        return planner.solution(Progress(budget_bytes), gap=gap)
     planner.instant(budget_bytes)
     left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
+    if remember:
+        memory.remember(problem, planner.answer(budget_bytes, spent_s=time_limit), label=label_of(profile, options))
     return replace(solution, elapsed_s=time.monotonic() - began)
 
 

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import IO
 
 from explorer.solution import Solution, Status
+from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine
 from explorer.solvers.session import Ask, Cancel, Setup, SolveEvent
@@ -50,6 +51,10 @@ class _Server:
         self.planner = Planner(setup.options.problem(setup.profile))
         for point in setup.known:
             self.planner.frontier.add(point)
+        self.memory = SolveMemory()
+        self.problem = problem_key(setup.profile, setup.options)
+        if setup.remember:
+            self.planner.recall(self.memory.recall(self.problem))
 
     def serve(self) -> None:
         threading.Thread(target=self.refine, name="refine", daemon=True).start()
@@ -79,6 +84,11 @@ class _Server:
             self.job.superseded = True
             self.job.stop.set()
         self.job = job = _Job(ask)
+        if self.planner.settled(ask.budget_bytes, time_limit=self.setup.options.time_limit):
+            known = self.planner.solution(Progress(ask.budget_bytes), gap=self.setup.options.gap)
+            self.send(job, known, final=True)
+            job.ended.set()
+            return
         solution = self.planner.instant(ask.budget_bytes)
         # Before the kernel is there, nothing was searched: the smallest budget named so far is none to leave it at.
         final = solution.status is Status.INFEASIBLE and self.planner.search.ready(timeout=0.0)
@@ -111,9 +121,16 @@ class _Server:
                 message = f"the solver failed: {type(error).__name__}: {error}"
                 known = self.planner.solution(Progress(job.ask.budget_bytes), gap=self.setup.options.gap)
                 solution = replace(known, status=Status.FAILED, message=message)
+            if self.setup.remember:
+                self.remember(job)  # first: whoever has the last event may end this process
             self.send(job, solution, final=True)
             job.ended.set()
             self.messages.put(_Wake())
+
+    def remember(self, job: _Job) -> None:
+        whole = not job.stop.is_set()
+        answer = self.planner.answer(job.ask.budget_bytes, spent_s=self.setup.options.time_limit if whole else 0.0)
+        self.memory.remember(self.problem, answer, label=label_of(self.setup.profile, self.setup.options))
 
     def send(self, job: _Job, solution: Solution, *, final: bool) -> None:
         with self.lock:

@@ -1,0 +1,229 @@
+"""Memory of past solves: answers on disk, by profile, options and budget, shared by all processes of a user.
+
+One SQLite file in the user's cache folder; ``SCHEDULE_EXPLORER_CACHE`` names another folder, or is ``off``. Nothing
+here ever fails a solve: what cannot be read is forgotten, and a file that is no database is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import platformdirs
+
+from explorer import storage_format
+from explorer.device_profile import Profile
+from explorer.schedule import Schedule
+from explorer.solvers.options import ALL_OPTIMIZATIONS, Options
+
+T = TypeVar("T")
+
+VARIABLE = "SCHEDULE_EXPLORER_CACHE"
+_FILE = "solves.sqlite3"
+_VERSION = 1  # of the table, and of what problems and bounds mean
+_BUSY_S = 2.0
+_MOST = 2000  # answers; the least recently used go first
+_LOG = logging.getLogger(__name__)
+_TABLE = """
+CREATE TABLE IF NOT EXISTS answers (
+    problem TEXT, budget_bytes INTEGER, label TEXT, used REAL, spent_s REAL, bound_ms REAL, excluded INTEGER,
+    time_ms REAL, schedule BLOB, PRIMARY KEY (problem, budget_bytes)
+)
+"""
+_KEEP_THE_BETTER = """
+INSERT INTO answers VALUES (:problem, :budget_bytes, :label, :used, :spent_s, :bound_ms, :excluded, :time_ms, :schedule)
+ON CONFLICT DO UPDATE SET
+    used = excluded.used, spent_s = max(spent_s, excluded.spent_s), bound_ms = max(bound_ms, excluded.bound_ms),
+    excluded = max(answers.excluded, excluded.excluded),
+    schedule = CASE WHEN ifnull(excluded.time_ms < time_ms, time_ms IS NULL) THEN excluded.schedule ELSE schedule END,
+    time_ms = CASE WHEN ifnull(excluded.time_ms < time_ms, time_ms IS NULL) THEN excluded.time_ms ELSE time_ms END
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known for one budget.
+
+    Attributes:
+        budget_bytes: peak allowed.
+        spent_s: the longest that one solve took for it.
+        bound_ms: no schedule is quicker.
+        excluded: it is proven that no schedule fits.
+        time_ms: of the schedule, None without one.
+        schedule: the best, None without one.
+    """
+
+    budget_bytes: int
+    spent_s: float
+    bound_ms: float
+    excluded: bool
+    time_ms: float | None
+    schedule: Schedule | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What is known of one problem, for people.
+
+    Attributes:
+        label: profile and options.
+        answers: how many budgets.
+        used: when last, in seconds since the epoch.
+    """
+
+    label: str
+    answers: int
+    used: float
+
+
+def problem_key(profile: Profile, options: Options) -> str:
+    """Equal for equal profiles and for options that allow the same schedules."""
+    parts = [_VERSION, profile.digest, sorted(options.optimizations), options.exact, options.formulation]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+
+class SolveMemory:
+    """Answers by problem and budget.
+
+    Args:
+        folder: where; None: the user's cache folder, or what ``SCHEDULE_EXPLORER_CACHE`` says.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Touches no file yet."""
+        said = os.environ.get(VARIABLE, "")
+        if folder is None and said != "off":
+            folder = Path(said) if said else platformdirs.user_cache_path("schedule-explorer")
+        self.folder = folder
+
+    @property
+    def file_bytes(self) -> int:
+        """Size on disk."""
+        with suppress(OSError):
+            return 0 if self.folder is None else (self.folder / _FILE).stat().st_size
+        return 0
+
+    def recall(self, problem: str) -> tuple[Answer, ...]:
+        """Everything known of a problem, by budget; schedules are as they were written, judged by nobody since."""
+
+        def read(database: sqlite3.Connection) -> tuple[Answer, ...]:
+            rows = database.execute(
+                "SELECT budget_bytes, spent_s, bound_ms, excluded, time_ms, schedule FROM answers"
+                " WHERE problem = ? ORDER BY budget_bytes",
+                (problem,),
+            )
+            return tuple(answer for row in rows if (answer := _answer(*row)) is not None)
+
+        return self._with_database(read, ())
+
+    def remember(self, problem: str, answer: Answer, *, label: str) -> None:
+        """Add an answer, or what is better in it than in the one known."""
+        row = {
+            "problem": problem,
+            "budget_bytes": answer.budget_bytes,
+            "label": label,
+            "used": time.time(),
+            "spent_s": answer.spent_s,
+            "bound_ms": answer.bound_ms,
+            "excluded": answer.excluded,
+            "time_ms": answer.time_ms,
+            "schedule": None if answer.schedule is None else _packed(answer.schedule),
+        }
+
+        def write(database: sqlite3.Connection) -> None:
+            database.execute(_KEEP_THE_BETTER, row)
+            database.execute(
+                "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                (_MOST,),
+            )
+
+        self._with_database(write, None)
+
+    def contents(self) -> tuple[Remembered, ...]:
+        """What is known, the problem used last first."""
+
+        def read(database: sqlite3.Connection) -> tuple[Remembered, ...]:
+            query = "SELECT label, count(*), max(used) FROM answers GROUP BY problem ORDER BY max(used) DESC"
+            return tuple(Remembered(*row) for row in database.execute(query))
+
+        return self._with_database(read, ())
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+        def write(database: sqlite3.Connection) -> None:
+            database.execute("DELETE FROM answers")
+            database.commit()
+            database.execute("VACUUM")
+
+        self._with_database(write, None)
+
+    def _with_database(self, use: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """Use the database, once more if it had to be made anew; ``otherwise`` where there is none to be had."""
+        if self.folder is None:
+            return otherwise
+        for _ in range(2):
+            try:
+                with _database(self.folder / _FILE) as database:
+                    return use(database)
+            except sqlite3.OperationalError as error:  # locked for long, a disk that is full or read-only
+                _LOG.warning("the memory of past solves is not available: %s", error)
+                return otherwise
+            except sqlite3.DatabaseError as error:
+                _LOG.warning("%s is damaged (%s); it is made anew", self.folder / _FILE, error)
+                with suppress(OSError):
+                    (self.folder / _FILE).unlink()
+            except OSError as error:
+                _LOG.warning("the memory of past solves is not available: %s", error)
+                return otherwise
+        return otherwise
+
+
+def label_of(profile: Profile, options: Options) -> str:
+    """A problem's name for people."""
+    chosen = options.optimizations
+    names = "all" if chosen == ALL_OPTIMIZATIONS else ", ".join(sorted(chosen)) or "none"
+    exact = ", bit-exact" if options.exact else ""
+    return f"{profile.graph.identity.model} on {profile.device.name}: {names}{exact}"
+
+
+@contextmanager
+def _database(file: Path) -> Iterator[sqlite3.Connection]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    database = sqlite3.connect(file, timeout=_BUSY_S)
+    try:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version != _VERSION:
+            database.execute("DROP TABLE IF EXISTS answers")
+        database.execute(_TABLE)
+        database.execute(f"PRAGMA user_version = {_VERSION}")
+        with database:
+            yield database
+    finally:
+        database.close()
+
+
+def _packed(schedule: Schedule) -> bytes:
+    return zlib.compress(json.dumps(storage_format.to_content(schedule), separators=(",", ":")).encode())
+
+
+def _answer(
+    budget_bytes: int, spent_s: float, bound_ms: float, excluded: int, time_ms: float | None, packed: bytes | None
+) -> Answer | None:
+    """A row as an answer, None where its schedule cannot be read."""
+    try:
+        content = None if packed is None else json.loads(zlib.decompress(packed))
+        schedule = None if content is None else storage_format.from_content(content, Schedule, origin=_FILE)
+    except (ValueError, zlib.error):
+        return None
+    return Answer(budget_bytes, spent_s, bound_ms, bool(excluded), time_ms, schedule)
