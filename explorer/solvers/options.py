@@ -13,6 +13,8 @@ METHODS = ("monet",)
 FORMULATIONS = ("grouped", "paper")
 ALL_OPTIMIZATIONS = frozenset(Optimization)
 
+_SEEDS = 10**6
+
 Optimizations = str | Iterable[str]
 """``"all"``, ``"none"``, or names of optimizations."""
 
@@ -28,6 +30,7 @@ class Options:
         gap: stop once the schedule is proven to be within this of the fastest, relative to its time.
         optimizations: which implementations may be chosen beside PyTorch's own.
         exact: only bit-exact implementations.
+        seed: of the plan search.
     """
 
     method: str = "monet"
@@ -36,6 +39,7 @@ class Options:
     gap: float = 0.01
     optimizations: frozenset[Optimization] = ALL_OPTIMIZATIONS
     exact: bool = False
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that mean nothing."""
@@ -43,6 +47,8 @@ class Options:
             raise ValueError(f"method is {self.method!r}; allowed: {', '.join(map(repr, METHODS))}")
         if self.formulation not in FORMULATIONS:
             raise ValueError(f"formulation is {self.formulation!r}; allowed: {', '.join(map(repr, FORMULATIONS))}")
+        if not 0 <= self.seed < _SEEDS:
+            raise ValueError(f"seed is {self.seed}; it must be from 0 to {_SEEDS - 1}")
         if not 0 < self.time_limit < float("inf"):
             raise ValueError(f"time_limit is {self.time_limit}; it must be a positive number of seconds")
         if not 0 <= self.gap < float("inf"):

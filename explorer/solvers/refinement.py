@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import count
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
 _STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
 # searches start from every kind of plan in turn
+_SEED = 1000  # a solve has fewer searches than that over _STEP; a multiple of 4, see ``PlanSearch.improve``
 _LONGER = 1.3  # how much longer each search is than the one before, …
 _LONGEST = 60.0  # … up to this effort: about six seconds
 _PATIENCE = 4  # searches without a better plan before it ends, when integer programs have ended too
@@ -71,6 +73,14 @@ def refine(
     return _Refinement(planner, budget_bytes, options, on_solution, should_stop).run()
 
 
+def searches(seed: int) -> Iterator[tuple[float, int]]:
+    """Efforts and seeds of plan searches for one budget, longer and longer."""
+    effort = 1.0
+    for number in count(1 + _SEED * seed, _STEP):
+        yield effort, number
+        effort = min(_LONGER * effort, _LONGEST)
+
+
 class _Refinement:
     def __init__(
         self,
@@ -111,12 +121,13 @@ class _Refinement:
 
     def search(self) -> None:
         """Search plans, longer and longer, also from what integer programs find."""
-        effort, seed, idle = 1.0, 1, 0
-        while not self.over() and not (self.exhausted.is_set() and idle >= _PATIENCE):
+        idle = 0
+        for effort, seed in searches(self.options.seed):
+            if self.over() or (self.exhausted.is_set() and idle >= _PATIENCE):
+                return
             known = self.planner.frontier.best(self.budget_bytes)
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
-            effort, seed = min(_LONGER * effort, _LONGEST), seed + _STEP
 
     def prove(self) -> None:
         """Bound by linear relaxations; then integer programs and tighter bounds in turn."""

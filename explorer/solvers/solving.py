@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -12,16 +13,17 @@ from explorer.solution import Solution
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.planner import Planner, Progress
-from explorer.solvers.refinement import refine
+from explorer.solvers.refinement import refine, searches
 from explorer.units import parse_bytes
 
 _LEAST_S = 0.05
+_COMPILED_S = 600.0
 _CURVE_EFFORT = 0.15  # of the search at each of its points
 _BOUND_S = 0.5
 _BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
 
 
-def solve(
+def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     profile: Profile,
     *,
     budget: int | str,
@@ -32,6 +34,8 @@ def solve(
     optimizations: Optimizations = "all",
     exact: bool = False,
     remember: bool = True,
+    seed: int = 0,
+    steps: int | None = None,
 ) -> Solution:
     """Find the fastest training step whose peak stays within a budget (MONeT section 4 and appendix C).
 
@@ -49,6 +53,9 @@ def solve(
         exact: only implementations whose results are the same bits as PyTorch's own.
         remember: start from what earlier solves of this problem found, and keep what this one finds
             (``SolveMemory``). A budget that had as much time before is answered at once.
+        seed: of the plan search.
+        steps: instead of a time: so many plan searches one after the other, then a bound by linear relaxations; no
+            integer program and no memory. Equal seeds and steps give equal answers.
 
     Returns:
         The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
@@ -57,9 +64,11 @@ def solve(
         ValueError: an argument is not allowed; the message names what is.
     """
     began = time.monotonic()
-    options = Options(method, formulation, time_limit, gap, parse_optimizations(optimizations), exact)
+    options = Options(method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed)
     budget_bytes = parse_bytes(budget)
     planner = Planner(options.problem(profile))
+    if steps is not None:
+        return _solve_in_steps(planner, budget_bytes, options, steps)
     memory, problem = SolveMemory(), problem_key(profile, options)
     if remember:
         planner.recall(memory.recall(problem))
@@ -71,6 +80,19 @@ def solve(
     if remember:
         memory.remember(problem, planner.answer(budget_bytes, spent_s=time_limit), label=label_of(profile, options))
     return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps: int) -> Solution:
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; it must be 1 or more")
+    progress = Progress(budget_bytes)
+    planner.search.ready(timeout=_COMPILED_S)
+    for effort, seed in islice(searches(options.seed), steps):
+        planner.search.improve(budget_bytes, effort=effort, seed=seed)
+    planner.bound(budget_bytes)
+    if planner.frontier.best(budget_bytes) is None:
+        planner.seek_minimum(timeout=0.0)
+    return planner.solution(progress, gap=options.gap)
 
 
 def smallest_budget(

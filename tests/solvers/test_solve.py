@@ -131,6 +131,8 @@ def test_the_paper_formulation_reports_its_own_bound():
         ({"method": "magic"}, "'monet'"),
         ({"time_limit": 0.0}, "positive"),
         ({"gap": -0.1}, "0 or more"),
+        ({"seed": -1}, "seed is -1"),
+        ({"steps": 0}, "steps is 0"),
         ({"optimizations": "some"}, "'all', 'none', 'output'"),
         ({"optimizations": ["output", "input"]}, "'input'; allowed"),
         ({"budget": "8 Gibi"}, "allowed"),
@@ -140,6 +142,15 @@ def test_the_paper_formulation_reports_its_own_bound():
 def test_bad_options_say_what_is_allowed(wrong, allowed):
     with pytest.raises(ValueError, match=allowed):
         solve(chain(3), **({"budget": 1000} | wrong))
+
+
+def test_equal_seeds_and_steps_give_equal_answers():
+    profile = chain(60)
+    budget = (profile.fixed_bytes + simulate(profile, keep_all(profile.graph)).peak_bytes) // 2
+    first, again, other = (solve(profile, budget=budget, steps=3, seed=seed) for seed in (7, 7, 8))
+    assert first.schedule is not None
+    assert (again.schedule, again.bounds) == (first.schedule, first.bounds)
+    assert other.status in (Status.OPTIMAL, Status.FEASIBLE)
 
 
 def test_a_curve_of_one_point_is_refused():

@@ -1,0 +1,128 @@
+"""A session that is used hard: slider positions in random order, then workers killed at random moments.
+
+    python benchmarks/soak.py resnet50 --positions 200 --kills 50
+
+Every answer is judged by the simulator and must fit its budget, be no slower than what a smaller budget got before,
+and come from the only worker alive. Prints how long first answers took, and the worker's memory before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import random
+import signal
+import statistics
+import time
+from bisect import bisect_right
+
+import psutil
+
+from explorer import format_bytes, keep_all, load_profile, simulate, trade_off
+from explorer.device_profile import Profile
+from explorer.solution import Status
+from explorer.solvers import SolveEvent, SolveSession
+
+_PATIENCE_S = 60.0
+_SETTLED = 20  # positions after which the worker has what it needs
+
+
+def main() -> None:
+    """Print one line for each part; raises where an answer is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profile", help="path or bundled name")
+    parser.add_argument("--positions", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    profile = load_profile(arguments.profile)
+    Soak(profile, seed=arguments.seed).run(arguments.positions, arguments.kills)
+
+
+def worker_bytes(session: SolveSession) -> int:
+    """Resident memory of the worker."""
+    assert session.worker_id is not None
+    return psutil.Process(session.worker_id).memory_info().rss
+
+
+class Soak:
+    """One session and what it said.
+
+    Args:
+        profile: what to solve.
+        seed: of positions and moments.
+    """
+
+    def __init__(self, profile: Profile, *, seed: int) -> None:
+        """Asks nothing yet."""
+        self.profile = profile
+        self.random = random.Random(seed)
+        peak = simulate(profile, keep_all(profile.graph)).peak_bytes
+        self.range = (trade_off(profile)[0].budget_bytes, peak)
+        self.heard: queue.Queue[tuple[float, SolveEvent]] = queue.Queue()
+        self.shown: list[tuple[int, float]] = []  # budgets and times of all answers, by budget
+        self.failed: set[int] = set()  # requests
+
+    def run(self, positions: int, kills: int) -> None:
+        """Both parts, one after the other."""
+        with SolveSession(self.profile, on_event=self.note, time_limit=10.0, remember=False) as session:
+            waits, memory = [], []
+            for number in range(positions):
+                waits.append(self.ask(session))
+                if number >= min(_SETTLED, positions - 1):
+                    memory.append(worker_bytes(session))
+            half, most = statistics.median(waits), max(waits[1:])
+            print(
+                f"{positions} positions: first answers in {half:.2f} s (median), {most:.2f} s (longest but the first)"
+            )
+            print(f"  worker {format_bytes(memory[0])} at first, {format_bytes(memory[-1])} at the end")
+            reported = sum(self.kill(session) for _ in range(kills))
+            print(f"{kills} kills: {reported} reported in the middle of a solve, all answered again")
+        print(f"{len(self.shown)} answers: all valid, within budget, and none slower than for a smaller budget before")
+
+    def note(self, event: SolveEvent) -> None:
+        """From the session's thread."""
+        if event.solution.status is Status.FAILED:
+            self.failed.add(event.request)
+        self.heard.put((time.perf_counter(), event))
+
+    def ask(self, session: SolveSession) -> float:
+        """One slider position; how long its first schedule took, in s."""
+        budget = self.random.randint(*self.range)
+        began = time.perf_counter()
+        request = session.request(budget)
+        while True:
+            at, event = self.heard.get(timeout=_PATIENCE_S)
+            if event.request == request and event.solution.schedule is not None:
+                self.check(event)
+                workers = [x for x in psutil.Process().children() if x.status() != psutil.STATUS_ZOMBIE]
+                assert len(workers) == 1, workers
+                return at - began
+
+    def check(self, event: SolveEvent) -> None:
+        """Judge an answer."""
+        found = event.solution
+        assert found.schedule is not None
+        timeline = simulate(self.profile, found.schedule)
+        assert timeline.peak_bytes <= found.budget_bytes
+        at = bisect_right(self.shown, (found.budget_bytes, float("inf")))
+        assert all(timeline.time_ms <= time_ms + 1e-6 for _, time_ms in self.shown[:at])
+        self.shown.insert(at, (found.budget_bytes, timeline.time_ms))
+
+    def kill(self, session: SolveSession) -> bool:
+        """Kill the worker some time after a request; whether the session said so. Then it must answer again."""
+        worker = session.worker_id
+        assert worker is not None
+        request = session.request(self.random.randint(*self.range))
+        time.sleep(self.random.uniform(0.0, 0.6))
+        os.kill(worker, signal.SIGKILL)
+        deadline = time.perf_counter() + _PATIENCE_S
+        while session.worker_id == worker and time.perf_counter() < deadline:
+            time.sleep(0.01)
+        self.ask(session)
+        return request in self.failed
+
+
+if __name__ == "__main__":
+    main()
