@@ -31,7 +31,8 @@ _PENALTY = 1.0  # see ``_per_byte``: the first of a search
 _EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
 _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
 _SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so try …
-_STARTS = 4  # … this many searches
+_STARTS = 4  # … this many searches, each …
+_STRICTER = 10.0  # … with so many times the penalty of the one before
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
 
 
@@ -123,7 +124,9 @@ class PlanSearch:
         """
         if self._has_choices:
             for start in range(_STARTS):
-                self._remember(self._anneal(budget_bytes, effort=effort, seed=seed + start, stop=stop), budget_bytes)
+                penalty = _PENALTY * _STRICTER**start
+                plan = self._anneal(budget_bytes, effort=effort, seed=seed + start, penalty=penalty, stop=stop)
+                self._remember(plan, budget_bytes)
                 point = self.best(budget_bytes)
                 if point is not None and point.time_ms <= _SUSPICIOUS * self.keep_all_ms:
                     break
@@ -144,7 +147,7 @@ class PlanSearch:
         # Downwards: a plan for a large budget is a good start for the next smaller one.
         for budget in np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64):
             self.improve(int(budget), effort=effort)
-        self.shrink(effort=effort)
+        self.shrink()  # whatever the effort: where the curve begins is what people ask first
 
     def collect(self) -> Frontier:
         """Turn everything remembered into schedules; the frontier that holds them."""
@@ -180,14 +183,15 @@ class PlanSearch:
             with self._learning:
                 learned, self._learned = self._learned, []
             if learned or seed % 4 in (0, 1):
-                starts = np.stack([self._start(budget_bytes, fitting=seed % 4 != 1), *learned])
+                start = self._start(budget_bytes, fitting=seed % 4 != 1, penalty=max(_EXCESS, penalty))
+                starts = np.stack([start, *learned])
                 temperatures = _COLD
             self._kernel(
                 starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop
             )
         return starts[:1]
 
-    def _start(self, budget_bytes: int, *, fitting: bool) -> np.ndarray:
+    def _start(self, budget_bytes: int, *, fitting: bool, penalty: float) -> np.ndarray:
         """The quickest plan in the archive that fits; or one that need not fit.
 
         What fits can sit in a trap (everything recomputed each time): something quicker may be the better start.
@@ -196,7 +200,7 @@ class PlanSearch:
         excess = np.maximum(0, archive.peaks - budget_bytes)
         if fitting and np.isfinite(archive.times_ms[excess == 0]).any():
             return archive.genes[np.where(excess == 0, archive.times_ms, np.inf).argmin()]
-        return archive.genes[(archive.times_ms + self._per_byte(_EXCESS) * excess).argmin()]
+        return archive.genes[(archive.times_ms + self._per_byte(penalty) * excess).argmin()]
 
     def _keep_everything(self) -> np.ndarray:
         """The plan, shape (1, genes)."""

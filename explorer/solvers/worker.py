@@ -26,6 +26,7 @@ from explorer.solvers.session import Ask, Cancel, Setup, SolveEvent
 
 _LADDER = 24
 _COMPILED_S = 60.0
+_NICE = 10  # the notebook's own cells come first
 
 
 @dataclass
@@ -150,6 +151,8 @@ def _read(source: IO[bytes], messages: queue.SimpleQueue[object]) -> None:
 
 def main() -> None:
     """Serve until standard input ends."""
+    if hasattr(os, "nice"):
+        os.nice(_NICE)
     events = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with events
     setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
