@@ -1,8 +1,8 @@
 """The figures of docs/figures.md, from the results of the other benchmarks.
 
 Run: ``python benchmarks/report.py`` after these, each with ``--json benchmarks/results/NAME.json``: ``end_to_end.py``,
-``ablation.py``, ``published.py``, ``training_run.py``. Each table stands between two comments with its name and is
-replaced; the words around them stay.
+``ablation.py``, ``published.py``, ``program_sizes.py``, ``training_run.py``. Each table stands between two comments
+with its name and is replaced; the words around them stay.
 """
 
 from __future__ import annotations
@@ -102,6 +102,16 @@ def _proof(row: dict[str, Any]) -> tuple[str, str]:
     return f"{row['bound_ms']:.2f}", f"{1 - row['bound_ms'] / row['objective_ms']:.1%}"
 
 
+def program_sizes(rows: Rows) -> Iterable[str]:
+    """Rows, columns and nonzeros of each formulation, before and after presolve."""
+    sizes = ("rows", "columns", "nonzeros")
+    yield from _head("instance", "GiB", "formulation", *sizes, *(f"{x}, presolved" for x in sizes))
+    for row in rows:
+        counts = [row[when].get(x) for when in ("before", "after") for x in sizes]
+        cells = ("" if x is None else f"{x:,}" for x in counts)
+        yield _line(row["instance"], row["gib"], row["formulation"], *cells)
+
+
 def training_run(losses: dict[str, list[float]]) -> Iterable[str]:
     """Every seventh loss of each run."""
     yield from _head("step", *losses)
@@ -113,6 +123,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "end_to_end": end_to_end,
     "ablation": ablation,
     "published": published,
+    "program_sizes": program_sizes,
     "training_run": training_run,
 }
 
