@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -162,8 +163,10 @@ def test_explore_prints_a_url_where_there_is_no_browser(here: Path) -> None:
     try:
         url = next((line for line in started.stdout if "/lab/tree/explore-mlp.ipynb" in line), None)
     finally:
-        started.terminate()
-        started.wait(30)
+        # Jupyter forgets a signal that comes before its loop runs, a moment after it printed the URL.
+        while started.poll() is None:
+            started.terminate()
+            time.sleep(0.2)
         started.stdout.close()
     assert url is not None
     cells = json.loads((here / "explore-mlp.ipynb").read_text())["cells"]

@@ -127,10 +127,17 @@ class PlanSearch:
                 penalty = _PENALTY * _STRICTER**start
                 plan = self._anneal(budget_bytes, effort=effort, seed=seed + start, penalty=penalty, stop=stop)
                 self._remember(plan, budget_bytes)
-                point = self.best(budget_bytes)
-                if point is not None and point.time_ms <= _SUSPICIOUS * self.keep_all_ms:
+                if not self._suspicious(self.best(budget_bytes)):
                     break
         return self.best(budget_bytes)
+
+    def answer(self, budget_bytes: int) -> Point | None:
+        """The best plan known, at once; after a search only where there is none, or one that is probably a trap."""
+        point = self.best(budget_bytes)
+        return self.improve(budget_bytes) if self._suspicious(point) else point
+
+    def _suspicious(self, point: Point | None) -> bool:
+        return point is None or point.time_ms > _SUSPICIOUS * self.keep_all_ms
 
     def shrink(self, *, effort: float = 1.0, seed: int = 1) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known."""
@@ -147,7 +154,7 @@ class PlanSearch:
         # Downwards: a plan for a large budget is a good start for the next smaller one.
         for budget in np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64):
             self.improve(int(budget), effort=effort)
-        self.shrink()  # whatever the effort: where the curve begins is what people ask first
+        self.shrink(effort=2.0)  # whatever the effort: where the curve begins is what people ask first
 
     def collect(self) -> Frontier:
         """Turn everything remembered into schedules; the frontier that holds them."""

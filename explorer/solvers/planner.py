@@ -63,12 +63,12 @@ class Planner:
         self._proving = ThreadPoolExecutor(1, "prove")
 
     def instant(self, budget_bytes: int) -> Solution:
-        """An answer within a fraction of a second: the best of the plan search."""
+        """An answer within a fraction of a second: the best that the plan search knows."""
         progress = Progress(budget_bytes)
         ready = self.search.ready(timeout=_LOADED_S)
         if not self.excludes(budget_bytes):
             if ready:
-                self.search.improve(budget_bytes)
+                self.search.answer(budget_bytes)
             elif self.frontier.best(budget_bytes) is None:
                 self.search.sketch(budget_bytes)
         if self.frontier.best(budget_bytes) is None:
