@@ -139,7 +139,7 @@ class PlanSearch:
     def _suspicious(self, point: Point | None) -> bool:
         return point is None or point.time_ms > _SUSPICIOUS * self.keep_all_ms
 
-    def shrink(self, *, effort: float = 1.0, seed: int = 1) -> Point:
+    def shrink(self, *, effort: float = 2.0, seed: int = 1) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known."""
         if self._has_choices:
             self._remember(self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalty=_STRICT), None)
@@ -154,7 +154,7 @@ class PlanSearch:
         # Downwards: a plan for a large budget is a good start for the next smaller one.
         for budget in np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64):
             self.improve(int(budget), effort=effort)
-        self.shrink(effort=2.0)  # whatever the effort: where the curve begins is what people ask first
+        self.shrink()  # whatever the effort: where the curve begins is what people ask first
 
     def collect(self) -> Frontier:
         """Turn everything remembered into schedules; the frontier that holds them."""

@@ -119,7 +119,7 @@ def _compiled(sources: str) -> Any:
         every = max(1, tries // _ADAPTATIONS)
         temperature = course.first
         cooling = (course.last / course.first) ** (1.0 / max(1, tries))
-        # The starts, the tries, and the best once more: one place that evaluates takes a third of the time to compile.
+        # The starts, the tries, and the best once more: with one place that evaluates, this compiles sooner.
         for number in range(-starts.shape[0], tries + 1):
             if number < 0:
                 trial[:] = starts[number + starts.shape[0]]

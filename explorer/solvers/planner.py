@@ -19,7 +19,6 @@ from explorer.solvers.problem import Problem
 from explorer.units import format_bytes
 
 _SAME = 1e-6  # relative difference of times that counts as none
-_SHRINK_EFFORT = 2.0  # of the search for the smallest peak
 _LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it ten times as long
 
 
@@ -82,7 +81,7 @@ class Planner:
             timeout: seconds to wait for the compiled kernel; without it nothing is searched.
         """
         if not self._sought_minimum and self.search.ready(timeout=timeout):
-            self.search.shrink(effort=_SHRINK_EFFORT)
+            self.search.shrink()
             self._sought_minimum = True
 
     def excludes(self, budget_bytes: int) -> bool:

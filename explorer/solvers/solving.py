@@ -116,7 +116,7 @@ def smallest_budget(
     seed = 0
     while time.monotonic() - began < 0.3 * time_limit and not planner.minimum().proven:
         seed += 1
-        planner.search.shrink(effort=2.0, seed=seed)
+        planner.search.shrink(seed=seed)
     _squeeze(planner, began + time_limit)
     minimum = planner.minimum()
     solution = planner.instant(minimum.budget_bytes)
