@@ -155,7 +155,7 @@ def solve_set(
 
 
 def run_turns(
-    solutions: dict[str, Solution], model: Any, batch: Any, loss: Any, *, rounds: int = 5
+    solutions: dict[str, Solution], model: Any, batch: Any, loss: Any, *, rounds: int = 15
 ) -> dict[str, tuple[float, float]]:
     """Median step time over plain PyTorch's, and measured peak over predicted less 1; all take turns."""
     runs = {"plain": step_of(model, batch, loss=loss)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from explorer.schedule import Schedule
-from explorer.solvers.plan_arrays import PlanArrays
+from explorer.solvers.plan_arrays import GENE, PlanArrays
 from explorer.solvers.problem import Choice, Problem, Reading
 
 
@@ -21,12 +21,12 @@ def genes_of(problem: Problem, arrays: PlanArrays, schedule: Schedule) -> np.nda
         schedule: valid, for its graph.
 
     Returns:
-        int16, shape (genes,); None where the schedule runs what the problem does not have.
+        uint16, shape (genes,); None where the schedule runs what the problem does not have.
     """
     reading = problem.read(schedule)
     if reading is None:
         return None
-    genes = np.zeros(arrays.gene_count, np.int16)
+    genes = np.zeros(arrays.gene_count, GENE)
     dropped_after = genes.size - arrays.bytes.size
     for a in np.flatnonzero(arrays.droppable).tolist():
         uses = arrays.uses[arrays.use_start[a] : arrays.use_start[a + 1]].tolist()

@@ -16,7 +16,7 @@ from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.genes import genes_of
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.plan_annealing import Archive, Course, anneal
-from explorer.solvers.plan_arrays import plan_arrays
+from explorer.solvers.plan_arrays import GENE, plan_arrays
 from explorer.solvers.plan_kernel import decode, judge, workspace
 from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.problem import Problem
@@ -58,7 +58,7 @@ class PlanSearch:
         low = min(self.floor.peak_bytes, self.keep_all_peak_bytes - _ARCHIVE_CELLS)
         self._archive = Archive(
             edges=np.linspace(low, self.keep_all_peak_bytes, _ARCHIVE_CELLS).round().astype(np.int64),
-            genes=np.zeros((_ARCHIVE_CELLS, self.arrays.gene_count), np.int16),
+            genes=np.zeros((_ARCHIVE_CELLS, self.arrays.gene_count), GENE),
             peaks=np.zeros(_ARCHIVE_CELLS, np.int64),
             times_ms=np.full(_ARCHIVE_CELLS, np.inf),
         )
@@ -92,8 +92,10 @@ class PlanSearch:
         work = workspace(self.arrays, length=self._work.order.size)
         plans = list(starting_plans(self.arrays))
         for genes in plans[:: max(1, len(plans) // _SKETCHES)]:
-            count = decode.py_func(self.arrays, genes, work)
-            if count >= 0 and np.isfinite(judge.py_func(self.arrays, work, count, budget_bytes)[1]):
+            count, quickest_ms = decode.py_func(self.arrays, genes, work, np.inf)
+            if count >= 0 and np.isfinite(
+                judge.py_func(self.arrays, work, count, budget_bytes, quickest_ms, 0.0, np.inf)[1]
+            ):
                 self._add(self._schedule(work.order[:count].tolist(), budget_bytes))
         return self.frontier.best(budget_bytes)
 
@@ -211,7 +213,7 @@ class PlanSearch:
 
     def _keep_everything(self) -> np.ndarray:
         """The plan, shape (1, genes)."""
-        genes = np.zeros((1, self.arrays.gene_count), np.int16)
+        genes = np.zeros((1, self.arrays.gene_count), GENE)
         genes[:, : self.arrays.gene_start[-1]] = 1
         return genes
 

@@ -46,7 +46,7 @@ class Archive(NamedTuple):
 
     Attributes:
         edges: int64 (cells,), increasing: cell c is for peaks in (edges[c − 1], edges[c]].
-        genes: int16 (cells, genes).
+        genes: uint16 (cells, genes).
         peaks: int64 (cells,), of the plans in ``genes``.
         times_ms: float64 (cells,), infinite where a cell is empty.
     """
@@ -59,14 +59,23 @@ class Archive(NamedTuple):
 
 @inner
 def evaluate(
-    arrays: PlanArrays, genes: np.ndarray, budget: float, work: Work, archive: Archive
+    arrays: PlanArrays,
+    genes: np.ndarray,
+    budget: float,
+    penalty: float,
+    limit: float,
+    work: Work,
+    archive: Archive,
 ) -> tuple[float, float, float]:
-    """Peak, time and excess of a plan (infinite if it cannot run), archived if it is the best of its cell."""
-    count = decode(arrays, genes, work)
+    """Peak, time and excess of a plan, archived if it is the best of its cell.
+
+    All infinite if it cannot run, or as soon as its time and its penalty are seen to be above ``limit``.
+    """
+    count, quickest_ms = decode(arrays, genes, work, limit)
     work.count[0] = count
     if count < 0:
         return np.inf, np.inf, np.inf
-    peak, time_ms, excess = judge(arrays, work, count, budget)
+    peak, time_ms, excess = judge(arrays, work, count, budget, quickest_ms, penalty, limit)
     cell = np.searchsorted(archive.edges, peak)
     if cell < archive.times_ms.size and time_ms < archive.times_ms[cell]:
         archive.times_ms[cell] = time_ms
@@ -94,11 +103,12 @@ def _compiled(sources: str) -> Any:
     ) -> tuple[float, float, int]:
         """Anneal from the best of ``starts``; every plan on the way is archived.
 
-        The objective is time plus a penalty times what exceeds the budget.
+        The objective is time plus a penalty times what exceeds the budget. Runs that are left out because nobody reads
+        them count too: else genes that do nothing would gather.
 
         Args:
             arrays: the problem.
-            starts: int16, shape (plans, genes); the first becomes what was found.
+            starts: uint16, shape (plans, genes); the first becomes what was found.
             budget: peak allowed, bytes.
             course: how.
             stop: uint8 (1,), ends it when another thread sets it.
@@ -114,6 +124,7 @@ def _compiled(sources: str) -> Any:
         tries, penalty = course.tries, course.penalty
         current, best, trial = starts[0].copy(), starts[0].copy(), starts[0].copy()
         peak = time_ms = excess = best_peak = best_ms = np.inf
+        dead_ms = 0.0
         peak_at = 0
         least, most = penalty * _PENALTY_RANGE[0], penalty * _PENALTY_RANGE[1]
         every = max(1, tries // _ADAPTATIONS)
@@ -131,12 +142,17 @@ def _compiled(sources: str) -> Any:
                     penalty = min(max(penalty * _ADAPTATION[1 if excess > 0 else 0], least), most)
                 trial[:] = current
                 vary(arrays, trial, excess > 0, peak_at)
-            found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, work, archive)
-            value = time_ms + penalty * excess
-            found = found_ms + penalty * found_excess
-            if found <= value or (number >= 0 and np.random.random() < np.exp((value - found) / temperature)):
+            value = time_ms + dead_ms + penalty * excess
+            limit = np.inf
+            if 0 <= number < tries and not stop[0]:
+                # What is accepted is drawn first (Metropolis), so that most plans need not be evaluated to the end.
+                limit = value - temperature * np.log(np.random.random())
+            found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, penalty, limit, work, archive)
+            found = found_ms + work.dead_ms[0] + penalty * found_excess
+            if found <= (value if number < 0 else limit):
                 current, trial = trial, current
                 peak, time_ms, excess, peak_at = found_peak, found_ms, found_excess, work.peak_at[0]
+                dead_ms = work.dead_ms[0]
                 over, best_over = max(0.0, peak - budget), max(0.0, best_peak - budget)
                 if over < best_over or (over == best_over and time_ms < best_ms):
                     best[:] = current

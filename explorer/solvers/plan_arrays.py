@@ -10,6 +10,7 @@ import numpy as np
 from explorer.solvers.problem import Form, Problem
 
 FIRST, OPTIONAL, AGAIN, BACKWARD = range(4)
+GENE = np.uint16
 
 
 class PlanArrays(NamedTuple):
@@ -22,32 +23,34 @@ class PlanArrays(NamedTuple):
 
     Attributes:
         forward_count: n.
-        form_start: int32 (sites + 1,), forms of each site.
-        form_site: int32 (forms,), the site of each form.
+        form_start: uint32 (sites + 1,), forms of each site.
+        form_site: uint32 (forms,), the site of each form.
         form_kind: int32, ``FIRST``, ``OPTIONAL`` (a first run that may be left out), ``AGAIN`` or ``BACKWARD``.
         form_idle: int64, gradients alive just before a backward form, bytes.
         form_level: int64, what a form writes and the gradients that it makes, bytes.
-        read_start, reads: int32 and uint32, activations that each form reads.
-        write_start, writes: int32 and uint32, activations that each form writes.
-        option_start: int32 (forms + 1,), options of each form, quickest first.
+        form_ms: float64, time of each form at its quickest.
+        read_start, reads: uint32, activations that each form reads.
+        write_start, writes: uint32, activations that each form writes.
+        option_start: uint32 (forms + 1,), options of each form, quickest first.
         option_ms: float64.
         option_extra: int64, workspace less what is overwritten, bytes.
         option_over: int32, the activation that must be of no more use, −1: none.
-        reader_start, readers: int32 and uint32, droppable activations that some form of each backward operator reads.
-        use_start, uses: int32 (m + 1,) and uint32, the other way round: backward operators for each activation.
+        reader_start, readers: uint32, droppable activations that some form of each backward operator reads.
+        use_start, uses: uint32, the other way round: backward operators for each activation.
         bytes: int64 (m,).
         held: bool (m,), never freed.
         droppable: bool (m,), can be made again, and is not held.
         producer: uint32 (m,), the forward operator that makes it.
-        gene_start: int32 (m + 1,), see ``plan_kernel``.
+        gene_start: uint32 (m + 1,), see ``plan_kernel``.
         form_gene: int32 (sites,), which gene says the form; −1 where there is one form only.
-        switches: int32, sites with several forms.
-        place_start, at_place: int32 (n + 1,) and uint32, indices in ``switches`` of those of each forward operator.
-        made_start, made: int32 (n + 1,) and uint32, droppable activations of each forward operator.
+        switches: uint32, sites with several forms.
+        place_start, at_place: uint32, indices in ``switches`` of those of each forward operator.
+        made_start, made: uint32, droppable activations of each forward operator.
         kind: int32 (n,), equal for forward operators of one sort.
-        choices: int32, droppable activations of any size, in the order in which they are made.
+        choices: uint32, droppable activations of any size, in the order in which they are made.
         choice_bytes: float64, their sizes, cumulated.
         fixed_bytes: allocated throughout.
+        backward_ms: of all backward operators, each in its first form.
     """
 
     forward_count: int
@@ -56,6 +59,7 @@ class PlanArrays(NamedTuple):
     form_kind: np.ndarray
     form_idle: np.ndarray
     form_level: np.ndarray
+    form_ms: np.ndarray
     read_start: np.ndarray
     reads: np.ndarray
     write_start: np.ndarray
@@ -83,6 +87,7 @@ class PlanArrays(NamedTuple):
     choices: np.ndarray
     choice_bytes: np.ndarray
     fixed_bytes: int
+    backward_ms: float
 
     @property
     def gene_count(self) -> int:
@@ -102,7 +107,7 @@ def plan_arrays(problem: Problem) -> PlanArrays:
     sites += [op.again for op in problem.forward]
     sites += [op.forms for op in problem.backward]
     forms = [form for site in sites for form in site]
-    form_site = np.array([site for site, found in enumerate(sites) for _ in found], np.int32)
+    form_site = np.array([site for site, found in enumerate(sites) for _ in found], np.uint32)
     options = [option for form in forms for option in form.options]
     size = np.array([x.bytes for x in problem.activations], np.int64)
     held = np.array([x.held for x in problem.activations], bool)
@@ -117,12 +122,12 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         for x in found:
             uses[x].append(number)
     counts = np.array([len(x) for x in uses], np.int64)
-    gene_start = np.concatenate([[0], np.cumsum(np.where(droppable, 2 + counts, 0))]).astype(np.int32)
-    switches = np.array([site for site, found in enumerate(sites) if len(found) > 1], np.int32)
+    gene_start = np.concatenate([[0], np.cumsum(np.where(droppable, 2 + counts, 0))]).astype(np.uint32)
+    switches = np.array([site for site, found in enumerate(sites) if len(found) > 1], np.uint32)
     form_gene = np.full(len(sites), -1, np.int32)
     form_gene[switches] = gene_start[-1] + np.arange(switches.size)
     producer = np.array([x.producer for x in problem.activations], np.uint32)
-    choices = np.flatnonzero(droppable & (size > 0)).astype(np.int32)
+    choices = np.flatnonzero(droppable & (size > 0)).astype(np.uint32)
     choices = choices[np.argsort(producer[choices], kind="stable")]
     over = [-1 if x.overwrites is None else x.overwrites for x in options]
     made = [[int(x) for x in np.flatnonzero(droppable & (producer == i))] for i in range(n)]
@@ -132,6 +137,7 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         form_site,
         _kinds(problem, form_site),
         *_gradients(problem, forms, form_site),
+        np.array([form.time_ms for form in forms]),
         *_listed([form.reads for form in forms]),
         *_listed([form.writes for form in forms]),
         _starts([form.options for form in forms]),
@@ -153,6 +159,7 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         choices,
         np.cumsum(size[choices], dtype=np.float64),
         problem.fixed_bytes,
+        sum(op.forms[0].time_ms for op in problem.backward if op.forms),
     )
 
 
@@ -203,7 +210,7 @@ def _droppable_reads(forms: Iterable[Form], droppable: np.ndarray) -> list[int]:
 
 
 def _starts(lists: Sequence[Sequence[object]]) -> np.ndarray:
-    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
+    return np.cumsum([0, *map(len, lists)]).astype(np.uint32)
 
 
 def _listed(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

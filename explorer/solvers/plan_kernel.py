@@ -36,24 +36,27 @@ _SORTED = 24  # up to this many recomputations are put in order by insertion
 
 
 class Work(NamedTuple):
-    """Memory that decoding and judging use again and again; nothing in it outlives a call but the first three.
+    """Memory that decoding and judging use again and again; nothing in it outlives a call but the first four.
 
     Attributes:
-        order: int32, the forms that run, in order.
+        order: uint32, the forms that run, in order.
         count: int32 (1,), how many there are.
+        dead_ms: float64 (1,), what judged runs would take, at their quickest, that were left out as nobody reads them.
         peak_at: int32 (1,), where the judged peak is: the backward operator that runs then or is prepared for; −1 − i
             for the first run of forward operator i.
         available, touched_now: uint8 (m,).
-        passed, next_before, next_after: int32 (m,).
+        passed: uint32 (m,).
+        next_before, next_after: int32 (m,).
         touched: uint32 (m,).
         wanted: uint8 (n,).
-        stack, makers: uint32 and int32 (n + 1,).
+        stack, makers: uint32 (n + 1,).
         first_before, first_after: int32 (t + 1,).
         alive: uint8 (m,).
     """
 
     order: np.ndarray
     count: np.ndarray
+    dead_ms: np.ndarray
     peak_at: np.ndarray
     available: np.ndarray
     touched_now: np.ndarray
@@ -73,18 +76,19 @@ def workspace(arrays: PlanArrays, *, length: int) -> Work:
     """Memory for orders of up to ``length`` runs."""
     m, n, t = arrays.bytes.size, arrays.forward_count, arrays.backward_count
     return Work(
-        order=np.empty(length, np.int32),
+        order=np.empty(length, np.uint32),
         count=np.zeros(1, np.int32),
+        dead_ms=np.zeros(1),
         peak_at=np.zeros(1, np.int32),
         available=np.zeros(m, np.uint8),
         touched_now=np.zeros(m, np.uint8),
-        passed=np.zeros(m, np.int32),
+        passed=np.zeros(m, np.uint32),
         touched=np.zeros(m, np.uint32),
         next_before=np.zeros(m, np.int32),
         next_after=np.zeros(m, np.int32),
         wanted=np.zeros(n, np.uint8),
         stack=np.zeros(n + 1, np.uint32),
-        makers=np.zeros(n + 1, np.int32),
+        makers=np.zeros(n + 1, np.uint32),
         first_before=np.zeros(t + 1, np.int32),
         first_after=np.zeros(t + 1, np.int32),
         alive=np.zeros(m, np.uint8),
@@ -92,19 +96,22 @@ def workspace(arrays: PlanArrays, *, length: int) -> Work:
 
 
 @inner
-def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
-    """Write the forms that ``genes`` run into ``work.order``; returns their number.
+def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, limit: float) -> tuple[int, float]:
+    """Write the forms that ``genes`` run into ``work.order``; returns their number and their quickest time, ms.
 
-    −1 if there is no room for them, or if a form was chosen that leaves out what another one reads.
+    The number is −1 if there is no room for them, if a form was chosen that leaves out what another one reads, or once
+    the time is above ``limit``.
     """
     n, m = arrays.forward_count, arrays.bytes.size
     t = arrays.reader_start.size - 1
     order, available, touched, touched_now = work.order, work.available, work.touched, work.touched_now
     passed, wanted, stack, makers = work.passed, work.wanted, work.stack, work.makers
     length = order.size
+    time_ms = 0.0
     if n > length:
-        return -1
-    before = arrays.gene_start[m] + arrays.switches.size
+        return -1, time_ms
+    switched = arrays.gene_start[m]
+    before = switched + arrays.switches.size
     after = before + m
     work.first_before[:] = -1
     work.first_after[:] = -1
@@ -137,10 +144,16 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
         if kept:
             order[count] = form
             count += 1
+            time_ms += float(arrays.form_ms[form])
     for a in range(m):
         touched_now[a] = 0
     if not valid:
-        return -1
+        return -1, time_ms
+    time_ms += arrays.backward_ms
+    for number in range(arrays.switches.size):
+        if arrays.switches[number] >= 2 * n:
+            form = arrays.form_start[arrays.switches[number]]
+            time_ms += float(arrays.form_ms[form + genes[switched + number]] - arrays.form_ms[form])
     for number in range(t):
         site = 2 * n + number
         form = arrays.form_start[site]
@@ -195,12 +208,12 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
                     wanted[earlier] = 1
                     stack[depth] = earlier
                     depth += 1
-        if not valid or count + found >= length:
+        if not valid or count + found >= length or time_ms > limit:
             for at in range(found):
                 wanted[makers[at]] = 0
             for at in range(touches):
                 touched_now[touched[at]] = 0
-            return -1
+            return -1, time_ms
         if found <= _SORTED:
             for at in range(1, found):
                 maker = makers[at]
@@ -223,6 +236,7 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
                 again += genes[arrays.form_gene[n + maker]]
             order[count] = again
             count += 1
+            time_ms += float(arrays.form_ms[again])
             for at in range(arrays.read_start[again], arrays.read_start[again + 1]):
                 valid &= available[arrays.reads[at]] == 1
             for at in range(arrays.write_start[again], arrays.write_start[again + 1]):
@@ -246,20 +260,23 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work) -> int:
                 available[a] = genes[arrays.gene_start[a] + 1 + passed[a]]
             touched_now[a] = 0
         if not valid:
-            return -1
+            return -1, time_ms
         a = work.first_after[number]
         while a >= 0:
             available[a] = 0
             a = work.next_after[a]
-    return count
+    return count, time_ms
 
 
 @inner
-def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[int, float, float]:
+def judge(
+    arrays: PlanArrays, work: Work, count: int, budget: float, ahead_ms: float, penalty: float, limit: float
+) -> tuple[int, float, float]:
     """The first ``count`` forms in ``work.order``, freed greedily: peak (bytes), time (ms), what exceeds the budget.
 
     That is every run's excess: the sum tells apart plans that lower one of several peaks. All infinite (the peak as
-    large as can be) where a run that is only possible in place would overwrite what is needed.
+    large as can be) where a run that is only possible in place would overwrite what is needed; and as soon as the time,
+    with ``penalty`` times the excess and the ``ahead_ms`` that all runs take at their quickest, is above ``limit``.
     """
     order, alive, held, size = work.order, work.alive, arrays.held, arrays.bytes
     now = arrays.fixed_bytes
@@ -272,9 +289,11 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
     excess = 0.0
     idle = 0
     backward = 0
+    work.dead_ms[0] = 0.0
     for position in range(count - 1, -1, -1):
         form = order[position]
         kind = arrays.form_kind[form]
+        ahead_ms -= float(arrays.form_ms[form])
         first_write, last_write = arrays.write_start[form], arrays.write_start[form + 1]
         if kind in (AGAIN, OPTIONAL):
             useful = False
@@ -282,6 +301,7 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
                 a = arrays.writes[at]
                 useful |= alive[a] > 0 and not (kind == AGAIN and held[a])
             if not useful:
+                work.dead_ms[0] += float(arrays.form_ms[form])
                 continue
         if kind == BACKWARD:
             idle = arrays.form_idle[form]
@@ -307,10 +327,10 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
             if over >= 0 and alive[over] != 2:
                 continue
             if level + arrays.option_extra[option] <= budget:
-                chosen = option
+                chosen = np.int64(option)
                 break
             if smallest < 0 or arrays.option_extra[option] < arrays.option_extra[smallest]:
-                smallest = option
+                smallest = np.int64(option)
         if chosen < 0:
             chosen = smallest
         if chosen < 0:
@@ -321,6 +341,8 @@ def judge(arrays: PlanArrays, work: Work, count: int, budget: float) -> tuple[in
         time_ms += arrays.option_ms[chosen]
         if level > peak:
             peak = level
-            work.peak_at[0] = backward if kind in (AGAIN, BACKWARD) else -1 - arrays.form_site[form]
+            work.peak_at[0] = backward if kind in (AGAIN, BACKWARD) else -1 - np.int64(arrays.form_site[form])
         excess += max(0.0, level - budget)
+        if time_ms + ahead_ms + penalty * excess > limit:
+            return _NEVER, np.inf, np.inf
     return peak, time_ms, excess  # pyright: ignore[reportReturnType] - numba's scalars

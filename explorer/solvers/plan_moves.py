@@ -41,7 +41,7 @@ def switch(arrays: PlanArrays, genes: np.ndarray) -> None:
     """Give a site another form; what only the old one reads hands its keeps over to what only the new one reads."""
     site = arrays.switches[np.random.randint(arrays.switches.size)]
     gene, first = arrays.form_gene[site], arrays.form_start[site]
-    forms = arrays.form_start[site + 1] - first
+    forms = np.int64(arrays.form_start[site + 1] - first)
     old = first + genes[gene]
     genes[gene] = (genes[gene] + 1 + np.random.randint(forms - 1)) % forms
     new = first + genes[gene]
@@ -52,12 +52,12 @@ def switch(arrays: PlanArrays, genes: np.ndarray) -> None:
         a = arrays.reads[at]
         if not arrays.droppable[a] or reads_it(arrays, old, a):
             continue
-        length = arrays.gene_start[a + 1] - arrays.gene_start[a]
+        length = np.int64(arrays.gene_start[a + 1] - arrays.gene_start[a])
         for before in range(arrays.read_start[old], arrays.read_start[old + 1]):
             b = arrays.reads[before]
             if not arrays.droppable[b] or reads_it(arrays, new, b):
                 continue
-            available = arrays.gene_start[b + 1] - arrays.gene_start[b]
+            available = np.int64(arrays.gene_start[b + 1] - arrays.gene_start[b])
             for u in range(length):
                 genes[arrays.gene_start[a] + u] = genes[arrays.gene_start[b] + min(u, available - 1)]
             if drop:

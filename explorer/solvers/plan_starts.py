@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from explorer.solvers.plan_arrays import PlanArrays
+from explorer.solvers.plan_arrays import GENE, PlanArrays
 
 
 def starting_plans(arrays: PlanArrays) -> Iterator[np.ndarray]:
@@ -23,8 +23,8 @@ def starting_plans(arrays: PlanArrays) -> Iterator[np.ndarray]:
 
 def _form_rules(arrays: PlanArrays) -> list[np.ndarray]:
     """Forms of all switches: each site's first; what reads least beside what must be there anyway; each one's last."""
-    counts = (arrays.form_start[arrays.switches + 1] - arrays.form_start[arrays.switches]).astype(np.int16)
-    rules = [np.zeros(counts.size, np.int16), _frugal_forms(arrays), counts - np.int16(1)]
+    counts = (arrays.form_start[arrays.switches + 1] - arrays.form_start[arrays.switches]).astype(GENE)
+    rules = [np.zeros(counts.size, GENE), _frugal_forms(arrays), counts - GENE(1)]
     return list({rule.tobytes(): rule for rule in rules}.values())
 
 
@@ -35,7 +35,7 @@ def _frugal_forms(arrays: PlanArrays) -> np.ndarray:
     for site in range(2 * forward, arrays.form_start.size - 1):
         if arrays.form_start[site + 1] - arrays.form_start[site] == 1:
             needed[_reads(arrays, arrays.form_start[site])] = True
-    chosen = np.zeros(arrays.switches.size, np.int16)
+    chosen = np.zeros(arrays.switches.size, GENE)
     for number, site in enumerate(arrays.switches):
         forms = range(arrays.form_start[site], arrays.form_start[site + 1])
         costs = [arrays.bytes[[x for x in _reads(arrays, form) if not needed[x]]].sum() for form in forms]
@@ -51,7 +51,7 @@ def _keep_rules(arrays: PlanArrays) -> Iterator[np.ndarray]:
     choices, starts = arrays.choices, arrays.gene_start[arrays.choices]
 
     def plan(kept: np.ndarray, *, later: int) -> np.ndarray:
-        genes = np.zeros(arrays.gene_count, np.int16)
+        genes = np.zeros(arrays.gene_count, GENE)
         genes[: arrays.gene_start[-1]] = later
         genes[starts] = kept
         return genes
@@ -92,7 +92,7 @@ def _stretches(arrays: PlanArrays) -> Iterator[np.ndarray]:
     for kept_from in places:
         for dropped_to in places[places <= kept_from]:
             for bridge in (False, True):
-                genes = np.zeros(arrays.gene_count, np.int16)
+                genes = np.zeros(arrays.gene_count, GENE)
                 across = bridge & (made < dropped_to) & (last >= dropped_to)
                 for position in np.flatnonzero((made >= dropped_to) | across):
                     genes[starts[position] : ends[position]] = 1
