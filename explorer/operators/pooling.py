@@ -1,4 +1,4 @@
-"""Max-pooling: backward from the indices alone, or from one byte that tells the place within each window."""
+"""Max-pooling: by pixels; backward from the indices alone, or from one byte that tells the place within each window."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import torch
 from torch import fx
 
 from explorer.graph import Optimization
-from explorer.operators.registry import Variant, all_arguments, auxiliary, is_dense, rule, value_of
+from explorer.operators.registry import Variant, all_arguments, auxiliary, is_dense, output_of, rule, value_of
 
 aten = torch.ops.aten
 _POSITIONS = 255
+_SAMPLES = 4  # copied at a time: few enough to stay in a cache
+_ALGORITHM = Optimization.CONVOLUTION
 _INTO = {
     2: aten.max_pool2d_with_indices_backward.grad_input,
     3: aten.max_pool3d_with_indices_backward.grad_input,
@@ -30,6 +32,34 @@ class Window:
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
+
+
+@rule(aten.max_pool2d_with_indices.default)
+def forward(node: fx.Node) -> Iterator[Variant]:
+    """On a CPU PyTorch's kernel for pixels computes many channels at a time, the one for planes one place at a time."""
+    source = value_of(all_arguments(node)[0])
+    results = [value_of(x) for x in (output_of(node, 0), output_of(node, 1)) if x is not None]
+    planes = all(x.dim() == 4 and x.is_contiguous() for x in (source, *results))
+    if planes and source.device.type == "cpu" and source.shape[1] > 1:
+        yield Variant("channels last", max_pool_by_pixels, tuple(all_arguments(node)), optimization=_ALGORITHM)
+
+
+def max_pool_by_pixels(source: torch.Tensor, *geometry: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """PyTorch's own kernel on copies of a few samples, with the channels of a pixel side by side.
+
+    Returns:
+        Values and indices, contiguous: the same bits as from the planes.
+    """
+    values = indices = torch.empty(0)
+    for first in range(0, source.shape[0], _SAMPLES):
+        some = slice(first, first + _SAMPLES)
+        pixels = source[some].contiguous(memory_format=torch.channels_last)
+        found, places = aten.max_pool2d_with_indices.default(pixels, *geometry)
+        if not first:
+            shape = (source.shape[0], *found.shape[1:])
+            values, indices = found.new_empty(shape), places.new_empty(shape)
+        values[some], indices[some] = found, places
+    return values, indices
 
 
 @rule(aten.max_pool2d_with_indices_backward.default, aten.max_pool3d_with_indices_backward.default)
