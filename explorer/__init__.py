@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from explorer.execution import ScheduledModule, apply, measure
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
-    from explorer.profiling import profile
+    from explorer.profiling import estimate, profile
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
@@ -33,6 +33,7 @@ _HOMES = {
     "Timeline": "explorer.simulation",
     "TrainingGraph": "explorer.graph",
     "apply": "explorer.execution",
+    "estimate": "explorer.profiling",
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
@@ -58,6 +59,7 @@ __all__ = [
     "Timeline",
     "TrainingGraph",
     "apply",
+    "estimate",
     "explore",
     "format_bytes",
     "keep_all",

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from typer.core import TyperGroup
 
-from explorer.device_profile import Profile, load_profile
+from explorer.device_profile import BUNDLED_FOR, Profile, bundled_profiles, load_profile
 from explorer.schedule import keep_all, load_schedule
 from explorer.simulation import CATEGORIES, Timeline, simulate
 from explorer.units import format_bytes, parse_bytes
@@ -89,11 +89,74 @@ def profile(
         )
     target = output or Path(f"{model.rpartition(':')[2]}.json")
     result.save(target)
-    plain = simulate(result, keep_all(result.graph))
-    _out().print(
-        f"{result.graph.model} on {result.device.name}: {len(result.graph.operators)} operators, without recomputation "
-        f"{plain.time_ms:.0f} ms a step and a peak of {format_bytes(plain.peak_bytes)}. Wrote {target}"
-    )
+    _out().print(f"{_summary(result)} Wrote {target}")
+
+
+@app.command()
+def estimate(
+    model: Annotated[str, _MODEL],
+    device: Annotated[
+        str, typer.Option("--device", "-d", help="A name of the table, or a YAML file: docs/devices.md.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; MODEL-DEVICE.json if not given.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, tf32, float16 or bfloat16; PyTorch's default if not given.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's batch.")] = None,
+    image_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's images: {_SIZE}.")] = None,
+    volume_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's volumes: {_SIZE}.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+) -> None:
+    """Estimate time and memory of a training step on a device that need not be here, from its data sheet."""
+    import torch
+
+    import explorer
+    from explorer.profiling.devices import device_spec
+
+    spec = device_spec(device)
+    sizes = {
+        "batch_size": batch_size,
+        "image_size": _sides(image_size),
+        "volume_size": _sides(volume_size),
+        "sequence_length": sequence_length,
+    }
+    with torch.device("meta"):
+        made, batch, loss = _model(model, {name: size for name, size in sizes.items() if size is not None})
+    with _progress() as bar:
+        task = bar.add_task("capture", total=None)
+        result = explorer.estimate(
+            made,
+            batch,
+            loss=loss,
+            device=spec,
+            precision=precision,
+            optimizer=optimizer,
+            progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
+        )
+    target = output or Path(f"{model.rpartition(':')[2]}-{spec.name}.json")
+    result.save(target)
+    _out().print(f"{_summary(result)} Wrote {target}")
+
+
+@app.command()
+def profiles() -> None:
+    """List the profiles that come with the package."""
+    table = Table("name", "model", "batch", "device", "without recomputation")
+    for name, path in bundled_profiles().items():
+        known = load_profile(path)
+        plain = simulate(known, keep_all(known.graph))
+        table.add_row(
+            name,
+            known.graph.model,
+            str(known.graph.batch[0]),
+            known.device.label,
+            f"{plain.time_ms:.0f} ms, {format_bytes(plain.peak_bytes)}",
+        )
+    _out().print(table)
+    _out().print(f"A model's name alone stands for its profile that ends in {BUNDLED_FOR}.")
 
 
 @app.command()
@@ -146,7 +209,7 @@ def simulate_command(
     """Predict memory and time of a schedule."""
     loaded = load_profile(profile)
     timeline = simulate(loaded, load_schedule(schedule))
-    table = Table("at the peak", "bytes", "share", title=f"{loaded.graph.model} on {loaded.device.name}")
+    table = Table("at the peak", "bytes", "share", title=f"{loaded.graph.model} on {loaded.device.label}")
     at_peak = timeline.bytes[timeline.peak_run].tolist()
     for category, amount in zip(CATEGORIES, at_peak, strict=True):
         if amount:
@@ -282,13 +345,25 @@ def _sides(size: str | None) -> tuple[int, ...] | int | None:
     return sides[0] if len(sides) == 1 else sides
 
 
+def _summary(profile: Profile) -> str:
+    plain = simulate(profile, keep_all(profile.graph))
+    return (
+        f"{profile.graph.model} on {profile.device.label}: {len(profile.graph.operators)} operators, without "
+        f"recomputation {plain.time_ms:.0f} ms a step and a peak of {format_bytes(plain.peak_bytes)}."
+    )
+
+
 def _solution_table(profile: Profile, found: Solution) -> Table:
     assert found.schedule is not None, "checked"
     assert found.peak_bytes is not None, "a schedule has a peak"
     assert found.time_ms is not None, "a schedule has a time"
     plain = simulate(profile, keep_all(profile.graph))
     table = Table(
-        "", "peak", "step time", "recomputed operators", title=f"{found.status.value} in {found.elapsed_s:.1f} s"
+        "",
+        "peak",
+        "step time",
+        "recomputed operators",
+        title=f"{found.status.value} in {found.elapsed_s:.1f} s, on {profile.device.label}",
     )
     table.add_row("no recomputation", format_bytes(plain.peak_bytes), f"{plain.time_ms:.1f} ms", "0")
     extra = 100 * (found.time_ms / plain.time_ms - 1) if plain.time_ms else 0.0

@@ -58,7 +58,7 @@ def _stand_in(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 class _FusedAttention(TorchFunctionMode):
     """Makes of attention the kernels that PyTorch chooses on CUDA: flash in half precision, else memory-efficient."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002 - its signature is given
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             found = _fused(*args, **kwargs)

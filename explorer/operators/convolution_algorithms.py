@@ -1,8 +1,8 @@
 """Algorithms for convolutions: the same sums with another workspace and another time.
 
-Each algorithm computes the forward pass, the weight gradient and the input gradient, or some of them. Those here are for
-the CPU. What a device's library offers plugs in through ``register``, as ``cudnn_algorithms`` does: nothing else knows
-algorithms by name.
+Each algorithm computes the forward pass, the weight gradient and the input gradient, or some of them. Those here are
+for the CPU. What a device's library offers plugs in through ``register``, as ``cudnn_algorithms`` does: nothing else
+knows algorithms by name.
 """
 
 from __future__ import annotations

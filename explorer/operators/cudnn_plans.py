@@ -1,8 +1,8 @@
 """cuDNN's execution plans for convolutions, through ``nvidia-cudnn-frontend``, with a workspace that is allocated here.
 
 The workspace comes from PyTorch's allocator, so its statistics and the profile count it. A family of algorithms is a
-filter on cuDNN's own list: which numerical notes a plan must and must not have, and how much workspace at most. Of what is
-left the first that can be built is taken, in the order of cuDNN's heuristics: no timing, so the same on every run.
+filter on cuDNN's own list: which numerical notes a plan must and must not have, and how much workspace at most. Of
+what is left the first that can be built is taken, in the order of cuDNN's heuristics: no timing, so every run is alike.
 
 Without the package, and where a family has no plan, convolutions run as PyTorch runs them; the first is said once.
 """
@@ -205,7 +205,7 @@ def _builds(cudnn: Any, graph: Any, number: int, family: Filter) -> bool:
 
 
 def _graph(cudnn: Any, problem: Problem) -> tuple[Any, tuple[Any, Any], Any]:
-    """cuDNN's description of the problem: graph, what is read, what is written."""
+    """The library's description of the problem: graph, what is read, what is written."""
     kind = {
         torch.float32: cudnn.data_type.FLOAT,
         torch.float16: cudnn.data_type.HALF,
@@ -251,7 +251,7 @@ _HANDLES: dict[int, Any] = {}
 
 
 def _handle(cudnn: Any, device: int) -> Any:
-    """cuDNN's handle of a device, on the stream that PyTorch uses now."""
+    """The library's handle of a device, on the stream that PyTorch uses now."""
     if device not in _HANDLES:
         _HANDLES[device] = cudnn.create_handle()
     cudnn.set_stream(handle=_HANDLES[device], stream=torch.cuda.current_stream(device).cuda_stream)

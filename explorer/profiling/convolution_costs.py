@@ -1,9 +1,8 @@
 """Workspace and time of cuDNN's families of convolution algorithms, from shapes alone.
 
-Workspaces follow from what each algorithm has to store; most agree with MONeT's measurements to the kilobyte. Times add
-up the products and the bytes of an algorithm's passes. Sources: Chetlur et al., *cuDNN* (2014), for GEMM; Lavin and Gray,
-*Fast algorithms for convolutional neural networks* (2016), for Winograd; Mathieu et al., *Fast training of convolutional
-networks through FFTs* (2014).
+Workspaces follow from what each algorithm has to store. Times add up the products and the bytes of an algorithm's
+passes. Sources: Chetlur et al., *cuDNN* (2014), for GEMM; Lavin and Gray, *Fast algorithms for convolutional neural
+networks* (2016), for Winograd; Mathieu et al., *Fast training of convolutional networks through FFTs* (2014).
 """
 
 from __future__ import annotations

@@ -139,12 +139,14 @@ class _Counter(TorchDispatchMode):
         self.peak_bytes = 0
         self.time_ms = 0.0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002 - its signature is given
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if func.is_view:
+            return result
         for tensor in _tensors(result):
             self._own(tensor)
         inside_bytes = 0
-        if not func.is_view and func.overloadpacket.__name__ not in _ALLOCATIONS:
+        if func.overloadpacket.__name__ not in _ALLOCATIONS:
             cost = self._cost(func, args, kwargs or {}, result)
             self.time_ms += cost.time_ms
             inside_bytes = round_up(cost.workspace_bytes, CUDA_ROUNDING_BYTES)

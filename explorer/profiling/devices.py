@@ -23,7 +23,7 @@ class DeviceSpec:
         memory_gib: nominal size of its memory.
         bandwidth_gb_s: of its memory, 10^9 bytes a second.
         vector_tflops: float32 on ordinary cores, 10^12 operations a second.
-        matrix_tflops: of dense matrix products, by precision (``"float32"``, ``"tf32"``, ``"float16"``, ``"bfloat16"``).
+        matrix_tflops: of dense matrix products, by precision (one of ``PRECISIONS``).
         source: where the figures are published.
         launch_us: between two kernels, in microseconds, where the device need not wait for the host.
         cublas_workspace_bytes: what PyTorch keeps for cuBLAS throughout.
@@ -74,8 +74,8 @@ def device_spec(name: str | Path) -> DeviceSpec:
     """A device of the table by its name, or the one that a YAML file describes.
 
     Args:
-        name: ``"A100-80GB"`` (upper or lower case), or the path of a file that ends in ``.yaml`` or ``.yml`` and has the
-            fields of ``DeviceSpec``.
+        name: ``"A100-80GB"`` (upper or lower case), or the path of a file that ends in ``.yaml`` or ``.yml`` and has
+            the fields of ``DeviceSpec``.
 
     Raises:
         ValueError: there is no such device or file, or the file is not as described.

@@ -1,4 +1,4 @@
-"""From a model and a batch to a profile for a device that is not here: bytes from metadata, times from its data sheet."""
+"""From a model and a batch to a profile for a device that is not here: bytes from metadata, times from data sheets."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def estimate(
 ) -> Profile:
     """Capture a training step and estimate what it costs on a device that need not be here.
 
-    Bytes are exact. Times come from published rates, efficiencies by family of operators and the workspaces and times of
-    cuDNN's families of algorithms (docs/devices.md); the profile's device is marked as estimated. Nothing is computed and
-    no memory taken: model and batch may be on ``meta``.
+    Bytes are exact. Times come from published rates, efficiencies by family of operators and models of cuDNN's families
+    of algorithms (docs/devices.md); the profile's device is marked as estimated. Nothing is computed and no memory
+    taken: model and batch may be on ``meta``.
 
     Args:
         model: in training mode, anywhere; it is not changed.
         batch: a tensor, tuple or dict for the model; with a loss the pair (inputs, target).
-        device: a name of the table (``"A100-80GB"``), the path of a YAML file with a device of your own, or its figures.
+        device: a name of the table (``"A100-80GB"``), the path of a YAML file with a device of your own, or figures.
         loss: ``loss(model(inputs), target)`` is what is trained on; None if the model returns its loss.
         precision: of products in float32: ``"float32"``, or ``"tf32"`` where the device has it; ``"float16"`` or
-            ``"bfloat16"`` makes all floating-point tensors so. None is PyTorch's default: convolutions in TF32 where the
-            device has it, other products in float32.
+            ``"bfloat16"`` makes all floating-point tensors so. None is PyTorch's default: convolutions in TF32 where
+            the device has it, other products in float32.
         optimizer: name of an optimizer whose state counts towards the budget; None: none.
         progress: called as the work goes on.
 
