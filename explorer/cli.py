@@ -35,7 +35,7 @@ class _Commands(TyperGroup):
             _complain("error", str(error))
             raise typer.Exit(2) from error
         except MemoryError as error:
-            _complain("failed", "out of memory")
+            _complain("failed", str(error) or "out of memory")
             raise typer.Exit(1) from error
 
 
@@ -246,7 +246,7 @@ def run(
         status.update(f"measuring {steps} steps")
         try:
             measured = explorer.measure(module, batch, steps=steps)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             _complain("failed", f"the step did not run: {error}")
             raise typer.Exit(1) from error
     _out().print(_run_table(predicted, measured))

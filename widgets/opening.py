@@ -28,7 +28,7 @@ def explore(
 
     Args:
         model_or_profile_or_name: a ``torch.nn.Module``, a profile, the name of a bundled profile (``"resnet50"``, estimated
-            for an A100; ``schedule-explorer profiles`` lists all), or the path of a saved one.
+            for an A100; ``schedule-explorer profiles`` lists all), or the path of a file.
         batch: the model's sample batch, as in ``explorer.profile``; only with a model.
         loss: as in ``explorer.profile``; only with a model.
         budget: to solve for first: bytes or ``"8 GiB"``. The middle of the slider if None.

@@ -130,11 +130,11 @@ def heading(profile: Profile) -> str:
 
 
 def failure(error: BaseException) -> str:
-    """An exception as a sentence: our own ValueErrors speak for themselves, others need their type."""
+    """An exception as a sentence: our own errors speak for themselves, others need their type."""
     told = str(error).strip().rstrip(".")
     return (
         told
-        if isinstance(error, ValueError) and told
+        if isinstance(error, ValueError | MemoryError) and told
         else f"{type(error).__name__}: {told}"
         if told
         else type(error).__name__
