@@ -2,8 +2,8 @@
 
     python benchmarks/bundled_profiles.py [MODEL ...]
 
-writes explorer/profiles/MODEL-DEVICE.json.gz. Nothing is measured, so any machine gives the same files with the
-same version of PyTorch. A100s compute float32 products in TF32, as ``torch.set_float32_matmul_precision("high")`` has it.
+writes explorer/profiles/MODEL-DEVICE.json.gz. Nothing is measured, so any machine gives the same files with the same
+version of PyTorch. A100s compute float32 products in TF32, as ``torch.set_float32_matmul_precision("high")`` has it.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.device_profile import Profile, load_profile
-    from explorer.execution import ScheduledModule, apply, measure
+    from explorer.execution import ScheduledModule, apply, measure, measure_runs
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
     from explorer.profiling import estimate, profile
+    from explorer.residual import residual, residual_by_run
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
@@ -40,8 +41,11 @@ _HOMES = {
     "load_profile": "explorer.device_profile",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
+    "measure_runs": "explorer.execution",
     "parse_bytes": "explorer.units",
     "profile": "explorer.profiling",
+    "residual": "explorer.residual",
+    "residual_by_run": "explorer.residual",
     "simulate": "explorer.simulation",
     "smallest_budget": "explorer.solvers",
     "solve": "explorer.solvers",
@@ -66,8 +70,11 @@ __all__ = [
     "load_profile",
     "load_schedule",
     "measure",
+    "measure_runs",
     "parse_bytes",
     "profile",
+    "residual",
+    "residual_by_run",
     "simulate",
     "smallest_budget",
     "solve",

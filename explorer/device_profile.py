@@ -49,6 +49,7 @@ class Device:
         persistent_workspace_bytes: what libraries keep allocated throughout (cuBLAS on CUDA).
         memory_bytes: how much the device has, or None where unknown.
         estimated: computed from a data sheet, not measured.
+        note: what else may matter: versions of libraries, clock, temperature.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Device:
     persistent_workspace_bytes: int = 0
     memory_bytes: int | None = None
     estimated: bool = False
+    note: str = ""
 
     @property
     def label(self) -> str:

@@ -23,7 +23,13 @@ from explorer.operators.convolution import (
 from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.counting import Precisions, bytes_moved, convolution_precision, counted_cost, geometry_of
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
-from explorer.profiling.profiling import Progress, halves_like_wholes, optimizer_state_bytes, subjects_of
+from explorer.profiling.profiling import (
+    Progress,
+    halves_like_wholes,
+    optimizer_state_bytes,
+    subjects_of,
+    uses_cublas,
+)
 from explorer.profiling.rates import Family, Work, time_ms
 
 _HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -33,7 +39,6 @@ _PARTS = {
     run_weight_gradient: Part.WEIGHT_GRADIENT,
     run_parameter_gradients: Part.WEIGHT_GRADIENT,
 }
-_CUBLAS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.")
 
 
 def estimate(
@@ -119,13 +124,12 @@ def estimate_capture(
 
 
 def _described(spec: DeviceSpec, graph: TrainingGraph) -> Device:
-    uses_cublas = any(operator.target.startswith(_CUBLAS) for operator in graph.operators)
     return Device(
         name=spec.name,
         kind="cuda",
         torch_version=torch.__version__,
         rounding_bytes=CUDA_ROUNDING_BYTES,
-        persistent_workspace_bytes=spec.cublas_workspace_bytes if uses_cublas else 0,
+        persistent_workspace_bytes=spec.cublas_workspace_bytes if uses_cublas(graph) else 0,
         memory_bytes=spec.memory_bytes,
         estimated=True,
     )

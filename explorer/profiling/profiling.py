@@ -11,7 +11,7 @@ from torch import nn
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.building import TANGENTS
 from explorer.device_profile import Cost, Profile, round_up
-from explorer.execution.device import describe_device, device_of
+from explorer.execution.device import cublas_workspace_bytes, describe_device, device_of
 from explorer.execution.measuring import measure
 from explorer.execution.steps import unchanged
 from explorer.graph import TrainingGraph
@@ -24,6 +24,8 @@ Progress = Callable[[int, int, str], None]
 
 OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adamw": 2}
 """Tensors of the size of the parameters that an optimizer holds."""
+
+_CUBLAS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.")
 
 
 def profile(
@@ -82,6 +84,8 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
     """
     device = device_of(model)
     described = describe_device(device)
+    if device.type == "cuda" and uses_cublas(captured.graph):
+        described = replace(described, persistent_workspace_bytes=cublas_workspace_bytes(device))
     subjects = subjects_of(captured, described.rounding_bytes)
     total = len(subjects) + 2
     done = iter(range(total + 1))
@@ -108,6 +112,11 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
         eager_peak_bytes=plain.peak_bytes,
         calibration=factor,
     )
+
+
+def uses_cublas(graph: TrainingGraph) -> bool:
+    """Is there a product of matrices, which makes PyTorch keep a workspace for cuBLAS on CUDA?"""
+    return any(operator.target.startswith(_CUBLAS) for operator in graph.operators)
 
 
 def halves_like_wholes(graph: TrainingGraph, costs: dict[str, Cost]) -> dict[str, Cost]:

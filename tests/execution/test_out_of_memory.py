@@ -1,0 +1,121 @@
+"""Too little memory: the operator is named, and everything works afterwards. The allocator's failure is a real one."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import explorer
+from explorer.execution.out_of_memory import OutOfMemory
+from explorer.profiling import costing
+from explorer.schedule import keep_all
+
+TOO_MUCH = 2**42
+
+
+class Wide(nn.Module):
+    """Its middle tensor has ``width`` columns."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.width = width
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.first(x).unsqueeze(-1) * torch.ones(self.width)).relu().sum()
+
+
+class WideBackward(nn.Module):
+    """Much memory in the backward pass alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Enlarged.apply(self.first(x)).sum()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+
+
+class Enlarged(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.ones(TOO_MUCH).sum()
+
+
+def batch() -> torch.Tensor:
+    return torch.ones(4, 8)
+
+
+def test_profiling_names_the_operator_and_goes_on_afterwards() -> None:
+    with pytest.raises(OutOfMemory, match=r"out of memory in operator 'ones'.*Profile a smaller batch"):
+        explorer.profile(Wide(TOO_MUCH), batch())
+    assert explorer.profile(Wide(4), batch()).eager_peak_bytes
+
+
+def test_a_scheduled_step_names_the_operator_and_the_pass() -> None:
+    for model, told in ((Wide(TOO_MUCH), "the forward pass, operator 'ones'"), (WideBackward(), "the backward pass")):
+        profile = explorer.estimate(model, batch(), device="A100-80GB")
+        assert profile.costs
+        scheduled = explorer.apply(model, keep_all(explorer_graph(model)), batch())
+        with pytest.raises(OutOfMemory, match=told):
+            scheduled(batch()).backward()
+        assert all(x.grad is None for x in model.parameters())
+
+
+def explorer_graph(model: nn.Module) -> explorer.TrainingGraph:
+    from explorer.capture import capture
+
+    return capture(model, batch()).graph
+
+
+def test_what_the_failed_step_held_is_released() -> None:
+    model = Wide(TOO_MUCH)
+    scheduled = explorer.apply(model, keep_all(explorer_graph(model)), batch())
+    data = batch()
+    held = weakref.ref(data)
+    with pytest.raises(OutOfMemory) as caught:
+        scheduled(data)
+    del data
+    gc.collect()
+    assert held() is None
+    assert caught.value
+
+
+def test_measuring_a_plain_step_says_so() -> None:
+    with pytest.raises(OutOfMemory, match="a training step"):
+        explorer.measure(Wide(TOO_MUCH), batch())
+
+
+def test_an_alternative_that_does_not_fit_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where a workspace can be larger than the device: injected where the allocator would fail."""
+    model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.ReLU())
+    data = torch.randn(4, 4, 12, 12)
+    original = costing._cpu_time_ms
+
+    def failing(run, **more):
+        if "im2col" in repr(run.__closure__):
+            raise torch.OutOfMemoryError("injected")
+        return original(run, **more)
+
+    monkeypatch.setattr(costing, "_cpu_time_ms", failing)
+    profile = explorer.profile(model, data)
+    convolution = next(x for x in profile.graph.forward if x.target == "aten.convolution.default")
+    assert profile.device.memory_bytes is not None
+    workspace = {x.name: profile.cost(x).workspace_bytes for x in convolution.implementations}
+    assert workspace["im2col"] == profile.device.memory_bytes
+    assert workspace["aten"] < 2**20
+
+
+def test_an_ordinary_error_stays_what_it_is() -> None:
+    from explorer.execution.out_of_memory import named
+
+    with pytest.raises(RuntimeError, match="^no$"), named("this", advice=""):
+        raise RuntimeError("no")
