@@ -3,9 +3,9 @@
     python benchmarks/estimates.py ZOO [--markdown FILE]
 
 ZOO is the folder of MONeT's published instances as JSON. For VGG-16, UNet and ResNet-50 at the sizes measured there
-it compares the bytes of every activation, the time of every operator and of the step with PyTorch's own algorithms, and,
-for every part of every convolution, the time of the algorithm that the estimate takes to be the fastest within a workspace
-with that of the one that was.
+it compares the bytes of every activation, the time of every operator and of the step with PyTorch's own algorithms,
+and, for every part of every convolution, the time of the algorithm that the estimate takes to be the fastest within a
+workspace with that of the one that was.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from explorer.simulation import simulate
 
 DEVICE = "P100-16GB"
 NOISE_BYTES = 2**20
-"""How far off measured workspaces are: ReLU's, which has none, is up to 0.8 MiB, for PyTorch's allocator hands out blocks
-up to 1 MiB too large."""
+"""How far off measured workspaces are: ReLU's, which has none, is up to 0.8 MiB, for PyTorch's allocator hands out
+blocks up to 1 MiB too large."""
 NAMES = ("vgg16", "unet", "resnet50")
 CAPS = (0, 2**20, 2**23, 2**26, 2**28, 2**30, None)
 KINDS = {

@@ -7,22 +7,19 @@ import sys
 import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from typer.core import TyperGroup
 
-from explorer.device_profile import BUNDLED_FOR, Profile, bundled_profiles, load_profile
+from explorer.cli_tables import add_parts, run_table, solution_table, summary
+from explorer.device_profile import BUNDLED_FOR, bundled_profiles, load_profile
 from explorer.schedule import keep_all, load_schedule
-from explorer.simulation import CATEGORIES, Timeline, simulate
+from explorer.simulation import CATEGORIES, simulate
 from explorer.units import format_bytes, parse_bytes
-
-if TYPE_CHECKING:
-    from explorer.measurement import Measurement
-    from explorer.solution import Solution
 
 
 class _Commands(TyperGroup):
@@ -89,7 +86,7 @@ def profile(
         )
     target = output or Path(f"{model.rpartition(':')[2]}.json")
     result.save(target)
-    _out().print(f"{_summary(result)} Wrote {target}")
+    _out().print(f"{summary(result)} Wrote {target}")
 
 
 @app.command()
@@ -123,7 +120,8 @@ def estimate(
         "volume_size": _sides(volume_size),
         "sequence_length": sequence_length,
     }
-    with torch.device("meta"):
+    # A function of the user's may look at its tensors; the bundled models need no memory.
+    with torch.device("cpu" if ":" in model else "meta"):
         made, batch, loss = _model(model, {name: size for name, size in sizes.items() if size is not None})
     with _progress() as bar:
         task = bar.add_task("capture", total=None)
@@ -138,20 +136,19 @@ def estimate(
         )
     target = output or Path(f"{model.rpartition(':')[2]}-{spec.name}.json")
     result.save(target)
-    _out().print(f"{_summary(result)} Wrote {target}")
+    _out().print(f"{summary(result)} Wrote {target}")
 
 
 @app.command()
 def profiles() -> None:
     """List the profiles that come with the package."""
-    table = Table("name", "model", "batch", "device", "without recomputation")
+    table = Table(Column("name", no_wrap=True), "batch", "device", "without recomputation")
     for name, path in bundled_profiles().items():
         known = load_profile(path)
         plain = simulate(known, keep_all(known.graph))
         table.add_row(
             name,
-            known.graph.model,
-            str(known.graph.batch[0]),
+            " × ".join(map(str, known.graph.batch[0].shape)),
             known.device.label,
             f"{plain.time_ms:.0f} ms, {format_bytes(plain.peak_bytes)}",
         )
@@ -197,7 +194,7 @@ def solve(
             _complain(found.status.value, str(found.minimum))
         raise typer.Exit(1)
     found.schedule.save(output)
-    _out().print(_solution_table(loaded, found))
+    _out().print(solution_table(loaded, found))
     _out().print(f"Wrote {output}")
 
 
@@ -239,7 +236,8 @@ def run(
     import explorer
 
     loaded = load_schedule(schedule)
-    predicted = None if profile is None else simulate(load_profile(profile), loaded)
+    known = None if profile is None else load_profile(profile)
+    predicted = None if known is None else simulate(known, loaded)
     made, batch, loss = _model(model, {}, like=loaded.identity.batch, device=device)
     with Console(stderr=True).status("applying the schedule") as status:
         module = explorer.apply(made, loaded, batch, loss=loss)
@@ -249,7 +247,10 @@ def run(
         except (RuntimeError, MemoryError) as error:
             _complain("failed", f"the step did not run: {error}")
             raise typer.Exit(1) from error
-    _out().print(_run_table(predicted, measured))
+    table = run_table(predicted, measured)
+    if known is not None:
+        add_parts(table, explorer.residual(known, loaded, measured))
+    _out().print(table)
 
 
 @app.command()
@@ -343,55 +344,6 @@ def _sides(size: str | None) -> tuple[int, ...] | int | None:
         raise ValueError(f"size {size!r} must be a positive number, or several with x between them: 416x608")
     sides = tuple(int(part) for part in parts)
     return sides[0] if len(sides) == 1 else sides
-
-
-def _summary(profile: Profile) -> str:
-    plain = simulate(profile, keep_all(profile.graph))
-    return (
-        f"{profile.graph.model} on {profile.device.label}: {len(profile.graph.operators)} operators, without "
-        f"recomputation {plain.time_ms:.0f} ms a step and a peak of {format_bytes(plain.peak_bytes)}."
-    )
-
-
-def _solution_table(profile: Profile, found: Solution) -> Table:
-    assert found.schedule is not None, "checked"
-    assert found.peak_bytes is not None, "a schedule has a peak"
-    assert found.time_ms is not None, "a schedule has a time"
-    plain = simulate(profile, keep_all(profile.graph))
-    table = Table(
-        "",
-        "peak",
-        "step time",
-        "recomputed operators",
-        title=f"{found.status.value} in {found.elapsed_s:.1f} s, on {profile.device.label}",
-    )
-    table.add_row("no recomputation", format_bytes(plain.peak_bytes), f"{plain.time_ms:.1f} ms", "0")
-    extra = 100 * (found.time_ms / plain.time_ms - 1) if plain.time_ms else 0.0
-    table.add_row(
-        f"budget {format_bytes(found.budget_bytes)}",
-        format_bytes(found.peak_bytes),
-        f"{found.time_ms:.1f} ms ({extra:+.1f} %)",
-        str(len(found.schedule.recomputed(profile.graph))),
-    )
-    for bound in found.bounds:
-        table.add_row(f"bound for {bound.scope.value}", "", f"{bound.time_ms:.1f} ms", "")
-    return table
-
-
-def _run_table(predicted: Timeline | None, measured: Measurement) -> Table:
-    table = Table("", "peak", "step time", title=f"{measured.device}, {measured.method}")
-    if predicted is not None:
-        table.add_row("predicted", format_bytes(predicted.peak_bytes), f"{predicted.time_ms:.1f} ms")
-    table.add_row("measured", format_bytes(measured.peak_bytes), f"{measured.step_time_ms:.1f} ms")
-    if measured.reserved_peak_bytes is not None:
-        table.add_row("reserved", format_bytes(measured.reserved_peak_bytes), "")
-    if predicted is not None:
-        table.add_row(
-            "difference",
-            f"{100 * (measured.peak_bytes / predicted.peak_bytes - 1):+.2f} %",
-            f"{100 * (measured.step_time_ms / predicted.time_ms - 1):+.1f} %",
-        )
-    return table
 
 
 def _progress() -> Progress:

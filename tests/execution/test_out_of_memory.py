@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -42,11 +43,11 @@ class WideBackward(nn.Module):
 
 class Enlarged(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x):
+    def forward(_ctx: object, x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(_ctx: object, gradient: torch.Tensor) -> torch.Tensor:
         return gradient * torch.ones(TOO_MUCH).sum()
 
 
@@ -100,7 +101,7 @@ def test_an_alternative_that_does_not_fit_is_never_chosen(monkeypatch: pytest.Mo
     data = torch.randn(4, 4, 12, 12)
     original = costing._cpu_time_ms
 
-    def failing(run, **more):
+    def failing(run: Any, **more: Any) -> float:
         if "im2col" in repr(run.__closure__):
             raise torch.OutOfMemoryError("injected")
         return original(run, **more)
@@ -117,5 +118,5 @@ def test_an_alternative_that_does_not_fit_is_never_chosen(monkeypatch: pytest.Mo
 def test_an_ordinary_error_stays_what_it_is() -> None:
     from explorer.execution.out_of_memory import named
 
-    with pytest.raises(RuntimeError, match="^no$"), named("this", advice=""):
+    with pytest.raises(RuntimeError, match=r"^no$"), named("this", advice=""):
         raise RuntimeError("no")
