@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import explorer
-from explorer.execution.out_of_memory import OutOfMemory
-from explorer.profiling import costing
+from explorer.capture import capture
+from explorer.execution.out_of_memory import OutOfMemory, named
+from explorer.operators import convolution_algorithms
 from explorer.schedule import keep_all
 
 TOO_MUCH = 2**42
@@ -23,7 +24,7 @@ class Wide(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first = nn.Linear(8, 8)
+        self.first = nn.Linear(8, 9)
         self.width = width
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -63,31 +64,30 @@ def test_profiling_names_the_operator_and_goes_on_afterwards() -> None:
 
 def test_a_scheduled_step_names_the_operator_and_the_pass() -> None:
     for model, told in ((Wide(TOO_MUCH), "the forward pass, operator 'ones'"), (WideBackward(), "the backward pass")):
-        profile = explorer.estimate(model, batch(), device="A100-80GB")
-        assert profile.costs
-        scheduled = explorer.apply(model, keep_all(explorer_graph(model)), batch())
+        scheduled = explorer.apply(model, keep_all(graph_of(model)), batch())
         with pytest.raises(OutOfMemory, match=told):
             scheduled(batch()).backward()
         assert all(x.grad is None for x in model.parameters())
 
 
-def explorer_graph(model: nn.Module) -> explorer.TrainingGraph:
-    from explorer.capture import capture
-
+def graph_of(model: nn.Module) -> explorer.TrainingGraph:
     return capture(model, batch()).graph
 
 
 def test_what_the_failed_step_held_is_released() -> None:
+    """Even while the error is at hand, as in a notebook, which keeps the last one."""
     model = Wide(TOO_MUCH)
-    scheduled = explorer.apply(model, keep_all(explorer_graph(model)), batch())
-    data = batch()
-    held = weakref.ref(data)
+    scheduled = explorer.apply(model, keep_all(graph_of(model)), batch())
+    before = activations()
     with pytest.raises(OutOfMemory) as caught:
-        scheduled(data)
-    del data
-    gc.collect()
-    assert held() is None
+        scheduled(batch())
+    assert activations() == before
     assert caught.value
+
+
+def activations() -> int:
+    """How many tensors of the shape of the first layer's result there are."""
+    return sum(type(x) is torch.Tensor and x.shape == (4, 9) for x in gc.get_objects())
 
 
 def test_measuring_a_plain_step_says_so() -> None:
@@ -99,14 +99,12 @@ def test_an_alternative_that_does_not_fit_is_never_chosen(monkeypatch: pytest.Mo
     """As on a GPU, where a workspace can be larger than the device: injected where the allocator would fail."""
     model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.ReLU())
     data = torch.randn(4, 4, 12, 12)
-    original = costing._cpu_time_ms
+    known = convolution_algorithms._ALGORITHMS["im2col"]
 
-    def failing(run: Any, **more: Any) -> float:
-        if "im2col" in repr(run.__closure__):
-            raise torch.OutOfMemoryError("injected")
-        return original(run, **more)
+    def failing(*_: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("injected")
 
-    monkeypatch.setattr(costing, "_cpu_time_ms", failing)
+    monkeypatch.setitem(convolution_algorithms._ALGORITHMS, "im2col", replace(known, forward=failing))
     profile = explorer.profile(model, data)
     convolution = next(x for x in profile.graph.forward if x.target == "aten.convolution.default")
     assert profile.device.memory_bytes is not None
@@ -116,7 +114,5 @@ def test_an_alternative_that_does_not_fit_is_never_chosen(monkeypatch: pytest.Mo
 
 
 def test_an_ordinary_error_stays_what_it_is() -> None:
-    from explorer.execution.out_of_memory import named
-
     with pytest.raises(RuntimeError, match=r"^no$"), named("this", advice=""):
         raise RuntimeError("no")
