@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
     from explorer.profiling import estimate, profile
-    from explorer.residual import residual, residual_by_run
+    from explorer.residuals import residual, residual_by_run
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
@@ -44,8 +44,8 @@ _HOMES = {
     "measure_runs": "explorer.execution",
     "parse_bytes": "explorer.units",
     "profile": "explorer.profiling",
-    "residual": "explorer.residual",
-    "residual_by_run": "explorer.residual",
+    "residual": "explorer.residuals",
+    "residual_by_run": "explorer.residuals",
     "simulate": "explorer.simulation",
     "smallest_budget": "explorer.solvers",
     "solve": "explorer.solvers",

@@ -13,7 +13,7 @@ from explorer.units import format_bytes
 
 if TYPE_CHECKING:
     from explorer.measurement import Measurement
-    from explorer.residual import Residual
+    from explorer.residuals import Residual
     from explorer.solution import Solution
 
 
