@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.device_profile import Profile, load_profile
-    from explorer.execution import ScheduledModule, apply, measure
+    from explorer.execution import ScheduledModule, apply, measure, measure_runs
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
-    from explorer.profiling import profile
+    from explorer.profiling import estimate, profile
+    from explorer.residuals import residual, residual_by_run
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
@@ -33,14 +34,18 @@ _HOMES = {
     "Timeline": "explorer.simulation",
     "TrainingGraph": "explorer.graph",
     "apply": "explorer.execution",
+    "estimate": "explorer.profiling",
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
     "load_profile": "explorer.device_profile",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
+    "measure_runs": "explorer.execution",
     "parse_bytes": "explorer.units",
     "profile": "explorer.profiling",
+    "residual": "explorer.residuals",
+    "residual_by_run": "explorer.residuals",
     "simulate": "explorer.simulation",
     "smallest_budget": "explorer.solvers",
     "solve": "explorer.solvers",
@@ -58,14 +63,18 @@ __all__ = [
     "Timeline",
     "TrainingGraph",
     "apply",
+    "estimate",
     "explore",
     "format_bytes",
     "keep_all",
     "load_profile",
     "load_schedule",
     "measure",
+    "measure_runs",
     "parse_bytes",
     "profile",
+    "residual",
+    "residual_by_run",
     "simulate",
     "smallest_budget",
     "solve",

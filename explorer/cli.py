@@ -7,22 +7,19 @@ import sys
 import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from typer.core import TyperGroup
 
-from explorer.device_profile import Profile, load_profile
+from explorer.cli_tables import add_parts, run_table, solution_table, summary
+from explorer.device_profile import BUNDLED_FOR, bundled_profiles, load_profile
 from explorer.schedule import keep_all, load_schedule
-from explorer.simulation import CATEGORIES, Timeline, simulate
+from explorer.simulation import CATEGORIES, simulate
 from explorer.units import format_bytes, parse_bytes
-
-if TYPE_CHECKING:
-    from explorer.measurement import Measurement
-    from explorer.solution import Solution
 
 
 class _Commands(TyperGroup):
@@ -35,7 +32,7 @@ class _Commands(TyperGroup):
             _complain("error", str(error))
             raise typer.Exit(2) from error
         except MemoryError as error:
-            _complain("failed", "out of memory")
+            _complain("failed", str(error) or "out of memory")
             raise typer.Exit(1) from error
 
 
@@ -89,11 +86,74 @@ def profile(
         )
     target = output or Path(f"{model.rpartition(':')[2]}.json")
     result.save(target)
-    plain = simulate(result, keep_all(result.graph))
-    _out().print(
-        f"{result.graph.model} on {result.device.name}: {len(result.graph.operators)} operators, without recomputation "
-        f"{plain.time_ms:.0f} ms a step and a peak of {format_bytes(plain.peak_bytes)}. Wrote {target}"
-    )
+    _out().print(f"{summary(result)} Wrote {target}")
+
+
+@app.command()
+def estimate(
+    model: Annotated[str, _MODEL],
+    device: Annotated[
+        str, typer.Option("--device", "-d", help="A name of the table, or a YAML file: docs/devices.md.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; MODEL-DEVICE.json if not given.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, tf32, float16 or bfloat16; PyTorch's default if not given.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's batch.")] = None,
+    image_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's images: {_SIZE}.")] = None,
+    volume_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's volumes: {_SIZE}.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+) -> None:
+    """Estimate time and memory of a training step on a device that need not be here, from its data sheet."""
+    import torch
+
+    import explorer
+    from explorer.profiling.devices import device_spec
+
+    spec = device_spec(device)
+    sizes = {
+        "batch_size": batch_size,
+        "image_size": _sides(image_size),
+        "volume_size": _sides(volume_size),
+        "sequence_length": sequence_length,
+    }
+    # A function of the user's may look at its tensors; the bundled models need no memory.
+    with torch.device("cpu" if ":" in model else "meta"):
+        made, batch, loss = _model(model, {name: size for name, size in sizes.items() if size is not None})
+    with _progress() as bar:
+        task = bar.add_task("capture", total=None)
+        result = explorer.estimate(
+            made,
+            batch,
+            loss=loss,
+            device=spec,
+            precision=precision,
+            optimizer=optimizer,
+            progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
+        )
+    target = output or Path(f"{model.rpartition(':')[2]}-{spec.name}.json")
+    result.save(target)
+    _out().print(f"{summary(result)} Wrote {target}")
+
+
+@app.command()
+def profiles() -> None:
+    """List the profiles that come with the package."""
+    table = Table(Column("name", no_wrap=True), "batch", "device", "without recomputation")
+    for name, path in bundled_profiles().items():
+        known = load_profile(path)
+        plain = simulate(known, keep_all(known.graph))
+        table.add_row(
+            name,
+            " × ".join(map(str, known.graph.batch[0].shape)),
+            known.device.label,
+            f"{plain.time_ms:.0f} ms, {format_bytes(plain.peak_bytes)}",
+        )
+    _out().print(table)
+    _out().print(f"A model's name alone stands for its profile that ends in {BUNDLED_FOR}.")
 
 
 @app.command()
@@ -134,7 +194,7 @@ def solve(
             _complain(found.status.value, str(found.minimum))
         raise typer.Exit(1)
     found.schedule.save(output)
-    _out().print(_solution_table(loaded, found))
+    _out().print(solution_table(loaded, found))
     _out().print(f"Wrote {output}")
 
 
@@ -146,7 +206,7 @@ def simulate_command(
     """Predict memory and time of a schedule."""
     loaded = load_profile(profile)
     timeline = simulate(loaded, load_schedule(schedule))
-    table = Table("at the peak", "bytes", "share", title=f"{loaded.graph.model} on {loaded.device.name}")
+    table = Table("at the peak", "bytes", "share", title=f"{loaded.graph.model} on {loaded.device.label}")
     at_peak = timeline.bytes[timeline.peak_run].tolist()
     for category, amount in zip(CATEGORIES, at_peak, strict=True):
         if amount:
@@ -176,17 +236,21 @@ def run(
     import explorer
 
     loaded = load_schedule(schedule)
-    predicted = None if profile is None else simulate(load_profile(profile), loaded)
+    known = None if profile is None else load_profile(profile)
+    predicted = None if known is None else simulate(known, loaded)
     made, batch, loss = _model(model, {}, like=loaded.identity.batch, device=device)
     with Console(stderr=True).status("applying the schedule") as status:
         module = explorer.apply(made, loaded, batch, loss=loss)
         status.update(f"measuring {steps} steps")
         try:
             measured = explorer.measure(module, batch, steps=steps)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             _complain("failed", f"the step did not run: {error}")
             raise typer.Exit(1) from error
-    _out().print(_run_table(predicted, measured))
+    table = run_table(predicted, measured)
+    if known is not None:
+        add_parts(table, explorer.residual(known, loaded, measured))
+    _out().print(table)
 
 
 @app.command()
@@ -280,43 +344,6 @@ def _sides(size: str | None) -> tuple[int, ...] | int | None:
         raise ValueError(f"size {size!r} must be a positive number, or several with x between them: 416x608")
     sides = tuple(int(part) for part in parts)
     return sides[0] if len(sides) == 1 else sides
-
-
-def _solution_table(profile: Profile, found: Solution) -> Table:
-    assert found.schedule is not None, "checked"
-    assert found.peak_bytes is not None, "a schedule has a peak"
-    assert found.time_ms is not None, "a schedule has a time"
-    plain = simulate(profile, keep_all(profile.graph))
-    table = Table(
-        "", "peak", "step time", "recomputed operators", title=f"{found.status.value} in {found.elapsed_s:.1f} s"
-    )
-    table.add_row("no recomputation", format_bytes(plain.peak_bytes), f"{plain.time_ms:.1f} ms", "0")
-    extra = 100 * (found.time_ms / plain.time_ms - 1) if plain.time_ms else 0.0
-    table.add_row(
-        f"budget {format_bytes(found.budget_bytes)}",
-        format_bytes(found.peak_bytes),
-        f"{found.time_ms:.1f} ms ({extra:+.1f} %)",
-        str(len(found.schedule.recomputed(profile.graph))),
-    )
-    for bound in found.bounds:
-        table.add_row(f"bound for {bound.scope.value}", "", f"{bound.time_ms:.1f} ms", "")
-    return table
-
-
-def _run_table(predicted: Timeline | None, measured: Measurement) -> Table:
-    table = Table("", "peak", "step time", title=f"{measured.device}, {measured.method}")
-    if predicted is not None:
-        table.add_row("predicted", format_bytes(predicted.peak_bytes), f"{predicted.time_ms:.1f} ms")
-    table.add_row("measured", format_bytes(measured.peak_bytes), f"{measured.step_time_ms:.1f} ms")
-    if measured.reserved_peak_bytes is not None:
-        table.add_row("reserved", format_bytes(measured.reserved_peak_bytes), "")
-    if predicted is not None:
-        table.add_row(
-            "difference",
-            f"{100 * (measured.peak_bytes / predicted.peak_bytes - 1):+.2f} %",
-            f"{100 * (measured.step_time_ms / predicted.time_ms - 1):+.1f} %",
-        )
-    return table
 
 
 def _progress() -> Progress:

@@ -13,6 +13,8 @@ from explorer import storage_format
 from explorer.graph import Implementation, Storage, TrainingGraph
 
 SCHEMA = 1
+BUNDLED_FOR = "a100-80gb"
+"""Whose profile a model's name alone stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Device:
         persistent_workspace_bytes: what libraries keep allocated throughout (cuBLAS on CUDA).
         memory_bytes: how much the device has, or None where unknown.
         estimated: computed from a data sheet, not measured.
+        note: what else may matter: versions of libraries, clock, temperature.
     """
 
     name: str
@@ -56,6 +59,12 @@ class Device:
     persistent_workspace_bytes: int = 0
     memory_bytes: int | None = None
     estimated: bool = False
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name, marked where nothing was measured."""
+        return f"{self.name} (estimated)" if self.estimated else self.name
 
 
 @dataclass(frozen=True)
@@ -147,15 +156,29 @@ def is_published(document: Any) -> bool:
 def bundled_path(name: str) -> Path:
     """Where the bundled profile ``name`` lies.
 
+    Args:
+        name: a file's name without its suffixes (``"resnet50-p100-16gb"``), or that of a model alone, which stands
+            for its profile on the device that ``BUNDLED_FOR`` names.
+
     Raises:
         ValueError: there is none of that name; lists those there are.
     """
-    folder = Path(__file__).with_name("profiles")
-    path = folder / f"{name}.json"
-    if not path.exists():
-        known = ", ".join(sorted(repr(x.stem) for x in folder.glob("*.json"))) or "none"
-        raise ValueError(f"no bundled profile {name!r}; bundled: {known}")
+    known = bundled_profiles()
+    path = known.get(name) or known.get(f"{name}-{BUNDLED_FOR}")
+    if path is None:
+        raise ValueError(f"no bundled profile {name!r}; bundled: {', '.join(map(repr, known)) or 'none'}")
     return path
+
+
+def bundled_profiles() -> dict[str, Path]:
+    """Every profile that comes with the package, by name."""
+    folder = Path(__file__).with_name("profiles")
+    return {x.name.removesuffix(".json.gz"): x for x in sorted(folder.glob("*.json.gz"))}
+
+
+def bundled_model(name: str) -> str:
+    """The model, as ``explorer.models.MODELS`` has it, of a bundled profile."""
+    return name.partition("-")[0]
 
 
 def round_up(amount_bytes: int, multiple: int) -> int:

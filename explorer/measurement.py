@@ -28,3 +28,14 @@ class Measurement:
     step_time_ms: float
     times_ms: np.ndarray
     allocated_bytes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class RunMeasurement:
+    """One run of an operator.
+
+    Attributes:
+        peak_bytes: highest allocated bytes while it ran, model and batch included.
+    """
+
+    peak_bytes: int

@@ -1,12 +1,15 @@
 """JSON files that notice truncation and tampering.
 
-A file is one JSON object: ``kind``, ``schema`` (version), ``checksum`` over the content, and ``content``.
+A file is one JSON object: ``kind``, ``schema`` (version), ``checksum`` over the content, and ``content``. Where its
+name ends in ``.gz`` it is compressed.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +35,9 @@ def write(path: str | Path, value: Any, *, schema: int) -> None:
     document = {"kind": type(value).__name__, "schema": schema, "checksum": _checksum(content), "content": content}
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
-    partial.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
+    data = json.dumps(document, separators=(",", ":")).encode()
+    # Without the time, so that equal values make equal files.
+    partial.write_bytes(gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
     partial.replace(target)
 
 
@@ -43,8 +48,9 @@ def parse(path: str | Path) -> Any:
         ValueError: the file is missing, or truncated, or no JSON.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        data = Path(path).read_bytes()
+        return json.loads(gzip.decompress(data) if Path(path).suffix == ".gz" else data)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not complete JSON ({error}): truncated, or not a saved file") from error

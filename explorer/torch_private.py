@@ -27,6 +27,12 @@ def graph_is_kept() -> bool:
     return autograd._get_current_graph_task_keep_graph()
 
 
+def forget_cublas_workspaces() -> None:
+    """Release what PyTorch keeps for cuBLAS on CUDA devices; the next product allocates it again."""
+    private: Any = torch._C
+    private._cuda_clearCublasWorkspaces()
+
+
 def cuda_memory_trace(run: Callable[[], None]) -> list[dict[str, Any]]:
     """The caching allocator's events on the current CUDA device during ``run``."""
     torch.cuda.memory._record_memory_history(context=None)

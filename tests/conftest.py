@@ -11,11 +11,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ["SCHEDULE_EXPLORER_CACHE"] = "off"
 
 import pytest
-from hypothesis import settings
 
-# A slow machine is no failure, and the same code gives the same verdict twice.
-settings.register_profile("explorer", deadline=None, derandomize=True)
-settings.load_profile("explorer")
+try:
+    from hypothesis import settings
+except ModuleNotFoundError:
+    # The tests for a GPU do without, so that they run where there is torch and little else.
+    settings = None
+if settings is not None:
+    # A slow machine is no failure, and the same code gives the same verdict twice.
+    settings.register_profile("explorer", deadline=None, derandomize=True)
+    settings.load_profile("explorer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,8 +27,8 @@ def explore(
     Returns at once: profiling and solving go on in the background, and the widget shows how far they are.
 
     Args:
-        model_or_profile_or_name: a ``torch.nn.Module``, a profile, the name of a bundled profile (``"resnet50"``), or
-            the path of a saved one.
+        model_or_profile_or_name: a ``torch.nn.Module``, a profile, the name of a bundled one (``"resnet50"``, estimated
+            for an A100; ``schedule-explorer profiles`` lists all), or the path of a file.
         batch: the model's sample batch, as in ``explorer.profile``; only with a model.
         loss: as in ``explorer.profile``; only with a model.
         budget: to solve for first: bytes or ``"8 GiB"``. The middle of the slider if None.

@@ -89,8 +89,15 @@ def figures(
     measurement: Measurement | None,
 ) -> str:
     """The table of figures, as HTML: predicted and measured peak and time, next to a plain step's."""
+    # Beside every figure that comes from a data sheet, not from a measurement.
+    how = "estimated" if profile.device.estimated else "predicted"
     rows = [
-        ("no recomputation", style.format_gib(keep_all.peak_bytes), style.format_ms(keep_all.time_ms), "0 % extra time")
+        (
+            "no recomputation, estimated" if profile.device.estimated else "no recomputation",
+            style.format_gib(keep_all.peak_bytes),
+            style.format_ms(keep_all.time_ms),
+            "0 % extra time",
+        )
     ]
     if timeline is not None and solution is not None and solution.schedule is not None:
         again = solution.schedule.recomputed(profile.graph)
@@ -98,7 +105,7 @@ def figures(
         extra = f"{_overhead(timeline.time_ms, keep_all.time_ms)}, {share}"
         rows.append(
             (
-                "this schedule, predicted",
+                f"this schedule, {how}",
                 style.format_gib(timeline.peak_bytes),
                 style.format_ms(timeline.time_ms),
                 extra,
@@ -118,16 +125,16 @@ def figures(
 def heading(profile: Profile) -> str:
     """What is explored and where its costs come from."""
     batch = ", ".join(str(tensor) for tensor in profile.graph.batch)
-    origin = "estimated for" if profile.device.estimated else "profiled on"
+    origin = "estimated, not measured, for" if profile.device.estimated else "profiled on"
     return f"{profile.graph.model} · {batch} · {origin} {profile.device.name}, torch {profile.device.torch_version}"
 
 
 def failure(error: BaseException) -> str:
-    """An exception as a sentence: our own ValueErrors speak for themselves, others need their type."""
+    """An exception as a sentence: our own errors speak for themselves, others need their type."""
     told = str(error).strip().rstrip(".")
     return (
         told
-        if isinstance(error, ValueError) and told
+        if isinstance(error, ValueError | MemoryError) and told
         else f"{type(error).__name__}: {told}"
         if told
         else type(error).__name__

@@ -19,7 +19,7 @@ from explorer.capture.passes import passes_of
 from explorer.capture.tracing import GraphInput, Source, Traced
 from explorer.graph import Implementation, Operator, Optimization, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 from explorer.operators import Guard, Variant, variants_of
-from explorer.operators.registry import auxiliaries_of
+from explorer.operators.registry import auxiliaries_of, device_kind
 from explorer.torch_private import OpOverload, storage_key
 
 TANGENTS = "explorer.tangents"
@@ -320,11 +320,12 @@ def signature(call: Call) -> str:
     def describe(value: Any) -> Any:
         if isinstance(value, fx.Node):
             return tuple(
-                (tuple(x.shape), x.stride(), str(x.dtype), x.storage_offset(), str(x.device)) for x in tensors_of(value)
+                (tuple(x.shape), x.stride(), str(x.dtype), x.storage_offset(), device_kind(x.device))
+                for x in tensors_of(value)
             )
         if isinstance(value, tuple | list):
             return tuple(describe(x) for x in value)
-        return repr(value)
+        return device_kind(value) if isinstance(value, torch.device) else repr(value)
 
     kept = tuple(x is not None for x in call.results)
     described = repr((describe(call.args), sorted((k, describe(v)) for k, v in call.kwargs.items()), kept))

@@ -1,6 +1,7 @@
 """Running schedules for real, and watching them run."""
 
 from explorer.execution.measuring import measure
+from explorer.execution.runs import measure_runs
 from explorer.execution.scheduled import ScheduledModule, apply
 
-__all__ = ["ScheduledModule", "apply", "measure"]
+__all__ = ["ScheduledModule", "apply", "measure", "measure_runs"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,16 @@ from torch import fx
 from explorer.capture import Capture
 from explorer.capture.building import TANGENTS, Call, argument_nodes
 from explorer.capture.tracing import Source
+from explorer.graph import Phase
 from explorer.schedule import Free, Run, Schedule
 from explorer.torch_private import bare_binding
 
+
+def _file(name: str) -> str:
+    return f"<schedule {name}>"
+
+
+_FILES = {_file(name): name for name in ("forward", "backward")}
 Compiled = Callable[[list[Any]], list[Any]]
 
 
@@ -31,6 +39,7 @@ class Program:
         output_count: how many of the forward pass's results are outputs.
         forward_source: Python text, for the curious.
         backward_source: likewise.
+        places: what runs in which line, by the name of the pass and the line's number.
     """
 
     forward: Compiled
@@ -40,12 +49,24 @@ class Program:
     output_count: int
     forward_source: str
     backward_source: str
+    places: dict[tuple[str, int], str]
+
+    def place(self, error: BaseException) -> str:
+        """The operator in whose line an error was raised."""
+        frames = [x for x in traceback.extract_tb(error.__traceback__) if x.filename in _FILES]
+        found = (self.places.get((_FILES[x.filename], x.lineno or 0)) for x in reversed(frames))
+        return next((x for x in found if x is not None), "a scheduled step")
 
 
-def generate(capture: Capture, schedule: Schedule) -> Program:
+def generate(capture: Capture, schedule: Schedule, *, probe: Callable[[], None] | None = None) -> Program:
     """Compile a schedule that the simulator has accepted.
 
     Both functions take one list and empty it, so that no caller keeps alive what they free.
+
+    Args:
+        capture: the schedule's.
+        schedule: valid.
+        probe: called before each run, and at the end of each pass.
     """
     steps = list(schedule.steps)
     boundary = next(i for i, x in enumerate(steps) if isinstance(x, Run) and _is_tangents(capture, x))
@@ -53,7 +74,7 @@ def generate(capture: Capture, schedule: Schedule) -> Program:
     plain = [x for x in traced.inputs if x.source in (Source.PARAMETER, Source.BUFFER, Source.INPUT)]
     outputs = [x for x in traced.outputs if isinstance(x, fx.Node)]
 
-    forward = _Writer(capture, "forward", [x.node for x in plain], [])
+    forward = _Writer(capture, "forward", [x.node for x in plain], [], probe=probe)
     forward.write(steps[:boundary])
     # What the caller receives and the backward pass reads is saved too: the same tensor, no second copy.
     saved = _read_later(capture, steps[boundary:], list(forward.live))
@@ -62,7 +83,7 @@ def generate(capture: Capture, schedule: Schedule) -> Program:
     tangents = [x.node for x in traced.inputs if x.source is Source.TANGENT]
     needed = _inputs_read(capture, steps[boundary:])
     backward_plain = [x.node for x in plain if x.node in needed]
-    backward = _Writer(capture, "backward", backward_plain, [*saved, *tangents])
+    backward = _Writer(capture, "backward", backward_plain, [*saved, *tangents], probe=probe)
     backward.write(steps[boundary + 1 :])
     backward.finish([node for _, node in traced.gradients])
 
@@ -75,6 +96,7 @@ def generate(capture: Capture, schedule: Schedule) -> Program:
         output_count=len(outputs),
         forward_source=forward.source,
         backward_source=backward.source,
+        places=forward.places | backward.places,
     )
 
 
@@ -122,10 +144,20 @@ def _inputs_read(capture: Capture, steps: list[Any]) -> set[fx.Node]:
 class _Writer:
     """Writes one function, keeping track of which tensors and views have a name at each point."""
 
-    def __init__(self, capture: Capture, name: str, persistent: list[fx.Node], values: list[fx.Node]) -> None:
+    def __init__(
+        self,
+        capture: Capture,
+        name: str,
+        persistent: list[fx.Node],
+        values: list[fx.Node],
+        *,
+        probe: Callable[[], None] | None = None,
+    ) -> None:
         self.capture = capture
         self.name = name
         self.scope: dict[str, Any] = {}
+        self.probe = probe
+        self.places: dict[tuple[str, int], str] = {}
         self.live: dict[fx.Node, None] = dict.fromkeys(values)
         self.views: dict[fx.Node, None] = {}
         self.named: set[fx.Node] = set(persistent)
@@ -140,7 +172,7 @@ class _Writer:
         return "\n".join(self.lines) + "\n"
 
     def compile(self) -> Compiled:
-        exec(compile(self.source, f"<schedule {self.name}>", "exec"), self.scope)  # noqa: S102  (our own text)
+        exec(compile(self.source, _file(self.name), "exec"), self.scope)  # noqa: S102  (our own text)
         return self.scope[self.name]
 
     def write(self, steps: Iterable[Any]) -> None:
@@ -153,10 +185,12 @@ class _Writer:
     def finish(self, results: list[fx.Node]) -> None:
         for node in results:
             self._ensure(node)
+        self._probe()
         self.lines.append(f"    return [{', '.join(node.name for node in results)}]")
 
     def _run(self, step: Run) -> None:
         call = self.capture.built.calls[step.operator, step.implementation]
+        self._probe()
         for node in argument_nodes(call):
             self._ensure(node)
         # A second run makes again what was freed; what is still alive stays, and the new copy goes at once.
@@ -165,12 +199,23 @@ class _Writer:
         text = self._call_text(call)
         bound_to = ", ".join(names) + (", = " if call.is_tuple else " = ") if names else ""
         self.lines.append(f"    {bound_to}{text}")
+        self.places[self.name, len(self.lines)] = self._place(step)
         if "_" in names:
             self.lines.append("    _ = None")
         if call.overwrites is not None:
             # That memory is the result's now: nothing may go by the name of what was there.
             self._free(self._storage(call.overwrites))
         self.live |= dict.fromkeys(x for x in fresh if x is not None)
+
+    def _place(self, step: Run) -> str:
+        operator = self.capture.graph.operators[step.operator]
+        again = " again" if operator.phase is Phase.FORWARD and self.name == "backward" else ""
+        layer = f" of {operator.layer}" if operator.layer else ""
+        return f"the {self.name} pass, operator {operator.name!r}{again}{layer}, by {step.implementation!r}"
+
+    def _probe(self) -> None:
+        if self.probe is not None:
+            self.lines.append(f"    {self._global('probe', self.probe)}()")
 
     def _free(self, storage: int) -> None:
         nodes = [x for x in (*self.live, *self.views) if self._storage(x) == storage]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from explorer.device_profile import Device
+from explorer.device_profile import Device, round_up
+from explorer.torch_private import forget_cublas_workspaces
 
 CUDA_ROUNDING_BYTES = 512
 
@@ -40,6 +42,7 @@ def describe_device(device: torch.device) -> Device:
             torch_version=torch.__version__,
             rounding_bytes=CUDA_ROUNDING_BYTES,
             memory_bytes=properties.total_memory,
+            note=_cuda_note(device),
         )
     return Device(
         name=f"{_processor()}, {torch.get_num_threads()} threads",
@@ -47,6 +50,27 @@ def describe_device(device: torch.device) -> Device:
         torch_version=torch.__version__,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None,
     )
+
+
+def cublas_workspace_bytes(device: torch.device) -> int:
+    """What PyTorch keeps on a CUDA device for cuBLAS, measured: it appears with the first product of matrices."""
+    forget_cublas_workspaces()
+    with torch.cuda.device(device):
+        factor = torch.ones(16, 16, device=device)
+        before = torch.cuda.memory_allocated()
+        product = factor.mm(factor)
+        torch.cuda.synchronize()
+        own_bytes = round_up(product.untyped_storage().nbytes(), CUDA_ROUNDING_BYTES)
+        return max(0, torch.cuda.memory_allocated() - before - own_bytes)
+
+
+def _cuda_note(device: torch.device) -> str:
+    """Versions, and clock and temperature where the driver's library is installed to ask."""
+    known = [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
+    # Without pynvml, or where it may not ask, these two raise errors of many types.
+    with contextlib.suppress(Exception):
+        known.append(f"{torch.cuda.clock_rate(device)} MHz, {torch.cuda.temperature(device)} °C")
+    return ", ".join(known)
 
 
 def _processor() -> str:

@@ -13,9 +13,10 @@ from torch import nn
 from explorer.capture import Batch, Loss
 from explorer.execution.device import describe_device, device_of
 from explorer.execution.memory import watch_cpu_memory
+from explorer.execution.out_of_memory import named
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import Measurement
-from explorer.torch_private import cuda_memory_trace
+from explorer.torch_private import cuda_memory_trace, forget_cublas_workspaces
 
 
 def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps: int = 3) -> Measurement:
@@ -35,13 +36,14 @@ def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps:
 
     Raises:
         ValueError: ``steps`` is not positive.
+        OutOfMemory: a step does not fit; names the operator of a scheduled one.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}; it must be 1 or more")
     device = device_of(module)
     run = step_of(module, batch, loss=loss)
     base_bytes = persistent_bytes(module, batch)
-    with unchanged(module):
+    with unchanged(module), named("a training step", advice="Solve for a smaller budget, or take a smaller batch."):
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         peak_bytes, reserved_bytes, times_ms, allocated_bytes = watch(run, base_bytes)
@@ -59,11 +61,15 @@ def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps:
 
 def _timed(run: Callable[[], None], device: torch.device) -> float:
     if device.type == "cuda":
+        start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize(device)
+        start_event.record()
+        run()
+        end_event.record()
+        end_event.synchronize()
+        return start_event.elapsed_time(end_event)
     start = time.perf_counter()
     run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
     return (time.perf_counter() - start) * 1e3
 
 
@@ -77,13 +83,18 @@ def _watch_cpu(run: Callable[[], None], base_bytes: int) -> _Watched:
 
 
 def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
-    """The base is what the allocator holds before the step: the model and batch, and what the process keeps besides."""
+    """The base is the model and the batch; what the process holds besides is left out, what libraries keep is not."""
+    forget_cublas_workspaces()
+    torch.cuda.synchronize()
+    others_bytes = torch.cuda.memory_allocated() - base_bytes
     run()  # libraries allocate their workspaces with their first calls
     torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
+    # What is left in the allocator's cache from before is not this step's.
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
+    base_bytes = torch.cuda.memory_allocated() - others_bytes
     trace = cuda_memory_trace(run)
-    peak = torch.cuda.max_memory_allocated() - before + base_bytes
+    peak = torch.cuda.max_memory_allocated() - others_bytes
     signs = {"alloc": 1, "free_completed": -1}
     events = [(x["time_us"], signs[x["action"]] * x["size"]) for x in trace if x["action"] in signs]
     times_us = np.array([x[0] for x in events], dtype=np.float64)

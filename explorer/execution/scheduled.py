@@ -15,10 +15,13 @@ from explorer.capture.batch import FlatBatch, as_arguments, flatten
 from explorer.capture.tracing import GraphInput, Source
 from explorer.execution.code import Program, generate
 from explorer.execution.fallback import without
+from explorer.execution.out_of_memory import named
 from explorer.operators import Guard
 from explorer.schedule import Run, Schedule
 from explorer.simulation import validate
 from explorer.torch_private import graph_is_kept
+
+_ADVICE = "Solve for a smaller budget, or free what else is on the device."
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,7 @@ class _Step(torch.autograd.Function):
         ctx: Any, plan: Plan, program: Program, values: list[Any], *differentiable: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        with torch.autocast(differentiable[0].device.type, enabled=False):
+        with torch.autocast(differentiable[0].device.type, enabled=False), named(program.place, advice=_ADVICE):
             results = program.forward([values[i] for i in program.inputs])
         outputs = tuple(results[: program.output_count])
         ctx.plan, ctx.program = plan, program
@@ -245,7 +248,7 @@ class _Step(torch.autograd.Function):
             _tangent(tangents[i], ctx.output_specs[i], strides)
             for i, strides in zip(plan.tangent_outputs, plan.tangent_strides, strict=True)
         ]
-        with torch.autocast(values[-1].device.type, enabled=False):
+        with torch.autocast(values[-1].device.type, enabled=False), named(ctx.program.place, advice=_ADVICE):
             gradients = ctx.program.backward(values)
         return (None, None, None, *gradients)
 

@@ -5,6 +5,7 @@ from explorer.operators import (  # noqa: F401  (families register themselves)
     attention,
     batch_norm_inplace,
     convolution,
+    cudnn_algorithms,
     dropout,
     inplace,
     normalisation,

@@ -20,7 +20,16 @@ from explorer.operators.normalisation import (
     forward_of_batch_norm,
     from_output_variant,
 )
-from explorer.operators.registry import Variant, all_arguments, fits_over, layout_of, output_of, rule, value_of
+from explorer.operators.registry import (
+    Variant,
+    all_arguments,
+    device_kind,
+    fits_over,
+    layout_of,
+    output_of,
+    rule,
+    value_of,
+)
 
 aten = torch.ops.aten
 _KERNEL = aten.native_batch_norm_backward.default
@@ -42,7 +51,8 @@ def over_gradient(node: fx.Node) -> Iterator[Variant]:
         "in place",
         batch_norm_backward_,
         tuple(arguments),
-        exact=value_of(result).device.type == "cpu",  # elsewhere the kernel may depend on the number of channels
+        exact=device_kind(value_of(result).device)
+        == "cpu",  # elsewhere the kernel may depend on the number of channels
         optimization=Optimization.INPLACE,
         overwrites=gradient,
     )

@@ -14,7 +14,16 @@ from torch import fx
 
 from explorer.graph import Optimization
 from explorer.operators.convolution_algorithms import Geometry, algorithm_called, algorithms_for, stand_in
-from explorer.operators.registry import DEFAULT, Variant, all_arguments, output_of, rule, value_of, wanted_outputs
+from explorer.operators.registry import (
+    DEFAULT,
+    Variant,
+    all_arguments,
+    device_kind,
+    output_of,
+    rule,
+    value_of,
+    wanted_outputs,
+)
 
 aten = torch.ops.aten
 
@@ -110,7 +119,7 @@ def _geometry(source: Any, weight: Any, geometry: list[Any]) -> Geometry:
         output_padding=tuple(output_padding),
         groups=groups,
         dtype=value_of(source).dtype,
-        device=value_of(source).device.type,
+        device=device_kind(value_of(source).device),
     )
 
 

@@ -1,7 +1,8 @@
 """Algorithms for convolutions: the same sums with another workspace and another time.
 
-Each algorithm computes the forward pass, the weight gradient and the input gradient, or some of them. What a device's
-library offers besides (its execution plans) plugs in through ``register``: nothing else knows algorithms by name.
+Each algorithm computes the forward pass, the weight gradient and the input gradient, or some of them. Those here are
+for the CPU. What a device's library offers plugs in through ``register``, as ``cudnn_algorithms`` does: nothing else
+knows algorithms by name.
 """
 
 from __future__ import annotations
@@ -294,17 +295,22 @@ def dilated_input_gradient(gradient: torch.Tensor, weight: torch.Tensor, shape: 
 
 
 def _has_windows(geometry: Geometry) -> bool:
-    return geometry.plain and not geometry.is_matmul and geometry.dtype in (torch.float32, torch.float64)
+    return (
+        geometry.device == "cpu"
+        and geometry.plain
+        and not geometry.is_matmul
+        and geometry.dtype in (torch.float32, torch.float64)
+    )
 
 
 def _has_safe_channels_last(geometry: Geometry) -> bool:
     """Not for single pixels far apart: oneDNN's weight gradient is wrong now and then for them (PyTorch 2.13)."""
     apart = set(geometry.weight[2:]) == {1} and set(geometry.stride) != {1}
-    return geometry.dimensions in (2, 3) and not apart
+    return geometry.device == "cpu" and geometry.dimensions in (2, 3) and not apart
 
 
 def _divides(size: int, geometry: Geometry) -> bool:
-    return geometry.source[0] > size and geometry.source[0] % size == 0
+    return geometry.device == "cpu" and geometry.source[0] > size and geometry.source[0] % size == 0
 
 
 register(
@@ -327,7 +333,9 @@ for _size in (4, 1):
         )
     )
 register(
-    Algorithm("matmul", lambda x: x.is_matmul, matmul, matmul_weight_gradient, matmul_input_gradient),
+    Algorithm(
+        "matmul", lambda x: x.device == "cpu" and x.is_matmul, matmul, matmul_weight_gradient, matmul_input_gradient
+    ),
 )
 register(
     Algorithm(

@@ -13,6 +13,7 @@ from explorer.operators.registry import (
     Variant,
     all_arguments,
     auxiliary,
+    device_kind,
     fits_over,
     is_dense,
     layout_of,
@@ -40,7 +41,7 @@ def forward(node: fx.Node) -> Iterator[Variant]:
         yield Variant(
             "from mask, in place", dropout_from_mask_, args, (0,), when=again, optimization=inplace, overwrites=source
         )
-        if value_of(source).device.type == "cpu":
+        if device_kind(value_of(source).device) == "cpu":
             # On CUDA one kernel draws and multiplies; drawing as here would give other random numbers.
             drawn = (source, probability, scale)
             yield Variant("in place", dropout_, drawn, when=When.FIRST, optimization=inplace, overwrites=source)

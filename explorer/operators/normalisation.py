@@ -18,6 +18,7 @@ from explorer.operators.registry import (
     Guard,
     Variant,
     all_arguments,
+    device_kind,
     fits_over,
     forward_call,
     is_dense,
@@ -60,7 +61,7 @@ def _from_statistics(node: fx.Node) -> Iterator[Variant]:
     if mean is None or scale is None or output is None or not is_precise(source, weight, bias):
         return
     # Bit-equal to the kernels of the CPU, which multiply and add in one step.
-    if value_of(source).device.type == "cpu" and is_dense(output) and layout_of(source) == layout_of(output):
+    if device_kind(value_of(source).device) == "cpu" and is_dense(output) and layout_of(source) == layout_of(output):
         args = (source, weight, bias, mean, scale)
         yield Variant("from statistics", batch_norm_from_statistics, args, (0,), when=When.AGAIN)
         if fits_over(source, output):

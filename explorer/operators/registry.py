@@ -6,7 +6,9 @@ docs/implementations.md shows how to add one.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,6 +19,7 @@ from torch import fx
 from explorer.graph import Optimization, When
 
 DEFAULT = "aten"
+_CAPTURED_FOR: ContextVar[str | None] = ContextVar("captured for", default=None)
 
 # Results of calls that make compact tensors, by callable and layouts: fake calls take milliseconds each.
 _MADE: WeakKeyDictionary[fx.Graph, dict[tuple[Any, str], torch.Tensor]] = WeakKeyDictionary()
@@ -97,6 +100,21 @@ def variants_of(node: fx.Node) -> tuple[Variant, ...]:
     return (own, *(variant for function in _RULES.get(node.target, ()) for variant in function(node)))
 
 
+@contextmanager
+def captured_for(kind: str) -> Iterator[None]:
+    """While open, tensors stand for those of a device of this kind (``"cuda"``), wherever they are."""
+    token = _CAPTURED_FOR.set(kind)
+    try:
+        yield
+    finally:
+        _CAPTURED_FOR.reset(token)
+
+
+def device_kind(device: torch.device) -> str:
+    """``"cpu"`` or ``"cuda"``: what rules may depend on, and what a tensor on ``device`` stands for."""
+    return _CAPTURED_FOR.get() or device.type
+
+
 def draws_random_numbers(node: fx.Node) -> bool:
     """Would another run give another result? True of tagged operators, unless their dropout is off."""
     tags = getattr(node.target, "tags", ())
@@ -136,13 +154,22 @@ def auxiliary(node: fx.Node, name: str, make: Callable[..., torch.Tensor], *args
 
 
 def _made(node: fx.Node, make: Callable[..., torch.Tensor], args: tuple[Any, ...]) -> torch.Tensor:
-    """A fake tensor like the one ``make(*args)`` returns, which is called once for all arguments of the same layout."""
+    """A fake tensor like the one ``make(*args)`` returns, which is called once for all arguments of the same layout.
+
+    It is called with tensors that have no memory: fake tensors take ten times as long, which adds up in loops.
+    """
     known = _MADE.setdefault(node.graph, {})
     key = (make, repr(fx.map_arg(args, lambda x: (*layout_of(x), value_of(x).device))))
+    if key not in known:
+        known[key] = make(*fx.map_arg(args, lambda x: without_memory(value_of(x))))
+    made = known[key]
     with value_of(node).fake_mode:
-        if key not in known:
-            known[key] = make(*fx.map_arg(args, value_of))
-        return torch.empty_like(known[key])
+        return torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device=value_of(node).device)
+
+
+def without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same layout on the device ``meta``."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def auxiliaries_of(node: fx.Node) -> dict[str, fx.Node]:

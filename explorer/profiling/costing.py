@@ -11,7 +11,11 @@ import torch
 
 from explorer.capture.building import Call
 from explorer.device_profile import Cost
+from explorer.execution.device import describe_device
 from explorer.execution.memory import watch_cpu_memory
+from explorer.execution.out_of_memory import OutOfMemory, named
+from explorer.operators import cudnn_plans
+from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.profiling.material import Material
 
 _MIN_REPEATS = 3
@@ -22,6 +26,8 @@ _OTHER_TIME_PER_CALL_S = 0.004
 _SLOWER = 2.0
 _CHEAP_MS = 1.0
 _SPAN = "explorer: "
+_ADVICE = "Profile a smaller batch, or free what else is on the device."
+_ENDLESS_BYTES = 2**50
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,9 @@ def measure_costs(
 
     Returns:
         The costs, uncalibrated, by the same keys.
+
+    Raises:
+        OutOfMemory: PyTorch's own way to run an operator does not fit; names it.
     """
     material = Material(device)
     report("workspaces")
@@ -64,20 +73,44 @@ def measure_costs(
         costs: dict[str, Cost] = {}
         for key, subject in subjects.items():
             report(subject.name)
-            rival_ms = None if subject.rival is None else costs[subject.rival].time_ms
-            first_ms, workspace = first.get(key, (0.0, 0))
-            if subject.rival in first and rival_ms is not None:
-                cold_ms, _ = first[subject.rival]
-                if first_ms > max(_CHEAP_MS, _SLOWER * cold_ms):
-                    # Clearly slower, cold against cold: no more runs, as much less time when warm as the rival.
-                    costs[key] = Cost(first_ms * min(1.0, rival_ms / cold_ms), workspace)
-                    continue
-            run = material.runnable(subject.call)
-            if device.type == "cuda":
-                costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
-            else:
-                costs[key] = Cost(_cpu_time_ms(run, first_ms=first_ms, care=subject.care), workspace)
+            rival = None if subject.rival is None else costs[subject.rival]
+            if rival is not None and device.type == "cuda" and not _runs_here(subject.call):
+                costs[key] = rival
+                continue
+            try:
+                with named(f"operator {subject.name!r}", advice=_ADVICE):
+                    run = material.runnable(subject.call)
+                    if device.type == "cuda":
+                        costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
+                    else:
+                        costs[key] = _cpu_cost(key, subject, run, first=first, rival=rival)
+            except OutOfMemory:
+                if rival is None:
+                    raise
+                # An alternative that does not fit is none: no budget on this device has room for such a workspace.
+                costs[key] = Cost(rival.time_ms, describe_device(device).memory_bytes or _ENDLESS_BYTES)
     return costs
+
+
+def _cpu_cost(
+    key: str, subject: Subject, run: Callable[[], None], *, first: dict[str, tuple[float, int]], rival: Cost | None
+) -> Cost:
+    """Of a call, given all first runs; fewer runs of what is clearly slower than PyTorch's own."""
+    if key not in first:
+        raise OutOfMemory(f"the first run of {subject.name!r} did not fit")
+    first_ms, workspace = first[key]
+    if subject.rival in first and rival is not None:
+        cold_ms, _ = first[subject.rival]
+        if first_ms > max(_CHEAP_MS, _SLOWER * cold_ms):
+            # Clearly slower, cold against cold: no more runs, as much less time when warm as the rival.
+            return Cost(first_ms * min(1.0, rival.time_ms / cold_ms), workspace)
+    return Cost(_cpu_time_ms(run, first_ms=first_ms, care=subject.care), workspace)
+
+
+def _runs_here(call: Call) -> bool:
+    """Not so of cuDNN's families without the package that runs them: PyTorch's own call would stand in."""
+    algorithms = {x.value for x in Algorithms}
+    return cudnn_plans.available() or not (call.args and isinstance(call.args[0], str) and call.args[0] in algorithms)
 
 
 def _cpu_time_ms(run: Callable[[], None], *, first_ms: float, care: bool) -> float:
@@ -99,7 +132,7 @@ def _cpu_time_ms(run: Callable[[], None], *, first_ms: float, care: bool) -> flo
 
 
 def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict[str, tuple[float, int]]:
-    """Duration in ms and workspace in bytes of a first run of each.
+    """Duration in ms and workspace in bytes of a first run of each; without the alternatives that do not fit.
 
     All in one session of the profiler, which is slow to start: each call in a labelled span.
     """
@@ -107,16 +140,24 @@ def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict
 
     def run_all() -> None:
         for key, subject in subjects.items():
+            try:
+                times_ms[key] = run_one(key, subject)
+            except OutOfMemory:
+                if subject.rival is None:
+                    raise
+
+    def run_one(key: str, subject: Subject) -> float:
+        with named(f"operator {subject.name!r}", advice=_ADVICE):
             run = material.runnable(subject.call)
             start = time.perf_counter()
             with torch.profiler.record_function(_SPAN + key):
                 run()
-            times_ms[key] = (time.perf_counter() - start) * 1e3
+            return (time.perf_counter() - start) * 1e3
 
     events = watch_cpu_memory(run_all, label_prefix=_SPAN)
     return {
-        key: (times_ms[key], max(0, events.within(_SPAN + key).peak_bytes() - subject.written_bytes))
-        for key, subject in subjects.items()
+        key: (time_ms, max(0, events.within(_SPAN + key).peak_bytes() - subjects[key].written_bytes))
+        for key, time_ms in times_ms.items()
     }
 
 

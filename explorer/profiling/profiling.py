@@ -11,7 +11,7 @@ from torch import nn
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.building import TANGENTS
 from explorer.device_profile import Cost, Profile, round_up
-from explorer.execution.device import describe_device, device_of
+from explorer.execution.device import cublas_workspace_bytes, describe_device, device_of
 from explorer.execution.measuring import measure
 from explorer.execution.steps import unchanged
 from explorer.graph import TrainingGraph
@@ -24,6 +24,8 @@ Progress = Callable[[int, int, str], None]
 
 OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adamw": 2}
 """Tensors of the size of the parameters that an optimizer holds."""
+
+_CUBLAS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.")
 
 
 def profile(
@@ -54,13 +56,21 @@ def profile(
     here = device_of(model)
     if device is not None and torch.device(device).type != here.type:
         raise ValueError(f"the model is on {here}, not on {device}; move it and the batch with .to({str(device)!r})")
-    if optimizer is not None and optimizer.lower() not in OPTIMIZER_STATES:
-        raise ValueError(f"optimizer {optimizer!r} is unknown; allowed: {', '.join(OPTIMIZER_STATES)}")
+    state_bytes = 0 if optimizer is None else optimizer_state_bytes(optimizer, model)
     measured = profile_capture(capture(model, batch, loss=loss), model, batch, progress=progress)
-    if optimizer is None:
-        return measured
+    return replace(measured, optimizer_state_bytes=state_bytes)
+
+
+def optimizer_state_bytes(optimizer: str, model: nn.Module) -> int:
+    """What an optimizer holds for the parameters that are trained.
+
+    Raises:
+        ValueError: ``optimizer`` is unknown.
+    """
+    if optimizer.lower() not in OPTIMIZER_STATES:
+        raise ValueError(f"optimizer {optimizer!r} is unknown; allowed: {', '.join(OPTIMIZER_STATES)}")
     trained = sum(x.untyped_storage().nbytes() for x in model.parameters() if x.requires_grad)
-    return replace(measured, optimizer_state_bytes=OPTIMIZER_STATES[optimizer.lower()] * trained)
+    return OPTIMIZER_STATES[optimizer.lower()] * trained
 
 
 def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progress: Progress | None = None) -> Profile:
@@ -74,7 +84,9 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
     """
     device = device_of(model)
     described = describe_device(device)
-    subjects = _subjects(captured, described.rounding_bytes)
+    if device.type == "cuda" and uses_cublas(captured.graph):
+        described = replace(described, persistent_workspace_bytes=cublas_workspace_bytes(device))
+    subjects = subjects_of(captured, described.rounding_bytes)
     total = len(subjects) + 2
     done = iter(range(total + 1))
 
@@ -87,7 +99,7 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
     plain = measure(model, batch, loss=captured.loss, steps=2)
-    costs |= _halves_like_wholes(captured.graph, costs)
+    costs |= halves_like_wholes(captured.graph, costs)
     raw = Profile(captured.graph, costs, described)
     report("done")
     factor = plain.step_time_ms / simulate(raw, keep_all(captured.graph)).time_ms
@@ -102,7 +114,12 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
     )
 
 
-def _halves_like_wholes(graph: TrainingGraph, costs: dict[str, Cost]) -> dict[str, Cost]:
+def uses_cublas(graph: TrainingGraph) -> bool:
+    """Is there a product of matrices, which makes PyTorch keep a workspace for cuBLAS on CUDA?"""
+    return any(operator.target.startswith(_CUBLAS) for operator in graph.operators)
+
+
+def halves_like_wholes(graph: TrainingGraph, costs: dict[str, Cost]) -> dict[str, Cost]:
     """Costs of operators' own halves, scaled to take together as long as the whole.
 
     PyTorch computes the whole by the same two kernels: a difference in what was measured is chance, and would count as
@@ -120,7 +137,7 @@ def _halves_like_wholes(graph: TrainingGraph, costs: dict[str, Cost]) -> dict[st
     return scaled
 
 
-def _subjects(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
+def subjects_of(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
     """One call for each cost key, in execution order, PyTorch's own first."""
     found: dict[str, Subject] = {}
     graph = captured.graph

@@ -1,0 +1,88 @@
+"""Capture for a GPU that is not here: fake tensors stand for the model and the batch, and take no memory."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from explorer.capture import Batch, Capture, Loss, capture
+from explorer.operators.registry import captured_for
+
+aten = torch.ops.aten
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def capture_for_cuda(
+    model: nn.Module, batch: Batch, *, loss: Loss | None = None, dtype: torch.dtype | None = None
+) -> Capture:
+    """As ``capture``, with the operators that the model has on a CUDA device.
+
+    Args:
+        model: on any device, ``meta`` included; it is copied without its values.
+        batch: likewise.
+        loss: as for ``capture``.
+        dtype: for all floating-point tensors; None: their own.
+    """
+    # Fake tensors of a CUDA device need a PyTorch that is built for one: these are of the CPU, and stand for the other.
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        known: dict[int, Any] = {}
+        for tensor in _tensors(model):
+            known.setdefault(id(tensor), _stand_in(tensor, dtype))
+        standing = copy.deepcopy(model, known)
+        batch = pytree.tree_map_only(torch.Tensor, lambda x: _stand_in(x, dtype), batch)
+    with captured_for("cuda"), _FusedAttention():
+        return capture(standing, batch, loss=loss)
+
+
+def _tensors(model: nn.Module) -> list[torch.Tensor]:
+    """Parameters, buffers and the tensors that modules keep as plain attributes."""
+    plain = [x for module in model.modules() for x in vars(module).values() if isinstance(x, torch.Tensor)]
+    return [*model.parameters(), *model.buffers(), *plain]
+
+
+def _stand_in(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    wanted = dtype if dtype is not None and tensor.dtype.is_floating_point else tensor.dtype
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=wanted, device="cpu")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Makes of attention the kernels that PyTorch chooses on CUDA: flash in half precision, else memory-efficient."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            found = _fused(*args, **kwargs)
+            if found is not None:
+                return found
+        return func(*args, **kwargs)
+
+
+def _fused(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 - as PyTorch's own function has it
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002 - likewise
+) -> torch.Tensor | None:
+    """The result of the fused kernel, or None where PyTorch would take none."""
+    boolean = attn_mask is not None and attn_mask.dtype == torch.bool
+    if enable_gqa or boolean or any(x.dim() != 4 or x.shape[-1] % 8 for x in (query, key, value)):
+        return None
+    if query.dtype in _HALVES and attn_mask is None:
+        kernel = aten._scaled_dot_product_flash_attention.default  # noqa: SLF001 - an operator of ATen
+        return kernel(query, key, value, dropout_p, is_causal, scale=scale)[0]
+    kernel = aten._scaled_dot_product_efficient_attention.default  # noqa: SLF001 - an operator of ATen
+    return kernel(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]

@@ -1,0 +1,90 @@
+"""Memory of every single run of an operator in a scheduled step, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+
+from explorer.capture import Batch
+from explorer.execution.code import generate
+from explorer.execution.device import device_of
+from explorer.execution.memory import watch_cpu_memory
+from explorer.execution.scheduled import Plan, ScheduledModule
+from explorer.execution.steps import persistent_bytes, step_of, unchanged
+from explorer.measurement import RunMeasurement
+from explorer.torch_private import forget_cublas_workspaces
+
+_MARK = "explorer run "
+
+
+def measure_runs(module: ScheduledModule, batch: Batch) -> tuple[RunMeasurement, ...]:
+    """The highest allocated memory during each run of an operator, in the schedule's order; the module stays as it is.
+
+    The step that is watched waits for the device before each run, so its time means nothing.
+
+    Args:
+        module: from ``apply``.
+        batch: real tensors.
+
+    Returns:
+        One entry for each run, the arrival of the gradients between the passes included; bytes include model and batch.
+    """
+    watch = _watch_cuda if device_of(module).type == "cuda" else _watch_cpu
+    base_bytes = persistent_bytes(module, batch)
+    kind = type(module)
+    plan = kind.plan
+
+    def run_with(probe: Callable[[], None]) -> None:
+        kind.plan = _probed(plan, probe)
+        try:
+            step_of(module, batch)()
+        finally:
+            kind.plan = plan
+
+    with unchanged(module):
+        step_of(module, batch)()
+        peaks = watch(run_with, base_bytes)
+    return tuple(RunMeasurement(x) for x in peaks)
+
+
+def _probed(plan: Plan, probe: Callable[[], None]) -> Plan:
+    return replace(plan, program=generate(plan.capture, plan.schedule, probe=probe), fallbacks={})
+
+
+def _watch_cpu(run_with: Callable[[Callable[[], None]], None], base_bytes: int) -> list[int]:
+    """Between the marks that probes leave among the profiler's memory events."""
+    count = 0
+
+    def probe() -> None:
+        nonlocal count
+        with torch.profiler.record_function(f"{_MARK}{count}"):
+            count += 1
+
+    events = watch_cpu_memory(lambda: run_with(probe), label_prefix=_MARK)
+    marks = [events.spans_ns[f"{_MARK}{x}"][0] for x in range(count)]
+    allocated = events.deltas_bytes.cumsum()
+    peaks = []
+    for start, end in pairwise(marks):
+        first, last = (int((events.times_ns < x).sum()) for x in (start, end))
+        before = int(allocated[first - 1]) if first else 0
+        peaks.append(base_bytes + max(before, int(allocated[first:last].max(initial=before))))
+    return peaks
+
+
+def _watch_cuda(run_with: Callable[[Callable[[], None]], None], base_bytes: int) -> list[int]:
+    """From the allocator's own peaks."""
+    forget_cublas_workspaces()
+    others_bytes = torch.cuda.memory_allocated() - base_bytes
+    peaks: list[int] = []
+
+    def probe() -> None:
+        torch.cuda.synchronize()
+        peaks.append(torch.cuda.max_memory_allocated() - others_bytes)
+        torch.cuda.reset_peak_memory_stats()
+
+    run_with(probe)
+    # The first probe sees what was before the first run.
+    return peaks[1:]

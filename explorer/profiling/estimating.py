@@ -1,0 +1,158 @@
+"""From a model and a batch to a profile for a device that is not here: bytes from metadata, times from data sheets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from explorer.capture import Batch, Capture, Loss
+from explorer.capture.building import TANGENTS, Call
+from explorer.capture.stand_in import capture_for_cuda
+from explorer.device_profile import Cost, Device, Profile
+from explorer.execution.device import CUDA_ROUNDING_BYTES
+from explorer.graph import TrainingGraph
+from explorer.operators.convolution import (
+    run_forward,
+    run_input_gradient,
+    run_parameter_gradients,
+    run_weight_gradient,
+)
+from explorer.profiling.convolution_costs import Part, convolution_cost
+from explorer.profiling.counting import Precisions, bytes_moved, convolution_precision, counted_cost, geometry_of
+from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
+from explorer.profiling.profiling import (
+    Progress,
+    halves_like_wholes,
+    optimizer_state_bytes,
+    subjects_of,
+    uses_cublas,
+)
+from explorer.profiling.rates import Family, Work, time_ms
+
+_HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+_PARTS = {
+    run_forward: Part.FORWARD,
+    run_input_gradient: Part.INPUT_GRADIENT,
+    run_weight_gradient: Part.WEIGHT_GRADIENT,
+    run_parameter_gradients: Part.WEIGHT_GRADIENT,
+}
+
+
+def estimate(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    device: str | Path | DeviceSpec,
+    loss: Loss | None = None,
+    precision: str | None = None,
+    optimizer: str | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Capture a training step and estimate what it costs on a device that need not be here.
+
+    Bytes are exact. Times come from published rates, efficiencies by family of operators and models of cuDNN's families
+    of algorithms (docs/devices.md); the profile's device is marked as estimated. Nothing is computed and no memory
+    taken: model and batch may be on ``meta``.
+
+    Args:
+        model: in training mode, anywhere; it is not changed.
+        batch: a tensor, tuple or dict for the model; with a loss the pair (inputs, target).
+        device: a name of the table (``"A100-80GB"``), the path of a YAML file with a device of your own, or figures.
+        loss: ``loss(model(inputs), target)`` is what is trained on; None if the model returns its loss.
+        precision: of products in float32: ``"float32"``, or ``"tf32"`` where the device has it; ``"float16"`` or
+            ``"bfloat16"`` makes all floating-point tensors so. None is PyTorch's default: convolutions in TF32 where
+            the device has it, other products in float32.
+        optimizer: name of an optimizer whose state counts towards the budget; None: none.
+        progress: called as the work goes on.
+
+    Returns:
+        The profile.
+
+    Raises:
+        ValueError: the model cannot be captured, or ``device``, ``precision`` or ``optimizer`` is unknown.
+    """
+    spec = device if isinstance(device, DeviceSpec) else device_spec(device)
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(f"precision {precision!r} is unknown; allowed: {', '.join(PRECISIONS)}, or None")
+    state_bytes = 0 if optimizer is None else optimizer_state_bytes(optimizer, model)
+    captured = capture_for_cuda(model, batch, loss=loss, dtype=_HALVES.get(precision or ""))
+    estimated = estimate_capture(captured, spec=spec, precisions=_precisions(spec, precision), progress=progress)
+    if _HALVES.get(precision or "") is not None:
+        state_bytes //= 2
+    return replace(estimated, optimizer_state_bytes=state_bytes)
+
+
+def _precisions(spec: DeviceSpec, precision: str | None) -> Precisions:
+    tf32 = "tf32" if "tf32" in spec.matrix_tflops else "float32"
+    if precision is None:
+        return Precisions(matmul="float32", convolution=tf32)
+    if precision == "tf32":
+        return Precisions(matmul=tf32, convolution=tf32)
+    return Precisions(matmul="float32", convolution="float32")
+
+
+def estimate_capture(
+    captured: Capture, *, spec: DeviceSpec, precisions: Precisions, progress: Progress | None = None
+) -> Profile:
+    """Estimate the operators of a capture.
+
+    Args:
+        captured: from ``capture_for_cuda``.
+        spec: the device.
+        precisions: of products in float32.
+        progress: called as the work goes on.
+    """
+    graph = captured.graph
+    subjects = subjects_of(captured, CUDA_ROUNDING_BYTES)
+    costs: dict[str, Cost] = {TANGENTS: Cost(0.0, 0)}
+    for number, (key, subject) in enumerate(subjects.items()):
+        if progress is not None:
+            progress(number, len(subjects), subject.name)
+        if subject.call.target in _PARTS:
+            costs[key] = _family_cost(subject.call, spec=spec, precisions=precisions)
+        else:
+            costs[key] = counted_cost(
+                subject.call, written_bytes=subject.written_bytes, spec=spec, precisions=precisions
+            )
+    if progress is not None:
+        progress(len(subjects), len(subjects), "done")
+    costs |= halves_like_wholes(graph, costs)
+    return Profile(graph, costs, _described(spec, graph))
+
+
+def _described(spec: DeviceSpec, graph: TrainingGraph) -> Device:
+    return Device(
+        name=spec.name,
+        kind="cuda",
+        torch_version=torch.__version__,
+        rounding_bytes=CUDA_ROUNDING_BYTES,
+        persistent_workspace_bytes=spec.cublas_workspace_bytes if uses_cublas(graph) else 0,
+        memory_bytes=spec.memory_bytes,
+        estimated=True,
+    )
+
+
+def _family_cost(call: Call, *, spec: DeviceSpec, precisions: Precisions) -> Cost:
+    """Of a convolution by one of cuDNN's families, from shapes alone."""
+    part = _PARTS[call.target]
+    family, first, second, third, *settings = call.args
+    bias_ms = 0.0
+    if part is Part.FORWARD:
+        source, weight = first.meta["val"], second.meta["val"]
+        assert call.results[0] is not None, "a convolution has one result"
+        outside = call.results[0].meta["val"]
+        if third is not None:
+            bias_ms = time_ms(Work(Family.ELEMENTWISE, moved_bytes=2 * bytes_moved(outside)), spec)
+    else:
+        outside, other = first.meta["val"], second.meta["val"]
+        shaped = other.new_empty(third) if isinstance(third, list) else third
+        source, weight = (shaped, other) if part is Part.INPUT_GRADIENT else (other, shaped)
+        if call.target is run_parameter_gradients:
+            bias_ms = time_ms(Work(Family.REDUCTION, moved_bytes=bytes_moved(outside)), spec)
+    geometry = geometry_of(source, weight, *settings)
+    precision = convolution_precision(geometry.dtype, precisions)
+    cost = convolution_cost(family, part, geometry, tuple(outside.shape), spec=spec, precision=precision)
+    return replace(cost, time_ms=cost.time_ms + bias_ms)

@@ -1,0 +1,118 @@
+"""Too little memory: the operator is named, and everything works afterwards. The allocator's failure is a real one."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import explorer
+from explorer.capture import capture
+from explorer.execution.out_of_memory import OutOfMemory, named
+from explorer.operators import convolution_algorithms
+from explorer.schedule import keep_all
+
+TOO_MUCH = 2**42
+
+
+class Wide(nn.Module):
+    """Its middle tensor has ``width`` columns."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 9)
+        self.width = width
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.first(x).unsqueeze(-1) * torch.ones(self.width)).relu().sum()
+
+
+class WideBackward(nn.Module):
+    """Much memory in the backward pass alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Enlarged.apply(self.first(x)).sum()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+
+
+class Enlarged(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(_ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * torch.ones(TOO_MUCH).sum()
+
+
+def batch() -> torch.Tensor:
+    return torch.ones(4, 8)
+
+
+def test_profiling_names_the_operator_and_goes_on_afterwards() -> None:
+    with pytest.raises(OutOfMemory, match=r"out of memory in operator 'ones'.*Profile a smaller batch"):
+        explorer.profile(Wide(TOO_MUCH), batch())
+    assert explorer.profile(Wide(4), batch()).eager_peak_bytes
+
+
+def test_a_scheduled_step_names_the_operator_and_the_pass() -> None:
+    for model, told in ((Wide(TOO_MUCH), "the forward pass, operator 'ones'"), (WideBackward(), "the backward pass")):
+        scheduled = explorer.apply(model, keep_all(graph_of(model)), batch())
+        with pytest.raises(OutOfMemory, match=told):
+            scheduled(batch()).backward()
+        assert all(x.grad is None for x in model.parameters())
+
+
+def graph_of(model: nn.Module) -> explorer.TrainingGraph:
+    return capture(model, batch()).graph
+
+
+def test_what_the_failed_step_held_is_released() -> None:
+    """Even while the error is at hand, as in a notebook, which keeps the last one."""
+    model = Wide(TOO_MUCH)
+    scheduled = explorer.apply(model, keep_all(graph_of(model)), batch())
+    before = activations()
+    with pytest.raises(OutOfMemory) as caught:
+        scheduled(batch())
+    assert activations() == before
+    assert caught.value
+
+
+def activations() -> int:
+    """How many tensors of the shape of the first layer's result there are."""
+    return sum(type(x) is torch.Tensor and x.shape == (4, 9) for x in gc.get_objects())
+
+
+def test_measuring_a_plain_step_says_so() -> None:
+    with pytest.raises(OutOfMemory, match="a training step"):
+        explorer.measure(Wide(TOO_MUCH), batch())
+
+
+def test_an_alternative_that_does_not_fit_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where a workspace can be larger than the device: injected where the allocator would fail."""
+    model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.ReLU())
+    data = torch.randn(4, 4, 12, 12)
+    known = convolution_algorithms._ALGORITHMS["im2col"]
+
+    def failing(*_: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("injected")
+
+    monkeypatch.setitem(convolution_algorithms._ALGORITHMS, "im2col", replace(known, forward=failing))
+    profile = explorer.profile(model, data)
+    convolution = next(x for x in profile.graph.forward if x.target == "aten.convolution.default")
+    assert profile.device.memory_bytes is not None
+    workspace = {x.name: profile.cost(x).workspace_bytes for x in convolution.implementations}
+    assert workspace["im2col"] == profile.device.memory_bytes
+    assert workspace["aten"] < 2**20
+
+
+def test_an_ordinary_error_stays_what_it_is() -> None:
+    with pytest.raises(RuntimeError, match=r"^no$"), named("this", advice=""):
+        raise RuntimeError("no")
