@@ -97,10 +97,11 @@ def profile(
 
 
 @app.command()
-def solve(
+def solve(  # noqa: PLR0913 - an option for each thing that users may want to say
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
     budget: Annotated[str, typer.Option("--budget", "-b", help="Peak memory allowed: '8 GiB', '800 MB'.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Schedule to write.")] = Path("schedule.json"),
+    method: Annotated[str, typer.Option(help="monet, checkmate, … (all of them: 'methods').")] = "monet",
     formulation: Annotated[str, typer.Option(help="Of the integer program: grouped or paper.")] = "grouped",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 10.0,
     gap: Annotated[float, typer.Option(min=0.0, max=1.0, help="Stop when proven this close to the best: 0.01.")] = 0.01,
@@ -121,6 +122,7 @@ def solve(
         found = explorer.solve(
             loaded,
             budget=budget_bytes,
+            method=method,
             formulation=formulation,
             time_limit=time_limit,
             gap=gap,
@@ -136,6 +138,17 @@ def solve(
     found.schedule.save(output)
     _out().print(_solution_table(loaded, found))
     _out().print(f"Wrote {output}")
+
+
+@app.command()
+def methods() -> None:
+    """List the methods that 'solve' knows."""
+    from explorer.solvers.methods import METHODS
+
+    table = Table("name", "what it is")
+    for method in METHODS.values():
+        table.add_row(method.name, method.title)
+    _out().print(table)
 
 
 @app.command("simulate")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from explorer.device_profile import Profile
 from explorer.graph import Optimization
+from explorer.solvers.methods import METHODS
 from explorer.solvers.problem import Problem
 
-METHODS = ("monet",)
 FORMULATIONS = ("grouped", "paper")
 ALL_OPTIMIZATIONS = frozenset(Optimization)
 
@@ -24,7 +24,7 @@ class Options:
     """How to solve.
 
     Attributes:
-        method: one of ``METHODS``.
+        method: name of one of ``METHODS``.
         formulation: one of ``FORMULATIONS``.
         time_limit: seconds for each budget.
         gap: stop once the schedule is proven to be within this of the fastest, relative to its time.

@@ -11,6 +11,7 @@ import numpy as np
 from explorer.device_profile import Profile
 from explorer.solution import Solution
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
+from explorer.solvers.methods import METHODS
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine, searches
@@ -39,12 +40,14 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
 ) -> Solution:
     """Find the fastest training step whose peak stays within a budget (MONeT section 4 and appendix C).
 
-    A plan search answers first; SCIP then improves and proves, starting from its schedules.
+    With MONeT's method, a plan search answers first; SCIP then improves and proves, starting from its schedules.
 
     Args:
         profile: graph and costs.
         budget: peak allocated memory of the whole step, as int bytes or such as ``"8 GiB"``.
-        method: ``"monet"``.
+        method: ``"monet"``, or another system: a name in ``explorer.solvers.methods.METHODS``, such as ``"checkmate"``.
+            Those bring their own choice of implementations; ``formulation``, ``remember``, ``seed`` and ``steps`` are
+            MONeT's.
         formulation: ``"grouped"`` (merged, grouped, incremental) or ``"paper"`` (as published, for small graphs).
         time_limit: seconds.
         gap: stop once the schedule is proven to be within this of the fastest.
@@ -66,6 +69,9 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     began = time.monotonic()
     options = Options(method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed)
     budget_bytes = parse_bytes(budget)
+    if method != "monet":
+        (solution,) = METHODS[method].solve(profile, [budget_bytes], options=options)
+        return replace(solution, elapsed_s=time.monotonic() - began)
     planner = Planner(options.problem(profile))
     if steps is not None:
         return _solve_in_steps(planner, budget_bytes, options, steps)
@@ -80,6 +86,22 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     if remember:
         memory.remember(problem, planner.answer(budget_bytes, spent_s=time_limit), label=label_of(profile, options))
     return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
+    """MONeT's joint problem, from nothing but the profile: the entry of the table of methods."""
+    began = time.monotonic()
+    planner = Planner(options.problem(profile))
+    planner.search.ready(timeout=_COMPILED_S)
+    planner.instant(budget_bytes)
+    left_s = max(_LEAST_S, options.time_limit - (time.monotonic() - began))
+    solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
+    return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def monet_checkpointing(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
+    """MONeT with checkpointing alone: PyTorch's own implementations (section 5, NoOp)."""
+    return monet(profile, budget_bytes, options=replace(options, optimizations=frozenset()))
 
 
 def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps: int) -> Solution:
