@@ -67,6 +67,9 @@ METHODS = {
     for method in (
         Method("monet", "MONeT", "solving:monet"),
         Method("monet-checkpointing", "MONeT, checkpointing alone", "solving:monet_checkpointing"),
+        Method("rotor", "rotor", "rotor:rotor", Answers.CURVE),
+        Method("rotor-revolve", "revolve on rotor's chain", "rotor:revolve", Answers.CURVE),
+        Method("checkpoint-sequential", "checkpoint_sequential", "rotor:checkpoint_sequential", Answers.CURVE),
     )
 }
 """By name, in the order in which tables and plots show them."""
