@@ -6,8 +6,8 @@ neural networks with limited memory*, Inria research report RR-9302, 2019.
 What they share: the model is a chain of blocks, found here at the articulation points of the forward graph
 (``stages``). All run PyTorch's own implementations, so results are the same bits. All ignore what lies inside a block
 (it is saved or recomputed as a whole), schedules that drop a checkpoint before its use (persistency, section 4.1) and
-other implementations. A graph that is no chain has one large block, which can only be saved or run again as a whole; the
-answers say how large it is.
+other implementations. A graph that is no chain has one large block, which can only be saved or run again as a whole;
+the answers say how large it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from math import isqrt
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.solution import Solution
-from explorer.solvers.candidates import best_of
+from explorer.solvers.candidates import best_of, unsuited
 from explorer.solvers.options import Options
 from explorer.solvers.rotor import table
 from explorer.solvers.rotor.chain import Chain, in_segments, keep_everything
@@ -28,7 +28,7 @@ from explorer.solvers.rotor.stages import Blocks
 
 
 def rotor(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
-    """rotor's optimal persistent schedules (theorem 1, algorithms 1 and 2).
+    """Rotor's optimal persistent schedules (theorem 1, algorithms 1 and 2).
 
     Minimises the time of a step under a memory limit over all persistent sequences of F_all, F_ck, F_∅ and B (table 1),
     by a dynamic programme over (first stage, last stage, memory) with sizes in 500 slots (section 5.2). One table
@@ -60,9 +60,11 @@ def checkpoint_sequential(profile: Profile, budgets_bytes: Sequence[int], *, opt
     the last run once more. The quickest s that fits a budget is its answer.
     """
     blocks = Blocks(profile)
+    if not blocks.separate:
+        return unsuited(budgets_bytes, blocks.description)
     chain = chain_of(blocks)
-    most = min(len(chain), max(2, isqrt(4 * len(chain))))
-    sequences = (in_segments(chain, segments) for segments in range(min(2, most), most + 1))
+    most = min(len(chain), isqrt(4 * len(chain)))
+    sequences = (in_segments(chain, segments) for segments in range(2, most + 1))
     schedules = [blocks.schedule(x, method=options.method) for x in sequences]
     return _answers(blocks, schedules, budgets_bytes, options)
 
@@ -71,6 +73,8 @@ def _from_table(
     profile: Profile, budgets_bytes: Sequence[int], options: Options, *, save: bool
 ) -> tuple[Solution, ...]:
     blocks = Blocks(profile)
+    if not blocks.separate:
+        return unsuited(budgets_bytes, blocks.description)
     chain = chain_of(blocks)
     found = table.solve(chain, memory_bytes=_enough_bytes(chain), save=save)
     schedules = [blocks.schedule(x, method=options.method) for x in found.sequences()]

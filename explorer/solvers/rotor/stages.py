@@ -47,11 +47,16 @@ class Blocks:
         self.held = {x.id for x in self.graph.storages if x.held}
         self.stages = tuple(self._stages())
 
+    @property
+    def separate(self) -> bool:
+        """Is there more than one stage?"""
+        return len(self.stages) > 1
+
     @cached_property
     def description(self) -> str:
         """How much of a chain the graph is, as a sentence."""
         share = max(len(self.operators(x.forward)) for x in self.stages) / len(self.forward)
-        if len(self.stages) == 1:
+        if not self.separate:
             return "the graph is no chain: no activation separates what comes before from what comes after"
         chain = f"a chain of {len(self.stages)} stages"
         return f"{chain}, the largest of which has {share:.0%} of the forward pass" if share > 0.25 else chain

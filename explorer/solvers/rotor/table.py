@@ -120,7 +120,7 @@ def _pair(n: int, s: int, t: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _fill(  # noqa: C901, PLR0913, PLR0915, PLR0917 - one flat loop is what compiles to quick code
+def _fill(  # noqa: PLR0913, PLR0917 - one flat loop is what compiles to quick code
     slots: int,
     slot_bytes: int,
     input_bytes: np.ndarray,
