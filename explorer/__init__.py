@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.device_profile import Profile, load_profile
-    from explorer.execution import ScheduledModule, apply, measure
+    from explorer.execution import ScheduledModule, apply, compiled_schedule, measure, measure_compiled
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
     from explorer.profiling import profile
@@ -33,12 +33,14 @@ _HOMES = {
     "Timeline": "explorer.simulation",
     "TrainingGraph": "explorer.graph",
     "apply": "explorer.execution",
+    "compiled_schedule": "explorer.execution",
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
     "load_profile": "explorer.device_profile",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
+    "measure_compiled": "explorer.execution",
     "parse_bytes": "explorer.units",
     "profile": "explorer.profiling",
     "simulate": "explorer.simulation",
@@ -58,12 +60,14 @@ __all__ = [
     "Timeline",
     "TrainingGraph",
     "apply",
+    "compiled_schedule",
     "explore",
     "format_bytes",
     "keep_all",
     "load_profile",
     "load_schedule",
     "measure",
+    "measure_compiled",
     "parse_bytes",
     "profile",
     "simulate",

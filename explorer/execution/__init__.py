@@ -1,6 +1,7 @@
 """Running schedules for real, and watching them run."""
 
+from explorer.execution.compiled import compiled_schedule, measure_compiled
 from explorer.execution.measuring import measure
 from explorer.execution.scheduled import ScheduledModule, apply
 
-__all__ = ["ScheduledModule", "apply", "measure"]
+__all__ = ["ScheduledModule", "apply", "compiled_schedule", "measure", "measure_compiled"]
