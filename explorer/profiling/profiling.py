@@ -15,6 +15,7 @@ from explorer.execution.device import describe_device, device_of
 from explorer.execution.measuring import measure
 from explorer.execution.steps import unchanged
 from explorer.graph import TrainingGraph
+from explorer.operators.encodings import Encoding
 from explorer.profiling.costing import Subject, measure_costs
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
@@ -33,6 +34,7 @@ def profile(
     loss: Loss | None = None,
     device: str | torch.device | None = None,
     optimizer: str | None = None,
+    encoding: Encoding | str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Capture a training step and measure its operators; the model is as before afterwards.
@@ -43,6 +45,8 @@ def profile(
         loss: ``loss(model(inputs), target)`` is what is trained on; None if the model returns its loss.
         device: where to profile, ``"cpu"`` or ``"cuda"``; None: where the model is. The model and batch must be there.
         optimizer: name of an optimizer whose state counts towards the budget; None: none.
+        encoding: also offer Gist's encodings (for ``method="gist"``): ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"`` or
+            an ``Encoding``. Schedules for such a profile are applied with the same ``encoding``.
         progress: called as the work goes on.
 
     Returns:
@@ -56,7 +60,7 @@ def profile(
         raise ValueError(f"the model is on {here}, not on {device}; move it and the batch with .to({str(device)!r})")
     if optimizer is not None and optimizer.lower() not in OPTIMIZER_STATES:
         raise ValueError(f"optimizer {optimizer!r} is unknown; allowed: {', '.join(OPTIMIZER_STATES)}")
-    measured = profile_capture(capture(model, batch, loss=loss), model, batch, progress=progress)
+    measured = profile_capture(capture(model, batch, loss=loss, encoding=encoding), model, batch, progress=progress)
     if optimizer is None:
         return measured
     trained = sum(x.untyped_storage().nbytes() for x in model.parameters() if x.requires_grad)

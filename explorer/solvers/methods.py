@@ -69,6 +69,7 @@ METHODS = {
         Method("monet-checkpointing", "MONeT, checkpointing alone", "solving:monet_checkpointing"),
         Method("rotor", "rotor", "rotor:rotor", Answers.CURVE),
         Method("rotor-revolve", "revolve on rotor's chain", "rotor:revolve", Answers.CURVE),
+        Method("gist", "Gist", "gist:gist", Answers.CURVE),
         Method("eager", "plain PyTorch", "pytorch:eager", Answers.CURVE),
         Method("checkpoint-blocks", "torch.utils.checkpoint, per block", "pytorch:checkpoint_blocks", Answers.CURVE),
         Method("checkpoint-sequential", "checkpoint_sequential", "rotor:checkpoint_sequential", Answers.CURVE),

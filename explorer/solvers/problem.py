@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from explorer.device_profile import Profile
-from explorer.graph import Implementation, Optimization, TrainingGraph
+from explorer.graph import FAITHFUL, Implementation, Optimization, TrainingGraph
 from explorer.schedule import Run, Schedule, Step, with_frees
 
 
@@ -166,9 +166,7 @@ class Problem:
     slack_ms: float = 0.0
 
     @classmethod
-    def of(
-        cls, profile: Profile, *, optimizations: Iterable[Optimization] = tuple(Optimization), exact: bool = False
-    ) -> Problem:
+    def of(cls, profile: Profile, *, optimizations: Iterable[Optimization] = FAITHFUL, exact: bool = False) -> Problem:
         """The problem of ``profile``.
 
         Args:
