@@ -2,8 +2,8 @@
 
     python benchmarks/rotor_table.py
 
-One table holds the best time for every number of slots. The ratio is to a chain of half as many stages, in the same run:
-the work grows with the third power of the length.
+One table holds the best time for every number of slots. The ratio is to a chain of half as many stages, in the same
+run: the work grows with the third power of the length.
 """
 
 from __future__ import annotations

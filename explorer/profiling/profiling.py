@@ -45,8 +45,8 @@ def profile(
         loss: ``loss(model(inputs), target)`` is what is trained on; None if the model returns its loss.
         device: where to profile, ``"cpu"`` or ``"cuda"``; None: where the model is. The model and batch must be there.
         optimizer: name of an optimizer whose state counts towards the budget; None: none.
-        encoding: also offer Gist's encodings (for ``method="gist"``): ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"`` or
-            an ``Encoding``. Schedules for such a profile are applied with the same ``encoding``.
+        encoding: also offer Gist's encodings (for ``method="gist"``): ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"``
+            or an ``Encoding``. Schedules for such a profile are applied with the same ``encoding``.
         progress: called as the work goes on.
 
     Returns:

@@ -1,7 +1,7 @@
 """Gist: one schedule, in which what waits for the backward pass is encoded and nothing is recomputed.
 
-Jain, Phanishayee, Mars, Tang, Pekhimenko: *Gist: Efficient Data Encoding for Deep Neural Network Training*, ISCA 2018; as
-MONeT compares with it (its section 5 and appendix E, table 3).
+Jain, Phanishayee, Mars, Tang, Pekhimenko: *Gist: Efficient Data Encoding for Deep Neural Network Training*, ISCA 2018;
+as MONeT compares with it (its section 5 and appendix E, table 3).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def gist(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) ->
     output that only the ReLU and a pooling behind it read becomes one bit for each element, and the pooling's indices
     one byte for each window. *Sparse storage, dense compute*: a ReLU's output (or a pooling's behind one) that a
     convolution reads becomes compressed sparse rows. *Delayed precision reduction*: every other feature map becomes
-    16, 10 or 8 bits wide. *In place*: a ReLU runs over its input. It ignores time, workspace, recomputation and budgets;
-    tensors of fewer than three dimensions stay as they are.
+    16, 10 or 8 bits wide. *In place*: a ReLU runs over its input. It ignores time, workspace, recomputation and
+    budgets; tensors of fewer than three dimensions stay as they are.
 
     The profile must offer the encodings: ``explorer.profile(…, encoding="fp16")``. Without, only the first and the last
     rule apply, and the answer says so. With reduced precision, gradients are not those of PyTorch.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 from explorer.graph import Operator, TrainingGraph
@@ -32,7 +33,7 @@ class Recomputing:
         return frozenset(kept)
 
     def schedule(
-        self, saved: Set[int], *, method: str, together: Mapping[int, Iterable[int]] | None = None
+        self, saved: AbstractSet[int], *, method: str, together: Mapping[int, Iterable[int]] | None = None
     ) -> Schedule:
         """Keep ``saved`` after the forward pass; compute the rest again, once, just before it is first read.
 

@@ -51,7 +51,7 @@ def test_a_smaller_budget_saves_less() -> None:
 def test_budget_is_a_share() -> None:
     model, batch, loss = residual()
     for call in (explorer.compiled_schedule, explorer.measure_compiled):
-        with pytest.raises(ValueError, match="activation_memory_budget is 2.0; it must be from 0 to 1"):
+        with pytest.raises(ValueError, match=r"activation_memory_budget is 2\.0; it must be from 0 to 1"):
             call(model, batch, loss=loss, activation_memory_budget=2.0)
 
 

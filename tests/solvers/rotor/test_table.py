@@ -62,8 +62,8 @@ def test_counter_example_of_section_4_1(n: int):
     """No persistent schedule takes less than 3n + 1, while dropping a checkpoint early takes 2n + 2.
 
     The figure's sizes follow from its text: of 8, the last stage needs 7, the others behind the second 6, and beside
-    that there may be a checkpoint of a¹ (1) or of a² (2). Between the second and the last, which is the loss here, there
-    are n: so the second runs n + 1 times if only a¹ is kept, as the text counts.
+    that there may be a checkpoint of a¹ (1) or of a² (2). Between the second and the last, which is the loss here,
+    there are n: so the second runs n + 1 times if only a¹ is kept, as the text counts.
     """
     outputs = [1, 2, *[3] * n, 4]
     example = chain(outputs=outputs, forward_ms=[n - 1, 2, *[0] * (n + 1)])
