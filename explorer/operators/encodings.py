@@ -2,9 +2,9 @@
 
 Jain et al., ISCA 2018, as MONeT's appendix E describes them. Both belong to a capture only if it is asked for them.
 *Sparse storage, dense compute*: the output of a ReLU, or of a max-pooling behind one, as compressed sparse rows of 256
-columns, so that a column takes one byte. It loses nothing; how much memory it takes depends on the values, and the graph
-counts with an assumed density. *Delayed precision reduction*: everything else in 16, 10 or 8 bits, after the forward
-pass has used it in full. It is lossy. Operators compute on the decoded tensor.
+columns, so that a column takes one byte. It loses nothing; how much memory it takes depends on the values, and the
+graph counts with an assumed density. *Delayed precision reduction*: everything else in 16, 10 or 8 bits, after the
+forward pass has used it in full. It is lossy. Operators compute on the decoded tensor.
 """
 
 from __future__ import annotations
