@@ -113,8 +113,7 @@ def gradients_equal(scheduled: nn.Module, plain: nn.Module, batch: Any, loss: An
     losses = []
     for module in (scheduled, plain):
         torch.manual_seed(0)
-        eager = module is plain and loss is not None
-        result = loss(module(batch[0]), batch[1]) if eager else module(*batch)
+        result = module(*batch) if module is scheduled or loss is None else loss(module(batch[0]), batch[1])
         result.backward()
         losses.append(result.detach())
     pairs = [(a.grad, b.grad) for a, b in zip(scheduled.parameters(), plain.parameters(), strict=True)]

@@ -5,7 +5,7 @@ The third, ``torch.compile``'s partitioner, needs the model: see ``explorer.comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from explorer.device_profile import Profile
 from explorer.graph import Operator, TrainingGraph
@@ -54,8 +54,7 @@ def blocks_of(graph: TrainingGraph) -> dict[str, tuple[int, ...]]:
     return members or _grouped(graph, lambda x: x.layer.split(".")[0])
 
 
-def _grouped(graph: TrainingGraph, name_of: object) -> dict[str, tuple[int, ...]]:
-    assert callable(name_of)
+def _grouped(graph: TrainingGraph, name_of: Callable[[Operator], str]) -> dict[str, tuple[int, ...]]:
     groups: dict[str, list[int]] = {}
     for operator in graph.forward:
         name = name_of(operator)

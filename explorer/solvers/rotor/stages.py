@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from explorer.device_profile import Profile
-from explorer.graph import Implementation, Operator, Phase, TrainingGraph
+from explorer.graph import Implementation, Operator, TrainingGraph
 from explorer.schedule import Run, Schedule, with_frees
+from explorer.solvers.recomputing import may_run_again
 from explorer.solvers.rotor.chain import Kind, Sequence
 
 
@@ -68,7 +69,7 @@ class Blocks:
     @cached_property
     def once(self) -> frozenset[int]:
         """Ids of forward operators that run once whatever happens: they draw random numbers or update buffers."""
-        return frozenset(x.id for x in self.forward if not any(y.again for y in x.implementations))
+        return frozenset(x.id for x in self.forward if not may_run_again(x))
 
     @cached_property
     def keepsakes(self) -> frozenset[int]:
@@ -205,6 +206,5 @@ class Blocks:
 
 def _runs(operator: Operator) -> list[Implementation]:
     """As it runs the first time, and again if it may."""
-    able = any(x.again for x in operator.implementations)
-    again = [operator.default(again=True)] if able and operator.phase is Phase.FORWARD else []
+    again = [operator.default(again=True)] if may_run_again(operator) else []
     return [operator.default(), *again]
