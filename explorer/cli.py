@@ -51,6 +51,7 @@ _MODEL = typer.Argument(
     help="A bundled model (resnet50, unet …) or package.module:factory, a callable that returns (model, batch) or "
     "(model, batch, loss).",
 )
+_ENCODINGS = "lossless, fp16, fp10 or fp8"
 _SIZE = "one number for all sides, or one for each: 416x608"
 
 
@@ -66,6 +67,7 @@ def profile(
     sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+    encoding: Annotated[str | None, typer.Option(help=f"Also offer Gist's encodings: {_ENCODINGS}.")] = None,
 ) -> None:
     """Measure time and memory of every operator of a training step."""
     import explorer
@@ -85,6 +87,7 @@ def profile(
             loss=loss,
             device=device,
             optimizer=optimizer,
+            encoding=encoding,
             progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
         )
     target = output or Path(f"{model.rpartition(':')[2]}.json")
@@ -184,6 +187,7 @@ def run(
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps to time.")] = 3,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
+    encoding: Annotated[str | None, typer.Option(help=f"As for the profile: {_ENCODINGS}.")] = None,
 ) -> None:
     """Train for a few real steps with a schedule, and measure them."""
     import explorer
@@ -192,7 +196,7 @@ def run(
     predicted = None if profile is None else simulate(load_profile(profile), loaded)
     made, batch, loss = _model(model, {}, like=loaded.identity.batch, device=device)
     with Console(stderr=True).status("applying the schedule") as status:
-        module = explorer.apply(made, loaded, batch, loss=loss)
+        module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding)
         status.update(f"measuring {steps} steps")
         try:
             measured = explorer.measure(module, batch, steps=steps)

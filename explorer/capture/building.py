@@ -17,7 +17,7 @@ from explorer.capture.batch import dtype_name
 from explorer.capture.normalise import tensors_of
 from explorer.capture.passes import passes_of
 from explorer.capture.tracing import GraphInput, Source, Traced
-from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
+from explorer.graph import FAITHFUL, Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 from explorer.operators import Guard, Variant, variants_of
 from explorer.operators.encodings import Encoding, encoded_variants
 from explorer.operators.registry import auxiliaries_of, served_by
@@ -199,7 +199,8 @@ class _Builder:
         """An optional operator that makes a compact tensor."""
         assert callable(node.target)
         self._own(node, f"{of} {kind}", Role.ACTIVATION)
-        variant = Variant(kind, node.target, node.args, optimization=served_by(node))
+        served = served_by(node)
+        variant = Variant(kind, node.target, node.args, exact=served in FAITHFUL, optimization=served)
         implementation = self._implementation(node, variant, {0: node}, Phase.FORWARD)
         self._append(node, f"{of} {kind}", Phase.FORWARD, [implementation], optional=True)
 

@@ -139,8 +139,7 @@ def test_gist(encoding: str, error: float):
 
     solution = explorer.solve(profile, budget="1 GiB", method="gist")
     assert solution.schedule is not None
-    assert solution.peak_bytes is not None
-    assert solution.peak_bytes < plain.peak_bytes
+    assert waiting_bytes(profile, solution.schedule) < 0.7 * waiting_bytes(profile, explorer.keep_all(graph))
     names = {x.implementation for x in runs(solution.schedule)}
     code = "csr" if encoding == "lossless" else encoding
     assert "from offsets" in names  # binarize: the pooling
@@ -158,6 +157,14 @@ def test_gist(encoding: str, error: float):
         assert mine.grad is not None
         assert theirs.grad is not None
         assert (mine.grad - theirs.grad).norm() <= error * theirs.grad.norm() + 1e-6
+
+
+def waiting_bytes(profile: explorer.Profile, schedule: explorer.Schedule) -> int:
+    """What the forward pass leaves for the backward pass. (The peak of so small a network is that of workspace.)"""
+    timeline = explorer.simulate(profile, schedule)
+    boundary = timeline.operators.index(profile.graph.forward_count)
+    waiting = (x.storage for x in timeline.lifetimes if x.start < boundary <= x.end)
+    return sum(profile.graph.storages[x].bytes for x in waiting)
 
 
 def runs(schedule: explorer.Schedule) -> list[Run]:
