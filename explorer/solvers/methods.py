@@ -67,6 +67,14 @@ METHODS = {
     for method in (
         Method("monet", "MONeT", "solving:monet"),
         Method("monet-checkpointing", "MONeT, checkpointing alone", "solving:monet_checkpointing"),
+        Method("checkpoint-all", "Checkpoint all", "baselines.solving:checkpoint_all", Answers.CURVE),
+        Method("griewank-walther", "Griewank–Walther revolve", "baselines.solving:griewank_walther", Answers.CURVE),
+        Method("chen-root", "Chen √n", "baselines.solving:chen_root", Answers.CURVE),
+        Method("chen-greedy", "Chen greedy", "baselines.solving:chen_greedy", Answers.CURVE),
+        Method("ap-root", "AP √n", "baselines.solving:articulation_root", Answers.CURVE),
+        Method("ap-greedy", "AP greedy", "baselines.solving:articulation_greedy", Answers.CURVE),
+        Method("linearized-root", "Linearized √n", "baselines.solving:linearized_root", Answers.CURVE),
+        Method("linearized-greedy", "Linearized greedy", "baselines.solving:linearized_greedy", Answers.CURVE),
     )
 }
 """By name, in the order in which tables and plots show them."""
