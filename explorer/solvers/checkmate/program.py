@@ -77,8 +77,8 @@ class Program:
             x[block] = values[name]
         return x if self.milp.violation(x) <= _TOLERANCE else None
 
-    def relaxation(self) -> np.ndarray | None:
-        """An optimum of the linear relaxation, None where there is none: then the program has no solution."""
+    def relaxation(self, *, time_limit: float) -> np.ndarray | None:
+        """An optimum of the linear relaxation; None where there is none, or none was found in time."""
         milp = self.milp
         equal = milp.row_lower == milp.row_upper
         result = linprog(
@@ -89,8 +89,9 @@ class Program:
             b_eq=milp.row_upper[equal],
             bounds=np.column_stack([milp.lower, milp.upper]),
             method="highs",
+            options={"time_limit": time_limit},
         )
-        return result.x
+        return result.x if result.status == 0 else None
 
     def _staged(self, schedule: Schedule) -> list[int] | None:
         """The schedule's evaluations, in every stage once and in order."""
