@@ -129,11 +129,11 @@ class Cells:
                 readers[x].append(i)
         return readers
 
-    def evaluations(self, stage: int) -> list[tuple[int, Way]]:
-        """What a stage may evaluate, in order; its own node, for the first time, comes last."""
-        found: list[tuple[int, Way]] = []
-        for i in self.stages[stage]:
-            way = self.again(i)
-            assert way is not None, "a cell of R is of a node that can be evaluated again"
-            found.append((i, way))
-        return [*found, (stage, self.nodes.nodes[stage].first)]
+    @cached_property
+    def evaluations(self) -> list[list[tuple[int, Way]]]:
+        """What each stage may evaluate, in order; its own node, for the first time, comes last."""
+        result: list[list[tuple[int, Way]]] = []
+        for stage, found in enumerate(self.stages):
+            again = [(i, way) for i in found if (way := self.again(i)) is not None]
+            result.append([*again, (stage, self.nodes.nodes[stage].first)])
+        return result

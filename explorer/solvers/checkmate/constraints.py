@@ -49,7 +49,7 @@ class Layout:
     def __post_init__(self) -> None:
         """Numbers FREE, S R and U."""
         for stage in range(len(self.cells.nodes)):
-            ways = self.cells.evaluations(stage)
+            ways = self.cells.evaluations[stage]
             if len(ways) == 1:
                 continue
             for i, _ in ways:
@@ -122,12 +122,17 @@ class Layout:
             found[stage].append(x)
         return found
 
-    def readers(self, stage: int, x: int) -> list[int]:
-        """Nodes that may read a value in a stage, in order, without the stage's own."""
-        return [i for i, way in self.cells.evaluations(stage)[:-1] if x in way.reads and i != self._producer(x)]
-
-    def _producer(self, x: int) -> int:
-        return self.cells.nodes.producer[x]
+    @cached_property
+    def readers(self) -> dict[tuple[int, int], list[int]]:
+        """(stage, value) to the nodes that may read it there, in order, without its own and the stage's."""
+        found: dict[tuple[int, int], list[int]] = {}
+        producer = self.cells.nodes.producer
+        for stage, ways in enumerate(self.cells.evaluations):
+            for i, way in ways[:-1]:
+                for x in way.reads:
+                    if producer[x] != i:
+                        found.setdefault((stage, x), []).append(i)
+        return found
 
 
 def scaled(amount: Amount, factor: float) -> Amount:
@@ -152,7 +157,7 @@ def dependencies(layout: Layout, variables: Mapping[str, cp.Variable]) -> list[c
     rows = Rows(variables)
     producer = layout.cells.nodes.producer
     for stage in range(len(layout.cells.nodes)):
-        for j, way in layout.cells.evaluations(stage):
+        for j, way in layout.cells.evaluations[stage]:
             for x in way.reads:
                 made = ([], 0.0) if producer[x] == j else layout.r(stage, producer[x], x)
                 at_most(rows, layout.r(stage, j), total(made, layout.s(stage, x)))
@@ -177,7 +182,7 @@ def levels(layout: Layout) -> Iterator[tuple[int, int, Way, Amount]]:
     """
     for stage in range(len(layout.cells.nodes)):
         level = total(*(scaled(layout.s(stage, x), layout.size(x)) for x in layout.values_at[stage]))
-        for i, way in layout.cells.evaluations(stage):
+        for i, way in layout.cells.evaluations[stage]:
             level = total(level, scaled(layout.r(stage, i), sum(layout.size(x) for x in way.writes)))
             yield stage, i, way, level
             if (stage, i) in layout.used:
@@ -238,7 +243,7 @@ def freed_after_the_last_reader(layout: Layout, variables: Mapping[str, cp.Varia
     for (stage, x, k), column in layout.free.items():
         found.setdefault((stage, x), []).append((k, column))
     for (stage, x), columns in found.items():
-        for j in layout.readers(stage, x):
+        for j in layout.readers.get((stage, x), ()):
             terms: list[Term] = [("FREE", column, 1.0) for k, column in columns if k < j]
             if terms:
                 at_most(rows, total((terms, 0.0), layout.r(stage, j)), ([], 1.0))

@@ -31,12 +31,12 @@ from explorer.solvers.scip import MilpStatus, minimise
 from explorer.units import format_bytes
 
 _COMPILED_S = 600.0
-_SEARCHES = 40
+_SEARCHES = 1000
 _SEARCH_SHARE = 0.35  # of the time, for the plan search before the program
 _MOST_FULL_CELLS = 6000  # entries of R up to which everything may be evaluated again
 _CELLS_A_SECOND = 1500  # stating a program and solving its first relaxation takes at least that
 _ROUNDS = 6  # smaller and smaller budgets for schedules that ignore workspace, until one fits with it
-_SLACKS = (0.0, 0.05, 0.1, 0.2, 0.3)  # of the memory, left free for what rounding adds
+_SLACKS = (0.1, 0.0, 0.25)  # of the memory, left free for what rounding adds
 _THRESHOLD = 0.5
 _SAME = 1e-6
 
@@ -188,7 +188,9 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     began = time.monotonic()
     planner = Planner(nodes.problem)
     planner.search.ready(timeout=_COMPILED_S)
-    _search(planner, budget_bytes, until=began + _SEARCH_SHARE * time_limit, options=options)
+    affordable = len(Cells(nodes, Freedom.LEAN).r_columns) <= _CELLS_A_SECOND * (1 - _SEARCH_SHARE) * time_limit
+    share = _SEARCH_SHARE if affordable else 1.0
+    _search(planner, budget_bytes, until=began + share * time_limit, options=options)
     planner.bound(budget_bytes)
     if planner.frontier.best(budget_bytes) is None:
         planner.seek_minimum(timeout=0.0)
@@ -216,7 +218,9 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
 def _search(planner: Planner, budget_bytes: int, *, until: float, options: Options) -> None:
     for effort, seed in islice(searches(options.seed), _SEARCHES):
         planner.search.improve(budget_bytes, effort=effort, seed=seed)
-        if time.monotonic() > until or planner.excludes(budget_bytes):
+        best = planner.frontier.best(budget_bytes)
+        ideal = best is not None and best.time_ms <= (1 + _SAME) * planner.problem.base_time_ms
+        if ideal or time.monotonic() > until or planner.excludes(budget_bytes):
             return
 
 
