@@ -90,6 +90,9 @@ def checkmate(profile: Profile, budget_bytes: int, *, options: Options) -> Solut
         found = replace(found, schedule=None)
     assert first is not None, "there is a first turn"
     assert found is not None, "there is a first turn"
+    if found.schedule is None and first.schedule is not None:
+        message = f"schedules made for less than {format_bytes(budget_bytes)} still take more with their workspace"
+        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=time.monotonic() - began, message=message)
     answer = replace(found, bound_ms=first.bound_ms, freedom=first.freedom)
     return _solution(profile, budget_bytes, answer, options, time.monotonic() - began)
 
