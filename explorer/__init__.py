@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
-    from explorer.solvers import SolveSession, smallest_budget, solve, trade_off
+    from explorer.solvers import SolveSession, largest_batch, smallest_budget, solve, trade_off
     from explorer.units import format_bytes, parse_bytes
     from widgets import Explorer, explore
 
@@ -37,6 +37,7 @@ _HOMES = {
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
+    "largest_batch": "explorer.solvers",
     "load_profile": "explorer.device_profile",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
@@ -64,6 +65,7 @@ __all__ = [
     "explore",
     "format_bytes",
     "keep_all",
+    "largest_batch",
     "load_profile",
     "load_schedule",
     "measure",
