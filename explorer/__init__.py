@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.device_profile import Profile, load_profile
-    from explorer.execution import ScheduledModule, apply, measure, measure_runs
+    from explorer.execution import (
+        ScheduledModule,
+        apply,
+        compiled_schedule,
+        measure,
+        measure_compiled,
+        measure_runs,
+    )
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
     from explorer.profiling import estimate, profile
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
-    from explorer.solvers import SolveSession, smallest_budget, solve, trade_off
+    from explorer.solvers import SolveSession, largest_batch, smallest_budget, solve, trade_off
     from explorer.units import format_bytes, parse_bytes
     from widgets import Explorer, explore
 
@@ -34,13 +41,16 @@ _HOMES = {
     "Timeline": "explorer.simulation",
     "TrainingGraph": "explorer.graph",
     "apply": "explorer.execution",
+    "compiled_schedule": "explorer.execution",
     "estimate": "explorer.profiling",
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
+    "largest_batch": "explorer.solvers",
     "load_profile": "explorer.device_profile",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
+    "measure_compiled": "explorer.execution",
     "measure_runs": "explorer.execution",
     "parse_bytes": "explorer.units",
     "profile": "explorer.profiling",
@@ -63,13 +73,16 @@ __all__ = [
     "Timeline",
     "TrainingGraph",
     "apply",
+    "compiled_schedule",
     "estimate",
     "explore",
     "format_bytes",
     "keep_all",
+    "largest_batch",
     "load_profile",
     "load_schedule",
     "measure",
+    "measure_compiled",
     "measure_runs",
     "parse_bytes",
     "profile",

@@ -48,6 +48,7 @@ _MODEL = typer.Argument(
     help="A bundled model (resnet50, unet …) or package.module:factory, a callable that returns (model, batch) or "
     "(model, batch, loss).",
 )
+_ENCODINGS = "lossless, fp16, fp10 or fp8"
 _SIZE = "one number for all sides, or one for each: 416x608"
 
 
@@ -63,6 +64,7 @@ def profile(
     sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+    encoding: Annotated[str | None, typer.Option(help=f"Also offer Gist's encodings: {_ENCODINGS}.")] = None,
 ) -> None:
     """Measure time and memory of every operator of a training step."""
     import explorer
@@ -82,6 +84,7 @@ def profile(
             loss=loss,
             device=device,
             optimizer=optimizer,
+            encoding=encoding,
             progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
         )
     target = output or Path(f"{model.rpartition(':')[2]}.json")
@@ -157,10 +160,11 @@ def profiles() -> None:
 
 
 @app.command()
-def solve(
+def solve(  # noqa: PLR0913 - an option for each thing that users may want to say
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
     budget: Annotated[str, typer.Option("--budget", "-b", help="Peak memory allowed: '8 GiB', '800 MB'.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Schedule to write.")] = Path("schedule.json"),
+    method: Annotated[str, typer.Option(help="monet, checkmate, … (all of them: 'methods').")] = "monet",
     formulation: Annotated[str, typer.Option(help="Of the integer program: grouped or paper.")] = "grouped",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 10.0,
     gap: Annotated[float, typer.Option(min=0.0, max=1.0, help="Stop when proven this close to the best: 0.01.")] = 0.01,
@@ -181,6 +185,7 @@ def solve(
         found = explorer.solve(
             loaded,
             budget=budget_bytes,
+            method=method,
             formulation=formulation,
             time_limit=time_limit,
             gap=gap,
@@ -196,6 +201,17 @@ def solve(
     found.schedule.save(output)
     _out().print(solution_table(loaded, found))
     _out().print(f"Wrote {output}")
+
+
+@app.command()
+def methods() -> None:
+    """List the methods that 'solve' knows."""
+    from explorer.solvers.methods import METHODS
+
+    table = Table("name", "what it is")
+    for method in METHODS.values():
+        table.add_row(method.name, method.title)
+    _out().print(table)
 
 
 @app.command("simulate")
@@ -231,6 +247,7 @@ def run(
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps to time.")] = 3,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
+    encoding: Annotated[str | None, typer.Option(help=f"As for the profile: {_ENCODINGS}.")] = None,
 ) -> None:
     """Train for a few real steps with a schedule, and measure them."""
     import explorer
@@ -240,7 +257,7 @@ def run(
     predicted = None if known is None else simulate(known, loaded)
     made, batch, loss = _model(model, {}, like=loaded.identity.batch, device=device)
     with Console(stderr=True).status("applying the schedule") as status:
-        module = explorer.apply(made, loaded, batch, loss=loss)
+        module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding)
         status.update(f"measuring {steps} steps")
         try:
             measured = explorer.measure(module, batch, steps=steps)

@@ -56,6 +56,14 @@ class Optimization(StrEnum):
     """Another algorithm, of a convolution or a pooling: the same reads and writes, another time and workspace."""
     INPLACE = "inplace"
     """The result takes the memory of what is read."""
+    SPARSE = "sparse"
+    """Gist: what waits for the backward pass is stored sparse; captured, and chosen, only if asked for."""
+    LOSSY = "lossy"
+    """Gist: it is stored in reduced precision, which changes gradients; likewise."""
+
+
+FAITHFUL = frozenset(Optimization) - {Optimization.SPARSE, Optimization.LOSSY}
+"""What ``"all"`` stands for: nothing that changes gradients beyond rounding, nor memory that depends on values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,28 @@ def profile_of(document: dict[str, Any]) -> Profile:
         raise ValueError(f"not a valid published instance: {type(error).__name__} {error}") from error
 
 
+def as_checkmate_counts(document: dict[str, Any]) -> dict[str, Any]:
+    """An instance as its published results for Checkmate count it: no workspace, nothing in place.
+
+    Args:
+        document: the instance, as parsed from JSON.
+
+    Returns:
+        The instance with every workspace 0, for ``profile_of`` and for the judge.
+    """
+    workspaces = ("workspace_bytes", "recompute_workspace_bytes")
+
+    def counted(op: dict[str, Any]) -> dict[str, Any]:
+        changed = {key: value for key, value in op.items() if key != "inplace"}
+        changed |= dict.fromkeys((key for key in workspaces if key in op), 0)
+        for several in ("algorithms", "alternatives"):
+            if several in op:
+                changed[several] = [way | {"workspace_bytes": 0} for way in op[several]]
+        return changed
+
+    return document | {"ops": [counted(op) for op in document["ops"]]}
+
+
 def plan_of(profile: Profile, schedule: Schedule) -> list[list[Any]]:
     """A schedule for an imported profile, in the form of the published judge: a list of steps.
 

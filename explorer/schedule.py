@@ -14,7 +14,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run an operator; a second run of a forward operator is a recomputation."""
+    """Run an operator; a second run is a recomputation."""
 
     operator: int
     implementation: str
@@ -34,8 +34,8 @@ Step = Run | Free
 class Schedule:
     """A complete training step for one graph.
 
-    Steps before the first backward operator are the forward pass; forward operators run after it are
-    recomputations.
+    Steps before the first backward operator are the forward pass. Any operator may run again, forward ones in either
+    pass and backward ones in theirs.
 
     Attributes:
         identity: the graph it is for.
@@ -54,10 +54,10 @@ class Schedule:
         storage_format.write(path, self, schema=SCHEMA)
 
     def recomputed(self, graph: TrainingGraph) -> dict[int, int]:
-        """How often each forward operator is recomputed; operators run once are absent."""
+        """How often each operator of ``graph`` is recomputed; operators run once are absent."""
         runs: dict[int, int] = {}
         for step in self.steps:
-            if isinstance(step, Run) and step.operator < graph.forward_count:
+            if isinstance(step, Run) and step.operator < len(graph.operators):
                 runs[step.operator] = runs.get(step.operator, 0) + 1
         return {operator: count - 1 for operator, count in runs.items() if count > 1}
 
@@ -76,8 +76,7 @@ def with_frees(graph: TrainingGraph, runs: Iterable[Run], *, method: str, budget
 
     Args:
         graph: the graph to run.
-        runs: every operator once in order (optional ones if wanted), recomputations wherever they are wanted in the
-            backward pass.
+        runs: every operator once in order (optional ones if wanted), recomputations wherever they are wanted.
         method: what made the order.
         budget_bytes: what it was made to fit.
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from explorer.device_profile import Cost, Device, Profile
-from explorer.graph import Operator, Phase, Role, Storage, TrainingGraph
+from explorer.graph import Implementation, Operator, Phase, Role, Storage, TrainingGraph
 from explorer.schedule import Free, Run, Schedule
 
 
@@ -170,13 +170,9 @@ class _Simulator:
         where = f"step {position} (run {operator.name!r})"
         after_forward = self.graph.forward_count in self.ran
         again = operator.id in self.ran or (operator.optional and operator.phase is Phase.FORWARD and after_forward)
-        try:
-            implementation = operator.implementation(step.implementation)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        if not (implementation.again if again else implementation.first):
-            raise ValueError(f"{where}: {implementation.name!r} cannot serve {'another' if again else 'a first'} run")
-        self._check_order(where, operator, again=again)
+        if not again and operator.phase is Phase.FORWARD and after_forward:
+            raise ValueError(f"{where}: its first run comes after the forward pass has ended")
+        implementation = self._implementation(where, operator, step.implementation, again=again)
         for storage in implementation.reads:
             if storage not in self.alive and storage not in self.graph.persistent:
                 raise ValueError(f"{where} reads {self._name(storage)}, which is not in memory then")
@@ -203,11 +199,14 @@ class _Simulator:
         self.runs.append((operator.id, implementation.name, stage))
         self.ran.add(operator.id)
 
-    def _check_order(self, where: str, operator: Operator, *, again: bool) -> None:
-        if again and operator.phase is Phase.BACKWARD:
-            raise ValueError(f"{where}: a backward operator runs once")
-        if not again and operator.phase is Phase.FORWARD and self.graph.forward_count in self.ran:
-            raise ValueError(f"{where}: its first run comes after the forward pass has ended")
+    def _implementation(self, where: str, operator: Operator, name: str, *, again: bool) -> Implementation:
+        try:
+            implementation = operator.implementation(name)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if not (implementation.again if again else implementation.first):
+            raise ValueError(f"{where}: {name!r} cannot serve {'another' if again else 'a first'} run")
+        return implementation
 
     def _free(self, position: int, step: Free) -> None:
         if step.storage not in self.alive:

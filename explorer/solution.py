@@ -13,11 +13,13 @@ class Status(StrEnum):
     """How a solve ended."""
 
     OPTIMAL = "optimal"
-    """A schedule, proven best for the whole problem."""
+    """A schedule, proven best of all that the method can make; for MONeT, of all there are."""
     FEASIBLE = "feasible"
     """A schedule that fits the budget; ``gap`` says how far from the bound at most."""
     INFEASIBLE = "infeasible"
-    """No schedule fits; ``minimum`` says what would."""
+    """No schedule of the method fits; ``minimum`` says what would."""
+    UNSUITED = "unsuited"
+    """The method is not for graphs such as this one; ``message`` says why."""
     UNKNOWN = "unknown"
     """Time ran out before a schedule was found or excluded."""
     CANCELLED = "cancelled"
@@ -31,6 +33,7 @@ class BoundScope(StrEnum):
 
     PROBLEM = "all schedules"
     GROUPING = "schedules of this grouping"
+    METHOD = "schedules of this method"
 
 
 @dataclass(frozen=True, slots=True)

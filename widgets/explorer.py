@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, cast
 
 import traitlets
 
-from explorer.graph import Optimization
+from explorer.graph import FAITHFUL
 from explorer.measurement import Measurement
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import Timeline, simulate
@@ -72,7 +72,7 @@ class Explorer(traitlets.HasTraits):
         subject: Subject,
         *,
         budget_bytes: int | None = None,
-        optimizations: Iterable[str] = tuple(Optimization),
+        optimizations: Iterable[str] = tuple(FAITHFUL),
         exact: bool = False,
     ) -> None:
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""

@@ -17,6 +17,7 @@ TONES = {
     Status.FEASIBLE: "good",
     Status.INFEASIBLE: "warning",
     Status.UNKNOWN: "warning",
+    Status.UNSUITED: "warning",
     Status.CANCELLED: "warning",
     Status.FAILED: "bad",
 }
@@ -65,6 +66,8 @@ def outcome(solution: Solution, keep_all_ms: float) -> str:
                 _sentence(solution.message or f"no schedule for {budget} was found in time")
                 + " Choose a larger budget."
             )
+        case Status.UNSUITED:
+            return _sentence(solution.message)
         case Status.FAILED:
             stays = f" Best so far: {best}." if best else ""
             reason = _sentence(solution.message or f"the solver failed for {budget}")

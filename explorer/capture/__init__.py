@@ -12,6 +12,7 @@ from explorer.capture.building import Built, build
 from explorer.capture.normalise import normalise
 from explorer.capture.tracing import Traced, trace
 from explorer.graph import TensorSpec, TrainingGraph
+from explorer.operators.encodings import Encoding
 
 __all__ = ["Batch", "Capture", "Loss", "capture"]
 
@@ -38,7 +39,9 @@ class Capture:
         return self.built.graph
 
 
-def capture(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Capture:
+def capture(
+    model: nn.Module, batch: Batch, *, loss: Loss | None = None, encoding: Encoding | str | None = None
+) -> Capture:
     """Capture forward and backward of one training step; runs nothing and changes no state.
 
     Args:
@@ -46,6 +49,8 @@ def capture(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Capt
         batch: a tensor, tuple or dict for the model; with a loss the pair (inputs, target).
         loss: ``loss(model(inputs), target)`` gives the scalar to train on. Without it, the scalars that the model
             returns carry the gradient; if it returns none, all that it returns do.
+        encoding: also offer Gist's encodings: ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"`` or an ``Encoding``. The
+            graph is another one then, with more operators.
 
     Returns:
         The capture; its ``graph`` is what profiles and schedules are made for.
@@ -58,9 +63,10 @@ def capture(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Capt
         raise ValueError(f"{type(model).__name__} is in evaluation mode; call model.train() before capturing it")
     args, kwargs = call_arguments(batch, loss=loss)
     layout = BatchLayout.of(flatten(args, kwargs))
+    wanted = None if encoding is None else Encoding.of(encoding)
     step = TrainingStep(model, loss)
     with torch.enable_grad():
         traced = normalise(trace(step, args, kwargs), step)
     parameters = tuple(TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters())
-    built = build(traced, model=type(model).__name__, batch=layout.specs, parameters=parameters)
+    built = build(traced, model=type(model).__name__, batch=layout.specs, parameters=parameters, encoding=wanted)
     return Capture(built, traced, layout, loss)

@@ -17,9 +17,10 @@ from explorer.capture.batch import dtype_name
 from explorer.capture.normalise import tensors_of
 from explorer.capture.passes import passes_of
 from explorer.capture.tracing import GraphInput, Source, Traced
-from explorer.graph import Implementation, Operator, Optimization, Phase, Role, Storage, TensorSpec, TrainingGraph, When
+from explorer.graph import FAITHFUL, Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 from explorer.operators import Guard, Variant, variants_of
-from explorer.operators.registry import auxiliaries_of, device_kind
+from explorer.operators.encodings import Encoding, encoded_variants
+from explorer.operators.registry import auxiliaries_of, device_kind, served_by
 from explorer.torch_private import OpOverload, storage_key
 
 TANGENTS = "explorer.tangents"
@@ -74,14 +75,22 @@ class Built:
     views: frozenset[fx.Node]
 
 
-def build(traced: Traced, *, model: str, batch: tuple[TensorSpec, ...], parameters: tuple[TensorSpec, ...]) -> Built:
-    """Build the training graph of a normalised joint graph."""
-    return _Builder(traced).build(model, batch, parameters)
+def build(
+    traced: Traced,
+    *,
+    model: str,
+    batch: tuple[TensorSpec, ...],
+    parameters: tuple[TensorSpec, ...],
+    encoding: Encoding | None = None,
+) -> Built:
+    """Build the training graph of a normalised joint graph; with Gist's encodings if there is an ``encoding``."""
+    return _Builder(traced, encoding).build(model, batch, parameters)
 
 
 class _Builder:
-    def __init__(self, traced: Traced) -> None:
+    def __init__(self, traced: Traced, encoding: Encoding | None) -> None:
         self.traced = traced
+        self.encoding = encoding
         self.storages: list[Storage] = []
         self.operators: list[Operator] = []
         self.calls: dict[tuple[int, str], Call] = {}
@@ -100,6 +109,9 @@ class _Builder:
         forward, backward = passes_of(self.traced)
         # All of them first: what the rules of the backward pass ask for is made in the forward pass.
         self.variants = {node: variants_of(node) for node in (*forward, *backward)}
+        if self.encoding is not None:
+            for node in backward:
+                self.variants[node] += tuple(encoded_variants(node, self.encoding, set(forward)))
         for node in forward:
             self._add(node, Phase.FORWARD)
         self._add_update()
@@ -187,7 +199,8 @@ class _Builder:
         """An optional operator that makes a compact tensor."""
         assert callable(node.target)
         self._own(node, f"{of} {kind}", Role.ACTIVATION)
-        variant = Variant(kind, node.target, node.args, optimization=Optimization.INTERMEDIATE)
+        served = served_by(node)
+        variant = Variant(kind, node.target, node.args, exact=served in FAITHFUL, optimization=served)
         implementation = self._implementation(node, variant, {0: node}, Phase.FORWARD)
         self._append(node, f"{of} {kind}", Phase.FORWARD, [implementation], optional=True)
 

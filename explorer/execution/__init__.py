@@ -1,7 +1,8 @@
 """Running schedules for real, and watching them run."""
 
+from explorer.execution.compiled import compiled_schedule, measure_compiled
 from explorer.execution.measuring import measure
 from explorer.execution.runs import measure_runs
 from explorer.execution.scheduled import ScheduledModule, apply
 
-__all__ = ["ScheduledModule", "apply", "measure", "measure_runs"]
+__all__ = ["ScheduledModule", "apply", "compiled_schedule", "measure", "measure_compiled", "measure_runs"]

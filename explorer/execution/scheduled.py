@@ -17,6 +17,7 @@ from explorer.execution.code import Program, generate
 from explorer.execution.fallback import without
 from explorer.execution.out_of_memory import named
 from explorer.operators import Guard
+from explorer.operators.encodings import Encoding
 from explorer.schedule import Run, Schedule
 from explorer.simulation import validate
 from explorer.torch_private import graph_is_kept
@@ -150,7 +151,14 @@ class ScheduledModule(nn.Module):
         return copied
 
 
-def apply(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None = None) -> ScheduledModule:
+def apply(
+    model: nn.Module,
+    schedule: Schedule,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    encoding: Encoding | str | None = None,
+) -> ScheduledModule:
     """Make a module that trains ``model`` by ``schedule``.
 
     Args:
@@ -158,6 +166,7 @@ def apply(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | No
         schedule: from ``solve`` or ``load_schedule``.
         batch: a sample batch with the shapes the schedule was made for.
         loss: as it was given to ``profile``.
+        encoding: as it was given to ``profile``.
 
     Returns:
         A module that shares everything with ``model`` and computes bit-equal results, unless the schedule uses
@@ -166,7 +175,7 @@ def apply(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | No
     Raises:
         ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.
     """
-    captured = capture(model, batch, loss=loss)
+    captured = capture(model, batch, loss=loss, encoding=encoding)
     if difference := schedule.identity.difference(captured.graph.identity):
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
     validate(captured.graph, schedule)

@@ -79,6 +79,7 @@ class Variant:
 Rule = Callable[[fx.Node], Iterable[Variant]]
 _RULES: dict[Any, list[Rule]] = {}
 _AUXILIARIES = "explorer auxiliaries"
+_SERVES = "explorer optimization"
 
 
 def rule(*targets: Any) -> Callable[[Rule], Rule]:
@@ -133,7 +134,13 @@ def changes_its_arguments(node: fx.Node) -> bool:
     return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
-def auxiliary(node: fx.Node, name: str, make: Callable[..., torch.Tensor], *args: Any) -> fx.Node:
+def auxiliary(
+    node: fx.Node,
+    name: str,
+    make: Callable[..., torch.Tensor],
+    *args: Any,
+    optimization: Optimization = Optimization.INTERMEDIATE,
+) -> fx.Node:
     """A compact tensor that an optional operator makes directly after ``node``'s, for a backward operator to read.
 
     Args:
@@ -141,13 +148,17 @@ def auxiliary(node: fx.Node, name: str, make: Callable[..., torch.Tensor], *args
         name: what it is (``"mask"``); asked for twice, the tensor is the same.
         make: ``make(*args)`` computes it.
         args: leaves may be nodes of the graph, none later than ``node``.
+        optimization: what it serves.
+
+    A function whose result's size depends on values has an attribute ``nominal``: a function of the same arguments that
+    makes one of the size to count with.
     """
     source = origin(node)
     known: dict[str, fx.Node] = source.meta.setdefault(_AUXILIARIES, {})
     if name not in known:
         with source.graph.inserting_after(node):
             made = source.graph.call_function(make, args)
-        made.meta = {**source.meta, "val": _made(node, make, args)}
+        made.meta = {**source.meta, "val": _made(node, getattr(make, "nominal", make), args), _SERVES: optimization}
         made.meta.pop(_AUXILIARIES)
         known[name] = made
     return known[name]
@@ -175,6 +186,11 @@ def without_memory(tensor: torch.Tensor) -> torch.Tensor:
 def auxiliaries_of(node: fx.Node) -> dict[str, fx.Node]:
     """The compact tensors that rules have asked for, by name."""
     return node.meta.get(_AUXILIARIES, {})
+
+
+def served_by(node: fx.Node) -> Optimization:
+    """What a compact tensor is made for."""
+    return node.meta[_SERVES]
 
 
 def value_of(node: fx.Node) -> Any:

@@ -63,7 +63,14 @@ class _Arguments:
             value = node.meta["val"]
             run = node.op == "call_function" and _has_whole_numbers(value)
             self.known[node] = self.computed(node) if run else self.drawn(value)
+            if "explorer.density" in node.meta:
+                self.known[node] = self.thinned(self.known[node], node.meta["explorer.density"])
         return self.known[node]
+
+    def thinned(self, tensor: torch.Tensor, density: float) -> torch.Tensor:
+        """The same with zeros, as a ReLU makes them."""
+        threshold = 1.0 - 0.9 * density  # the numbers are from 0.1 to 1
+        return torch.where(tensor > threshold, tensor, 0.0)
 
     def computed(self, node: fx.Node) -> Any:
         assert callable(node.target)

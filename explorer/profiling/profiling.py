@@ -15,6 +15,7 @@ from explorer.execution.device import cublas_workspace_bytes, describe_device, d
 from explorer.execution.measuring import measure
 from explorer.execution.steps import unchanged
 from explorer.graph import TrainingGraph
+from explorer.operators.encodings import Encoding
 from explorer.profiling.costing import Subject, measure_costs
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
@@ -35,6 +36,7 @@ def profile(
     loss: Loss | None = None,
     device: str | torch.device | None = None,
     optimizer: str | None = None,
+    encoding: Encoding | str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Capture a training step and measure its operators; the model is as before afterwards.
@@ -45,6 +47,8 @@ def profile(
         loss: ``loss(model(inputs), target)`` is what is trained on; None if the model returns its loss.
         device: where to profile, ``"cpu"`` or ``"cuda"``; None: where the model is. The model and batch must be there.
         optimizer: name of an optimizer whose state counts towards the budget; None: none.
+        encoding: also offer Gist's encodings (for ``method="gist"``): ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"``
+            or an ``Encoding``. Schedules for such a profile are applied with the same ``encoding``.
         progress: called as the work goes on.
 
     Returns:
@@ -57,7 +61,7 @@ def profile(
     if device is not None and torch.device(device).type != here.type:
         raise ValueError(f"the model is on {here}, not on {device}; move it and the batch with .to({str(device)!r})")
     state_bytes = 0 if optimizer is None else optimizer_state_bytes(optimizer, model)
-    measured = profile_capture(capture(model, batch, loss=loss), model, batch, progress=progress)
+    measured = profile_capture(capture(model, batch, loss=loss, encoding=encoding), model, batch, progress=progress)
     return replace(measured, optimizer_state_bytes=state_bytes)
 
 

@@ -9,17 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from explorer.solvers.batch_size import largest_batch
     from explorer.solvers.session import SolveEvent, SolveSession
     from explorer.solvers.solving import smallest_budget, solve, trade_off
 
 _HOMES = {
     "SolveEvent": "session",
     "SolveSession": "session",
+    "largest_batch": "batch_size",
     "smallest_budget": "solving",
     "solve": "solving",
     "trade_off": "solving",
 }
-__all__ = ["SolveEvent", "SolveSession", "smallest_budget", "solve", "trade_off"]
+__all__ = ["SolveEvent", "SolveSession", "largest_batch", "smallest_budget", "solve", "trade_off"]
 
 
 def __getattr__(name: str) -> Any:

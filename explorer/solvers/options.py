@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from explorer.device_profile import Profile
-from explorer.graph import Optimization
+from explorer.graph import FAITHFUL, Optimization
+from explorer.solvers.methods import METHODS
 from explorer.solvers.problem import Problem
 
-METHODS = ("monet",)
 FORMULATIONS = ("grouped", "paper")
-ALL_OPTIMIZATIONS = frozenset(Optimization)
+ALL_OPTIMIZATIONS = FAITHFUL
 
 _SEEDS = 10**6
 
@@ -24,7 +24,7 @@ class Options:
     """How to solve.
 
     Attributes:
-        method: one of ``METHODS``.
+        method: name of one of ``METHODS``.
         formulation: one of ``FORMULATIONS``.
         time_limit: seconds for each budget.
         gap: stop once the schedule is proven to be within this of the fastest, relative to its time.

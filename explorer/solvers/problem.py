@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from explorer.device_profile import Profile
-from explorer.graph import Implementation, Optimization, TrainingGraph
+from explorer.graph import FAITHFUL, Implementation, Optimization, TrainingGraph
 from explorer.schedule import Run, Schedule, Step, with_frees
 
 
@@ -166,9 +166,7 @@ class Problem:
     slack_ms: float = 0.0
 
     @classmethod
-    def of(
-        cls, profile: Profile, *, optimizations: Iterable[Optimization] = tuple(Optimization), exact: bool = False
-    ) -> Problem:
+    def of(cls, profile: Profile, *, optimizations: Iterable[Optimization] = FAITHFUL, exact: bool = False) -> Problem:
         """The problem of ``profile``.
 
         Args:
@@ -221,7 +219,8 @@ class Problem:
             schedule: valid, for this graph.
 
         Returns:
-            None where it runs an implementation that this problem does not have.
+            None where it runs an implementation that this problem does not have, or recomputes what this problem runs
+            once: forward operators before the backward pass, and backward ones.
         """
         count = self.graph.forward_count
         alive: set[int] = set()
@@ -229,10 +228,13 @@ class Problem:
         first: list[Choice] = []
         again: list[Choice] = []
         intervals: list[Interval] = []
+        seen: set[int] = set()
         for run, freed in _with_their_frees(schedule.steps):
             choice = self._choice(run, again=bool(intervals))
-            if choice is None:
+            repeated = run.operator in seen and (run.operator >= count or not intervals)
+            if choice is None or repeated:
                 return None
+            seen.add(run.operator)
             # Optional backward operators that did not run have intervals too, in which nothing happens.
             while run.operator >= count and len(intervals) < run.operator - count:
                 intervals.append(Interval((), None, frozenset(alive)))

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import islice
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from explorer.device_profile import Profile
 from explorer.solution import Solution
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
+from explorer.solvers.methods import METHODS
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine, searches
 from explorer.units import parse_bytes
+
+if TYPE_CHECKING:
+    from explorer.solvers.comparison import Comparison
 
 _LEAST_S = 0.05
 _COMPILED_S = 600.0
@@ -39,12 +46,14 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
 ) -> Solution:
     """Find the fastest training step whose peak stays within a budget (MONeT section 4 and appendix C).
 
-    A plan search answers first; SCIP then improves and proves, starting from its schedules.
+    With MONeT's method, a plan search answers first; SCIP then improves and proves, starting from its schedules.
 
     Args:
         profile: graph and costs.
         budget: peak allocated memory of the whole step, as int bytes or such as ``"8 GiB"``.
-        method: ``"monet"``.
+        method: ``"monet"``, or another system: a name in ``explorer.solvers.methods.METHODS``, such as ``"checkmate"``.
+            Those bring their own choice of implementations; ``formulation``, ``remember``, ``seed`` and ``steps`` are
+            MONeT's.
         formulation: ``"grouped"`` (merged, grouped, incremental) or ``"paper"`` (as published, for small graphs).
         time_limit: seconds.
         gap: stop once the schedule is proven to be within this of the fastest.
@@ -66,6 +75,9 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     began = time.monotonic()
     options = Options(method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed)
     budget_bytes = parse_bytes(budget)
+    if method != "monet":
+        (solution,) = METHODS[method].solve(profile, [budget_bytes], options=options)
+        return replace(solution, elapsed_s=time.monotonic() - began)
     planner = Planner(options.problem(profile))
     if steps is not None:
         return _solve_in_steps(planner, budget_bytes, options, steps)
@@ -80,6 +92,22 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     if remember:
         memory.remember(problem, planner.answer(budget_bytes, spent_s=time_limit), label=label_of(profile, options))
     return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
+    """MONeT's joint problem, from nothing but the profile: the entry of the table of methods."""
+    began = time.monotonic()
+    planner = Planner(options.problem(profile))
+    planner.search.ready(timeout=_COMPILED_S)
+    planner.instant(budget_bytes)
+    left_s = max(_LEAST_S, options.time_limit - (time.monotonic() - began))
+    solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
+    return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def monet_checkpointing(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
+    """MONeT with checkpointing alone: PyTorch's own implementations (section 5, NoOp)."""
+    return monet(profile, budget_bytes, options=replace(options, optimizations=frozenset()))
 
 
 def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps: int) -> Solution:
@@ -124,23 +152,92 @@ def smallest_budget(
     return replace(solution, minimum=minimum, elapsed_s=time.monotonic() - began, message=f"{minimum}; {proof}")
 
 
+@overload
 def trade_off(
-    profile: Profile, *, points: int = 24, optimizations: Optimizations = "all", exact: bool = False
-) -> tuple[Solution, ...]:
-    """Schedules from the smallest known budget to the no-recompute peak, in a second or two, by plan search alone.
+    profile: Profile, *, points: int = ..., optimizations: Optimizations = ..., exact: bool = ...
+) -> tuple[Solution, ...]: ...
+
+
+@overload
+def trade_off(
+    profile: Profile,
+    *,
+    methods: Iterable[str],
+    points: int = ...,
+    budgets: Iterable[int | str] | None = ...,
+    time_limit: float = ...,
+    optimizations: Optimizations = ...,
+    exact: bool = ...,
+    executor: Executor | None = ...,
+    on_progress: Callable[[int, int, str], None] | None = ...,
+    should_stop: Callable[[], bool] | None = ...,
+) -> Comparison: ...
+
+
+def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
+    profile: Profile,
+    *,
+    points: int = 24,
+    methods: Iterable[str] | None = None,
+    budgets: Iterable[int | str] | None = None,
+    time_limit: float = 10.0,
+    optimizations: Optimizations = "all",
+    exact: bool = False,
+    executor: Executor | None = None,
+    on_progress: Callable[[int, int, str], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> tuple[Solution, ...] | Comparison:
+    """Time against memory: MONeT's curve in a second or two by plan search alone, or several methods' to compare.
 
     Args:
         profile: graph and costs.
-        points: at most this many.
+        points: at most this many budgets, from the smallest known to the peak without recomputation.
+        methods: names of ``explorer.solvers.methods.METHODS`` (``["monet", "checkmate", …]``); everything below is for
+            those.
+        budgets: peak allowed, each; if not given, ``points`` equally far apart.
+        time_limit: seconds for each method and budget.
         optimizations: as in ``solve``.
         exact: as in ``solve``.
+        executor: where to solve, such as a Dask client's ``get_executor()``; a pool of processes if not given. In a
+            script of its own, such a pool needs the usual ``if __name__ == "__main__":``.
+        on_progress: called with how many tasks are done, how many there are, and whose the last one was.
+        should_stop: polled about ten times a second; true cancels what has not begun.
 
     Returns:
-        Increasing peaks and strictly decreasing times, each judged by the simulator; ``budget_bytes`` is the peak.
+        Without ``methods``, increasing peaks and strictly decreasing times, each judged by the simulator;
+        ``budget_bytes`` is the peak. With them, a comparison: a curve for each method, and all of it as a table.
     """
     if points < 2:
         raise ValueError(f"points is {points}; it must be 2 or more")
-    options = Options(optimizations=parse_optimizations(optimizations), exact=exact)
+    options = Options(time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact)
+    if methods is None:
+        if budgets is not None:
+            raise ValueError("budgets are for methods: name some, such as methods=['monet']")
+        return _curve(profile, points, options)
+    from explorer.solvers.comparison import compare
+
+    chosen = list(methods)
+    for name in chosen:
+        replace(options, method=name)  # refuses an unknown one before any work begins
+    if budgets is None:
+        planner = Planner(options.problem(profile))
+        planner.search.ready(timeout=_COMPILED_S)
+        planner.seek_minimum(timeout=0.0)
+        low, high = planner.minimum().budget_bytes, planner.search.keep_all_peak_bytes
+        budgets = np.linspace(low, high, points, dtype=np.int64).tolist()
+    return compare(
+        profile,
+        chosen,
+        [parse_bytes(x) for x in budgets],
+        options=options,
+        executor=executor,
+        on_progress=on_progress,
+        should_stop=should_stop,
+    )
+
+
+def _curve(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
+    """MONeT's, by plan search alone."""
     planner = Planner(options.problem(profile))
     planner.search.fill(points, effort=_CURVE_EFFORT)
     frontier = planner.search.collect()

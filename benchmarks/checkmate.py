@@ -1,0 +1,129 @@
+"""Checkmate's published instances: its optimum, and ours for the same problem, every schedule judged by their judge.
+
+Run: ``python benchmarks/checkmate.py FOLDER [--only NAME:GIB,…] [--seconds vgg16=120,unet=120,resnet50=300]``.
+
+The folder holds ``NAME-checkmate.json`` and ``verify.py``. Published values ignore workspace and runs in place, and so
+does this: instance and judge see every workspace as 0. Published objectives round each operator up to 0.01 ms; ours are
+compared as the judge rounds them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from explorer.published import as_checkmate_counts, plan_of, profile_of
+from explorer.solution import BoundScope
+from explorer.solvers.methods import METHODS
+from explorer.solvers.options import Options
+
+_SECONDS = "vgg16=120,unet=120,resnet50=300"
+_WORSE = 0.005
+_GIB = 2**30
+
+
+def main() -> None:
+    """Print a line for each instance and budget; exit with 1 where one is worse than published."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="instances and budgets: vgg16:8,unet")
+    parser.add_argument("--seconds", default=_SECONDS, help="for each budget of each instance")
+    parser.add_argument("--gap", type=float, default=0.001, help="stop when proven this close to the best")
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    arguments = parser.parse_args()
+    wanted = [x.split(":") for x in arguments.only.split(",") if x]
+    seconds = {name: float(x) for name, x in (pair.split("=") for pair in arguments.seconds.split(","))}
+    judge = _judge(arguments.folder)
+    print(f"{'instance':9}{'GiB':>4}{'published':>18}{'bound':>9} |{'ours':>18}{'against':>9}{'bound':>9}{'in s':>7}")
+    results = []
+    for path in sorted(arguments.folder.glob("*-checkmate.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        name = path.stem.removesuffix("-checkmate")
+        for reference in document["references"]:
+            if wanted and not any(
+                x[0] == name and (len(x) == 1 or float(x[1]) == reference["budget_gib"]) for x in wanted
+            ):
+                continue
+            limit = seconds.get(name, 120.0)
+            result = _solve(name, document, reference, judge, time_limit=limit, gap=arguments.gap)
+            results.append(result)
+            _print(result)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    raise SystemExit(any(map(_is_worse, results)))
+
+
+def _judge(folder: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("verify", folder / "verify.py")
+    if spec is None or spec.loader is None or not (folder / "verify.py").exists():
+        raise SystemExit(f"{folder} has no verify.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _solve(
+    name: str, document: dict[str, Any], reference: dict[str, Any], judge: ModuleType, *, time_limit: float, gap: float
+) -> dict[str, Any]:
+    counted = as_checkmate_counts(document)
+    profile = profile_of(counted)
+    budget_bytes = int(reference["budget_gib"] * _GIB)
+    began = time.monotonic()
+    options = Options("checkmate-d", time_limit=time_limit, gap=gap)
+    (solution,) = METHODS["checkmate-d"].solve(profile, [budget_bytes], options=options)
+    elapsed_s = time.monotonic() - began
+    objective_ms = None
+    if solution.schedule is not None:
+        verdict = judge.judge(counted, plan_of(profile, solution.schedule))
+        if verdict["peak_gib"] > reference["budget_gib"] + 1e-9:
+            raise SystemExit(f"{name}: the judge finds a peak of {verdict['peak_gib']} GiB")
+        objective_ms = verdict["published_ms"]
+    return {
+        "instance": name,
+        "budget_gib": reference["budget_gib"],
+        "published_status": reference["status"],
+        "published_ms": reference["objective_ms"],
+        "published_bound_ms": reference["bound_ms"],
+        "status": solution.status.value,
+        "objective_ms": objective_ms,
+        "bound_ms": solution.bound_ms(BoundScope.METHOD),
+        "elapsed_s": elapsed_s,
+        "message": solution.message,
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    def shown(status: str, ms: float | None) -> str:
+        return status if ms is None else f"{ms:.2f} {status[:8]}"
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    against = "-"
+    if result["objective_ms"] is not None and result["published_ms"] is not None:
+        against = f"{100 * (result['objective_ms'] / result['published_ms'] - 1):+.2f} %"
+    published = shown(result["published_status"], result["published_ms"])
+    ours = shown(result["status"], result["objective_ms"])
+    print(
+        f"{result['instance']:9}{result['budget_gib']:4g}{published:>18}{number(result['published_bound_ms']):>9} |"
+        f"{ours:>18}{against:>9}{number(result['bound_ms']):>9}{result['elapsed_s']:7.1f}",
+        flush=True,
+    )
+
+
+def _is_worse(result: dict[str, Any]) -> bool:
+    if result["published_ms"] is None:
+        return result["status"] != "infeasible"
+    return result["objective_ms"] is None or result["objective_ms"] > (1 + _WORSE) * result["published_ms"]
+
+
+if __name__ == "__main__":
+    main()

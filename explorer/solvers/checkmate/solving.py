@@ -1,0 +1,280 @@
+"""Checkmate's answers: the program of its section 4, its rounding, and what MONeT's comparison makes of it.
+
+The program is solved by SCIP from start solutions that a plan search finds for the same problem (forward nodes once in
+the forward pass, and again wherever backward nodes need them). For large graphs that search makes the answer, and the
+program its bound, if there is time; ``cells`` says what is evaluated again when.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from explorer.device_profile import Profile
+from explorer.graph import Implementation, Optimization
+from explorer.schedule import Run, Schedule
+from explorer.simulation import simulate
+from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, Status
+from explorer.solvers.candidates import best_of
+from explorer.solvers.checkmate.cells import Cells, Freedom
+from explorer.solvers.checkmate.nodes import Nodes, without_workspace
+from explorer.solvers.checkmate.program import Program, build
+from explorer.solvers.checkmate.recomputing import recompute
+from explorer.solvers.options import Options
+from explorer.solvers.planner import Planner
+from explorer.solvers.refinement import searches
+from explorer.solvers.scip import MilpStatus, minimise
+from explorer.units import format_bytes
+
+_COMPILED_S = 600.0
+_SEARCHES = 1000
+_SEARCH_SHARE = 0.35  # of the time, for the plan search before the program
+_MOST_FULL_CELLS = 6000  # entries of R up to which everything may be evaluated again
+_CELLS_A_SECOND = 1500  # stating a program and solving its first relaxation takes at least that
+_ROUNDS = 6  # smaller and smaller budgets for schedules that ignore workspace, until one fits with it
+_SLACKS = (0.1, 0.0, 0.25)  # of the memory, left free for what rounding adds
+_THRESHOLD = 0.5
+_SAME = 1e-6
+
+
+@dataclass
+class _Found:
+    """What is known for one budget.
+
+    Attributes:
+        schedule: the best, None without one.
+        time_ms: of it.
+        bound_ms: no schedule of ``freedom`` is quicker; infinite where none fits.
+        freedom: what the bound is for.
+        statistics: of the program solved last.
+        minimum: what a plan search says of the smallest budget.
+    """
+
+    schedule: Schedule | None
+    time_ms: float
+    bound_ms: float
+    freedom: Freedom
+    statistics: Statistics | None
+    minimum: Minimum
+
+    def proven(self, gap: float) -> bool:
+        """Is it best, or proven that there is none?"""
+        return self.time_ms - self.bound_ms <= max(gap, _SAME) * self.time_ms or np.isinf(self.bound_ms)
+
+
+def checkmate(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
+    """Checkmate as published (section 4.5): the fewest milliseconds with values alone within the budget.
+
+    It ignores workspace, and what only some implementations could do: PyTorch's own are used throughout. Its schedules
+    may therefore take more than they were made for; then it is asked for less until one fits (MONeT section 5 runs it
+    with the default convolutions and calls that Checkmate-D).
+    """
+    began = time.monotonic()
+    nodes = Nodes.of(without_workspace(profile))
+    asked, first, found = budget_bytes, None, None
+    for turn in range(_ROUNDS):
+        left_s = options.time_limit - (time.monotonic() - began)
+        share = options.time_limit / 2 if turn == 0 else left_s / 2
+        found = _solve(nodes, asked, time_limit=max(0.5, min(left_s, share)), options=options, workspace=False)
+        first = first or found
+        if found.schedule is None:
+            break
+        peak_bytes = simulate(profile, found.schedule).peak_bytes
+        if peak_bytes <= budget_bytes:
+            break
+        asked -= peak_bytes - budget_bytes
+        found = replace(found, schedule=None)
+    assert first is not None, "there is a first turn"
+    assert found is not None, "there is a first turn"
+    if found.schedule is None and first.schedule is not None:
+        message = f"schedules made for less than {format_bytes(budget_bytes)} still take more with their workspace"
+        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=time.monotonic() - began, message=message)
+    answer = replace(found, bound_ms=first.bound_ms, freedom=first.freedom)
+    return _solution(profile, budget_bytes, answer, options, time.monotonic() - began)
+
+
+def checkmate_d(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
+    """Checkmate aware of workspace: U of section 4.4 and the workspace of each evaluation within the budget.
+
+    The default convolutions, as MONeT's Checkmate-D.
+    """
+    began = time.monotonic()
+    found = _solve(Nodes.of(profile), budget_bytes, time_limit=options.time_limit, options=options, workspace=True)
+    return _solution(profile, budget_bytes, found, options, time.monotonic() - began)
+
+
+def checkmate_o(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
+    """Checkmate-O of MONeT's section 5: its schedule, with the quickest convolutions put in wherever they fit.
+
+    From the schedule that is aware of workspace, so that there is one within the budget to begin with.
+    """
+    began = time.monotonic()
+    solution = checkmate_d(profile, budget_bytes, options=options)
+    if solution.schedule is None or Optimization.CONVOLUTION not in options.optimizations:
+        return solution
+    schedule = with_quickest_convolutions(profile, solution.schedule, budget_bytes, exact=options.exact)
+    timeline = simulate(profile, schedule)
+    return replace(
+        solution,
+        status=Status.FEASIBLE,
+        schedule=schedule,
+        time_ms=timeline.time_ms,
+        peak_bytes=timeline.peak_bytes,
+        bounds=(),
+        elapsed_s=time.monotonic() - began,
+        message="the quickest convolutions that fit, in Checkmate's schedule",
+    )
+
+
+def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
+    """Checkmate's approximation: S of the linear relaxation rounded at ½, then the optimal recomputation for that.
+
+    The relaxation is of a budget somewhat smaller, for what rounding adds; several are tried, and the best answers.
+    """
+    began = time.monotonic()
+    nodes = Nodes.of(profile)
+    schedules = []
+    for slack in _SLACKS:
+        if time.monotonic() - began > options.time_limit:
+            break
+        smaller = nodes.profile.fixed_bytes + int((1 - slack) * (budget_bytes - nodes.profile.fixed_bytes))
+        program = build(nodes, smaller, freedom=Freedom.LEAN, workspace=True)
+        left_s = options.time_limit - (time.monotonic() - began)
+        relaxed = program.relaxation(time_limit=max(0.5, left_s))
+        if relaxed is not None:
+            schedules.append(_rounded(program, relaxed, options))
+    if not schedules:
+        message = "the linear relaxation has no solution, or none was found in time"
+        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=time.monotonic() - began, message=message)
+    (solution,) = best_of(profile, schedules, [budget_bytes], method=options.method)
+    return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def with_quickest_convolutions(profile: Profile, schedule: Schedule, budget_bytes: int, *, exact: bool) -> Schedule:
+    """A schedule with the quickest convolution algorithm that fits at each run.
+
+    Args:
+        profile: graph and costs.
+        schedule: valid for it.
+        budget_bytes: that the peak of each run has to fit.
+        exact: only those that are bit-equal to PyTorch's.
+    """
+    timeline = simulate(profile, schedule)
+    totals = iter(timeline.total_bytes.tolist())
+    steps = []
+    for step in schedule.steps:
+        if not isinstance(step, Run):
+            steps.append(step)
+            continue
+        operator = profile.graph.operators[step.operator]
+        own = operator.implementation(step.implementation)
+        room = budget_bytes - next(totals) + profile.workspace_bytes(own)
+        others = [x for x in operator.implementations if _is_same_convolution(x, own) and (x.exact or not exact)]
+        fitting = [own, *(x for x in others if profile.workspace_bytes(x) <= room)]
+        steps.append(Run(step.operator, min(fitting, key=lambda x: profile.cost(x).time_ms).name))
+    return replace(schedule, steps=tuple(steps))
+
+
+def _is_same_convolution(other: Implementation, own: Implementation) -> bool:
+    same = set(other.reads) == set(own.reads) and set(other.writes) == set(own.writes)
+    return (
+        same and other.optimization is Optimization.CONVOLUTION and other.overwrites is None and other.when == own.when
+    )
+
+
+def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Options, workspace: bool) -> _Found:
+    """Search plans, then solve the program, first lean, then in full where it is small enough."""
+    began = time.monotonic()
+    planner = Planner(nodes.problem)
+    planner.search.ready(timeout=_COMPILED_S)
+    affordable = len(Cells(nodes, Freedom.LEAN).r_columns) <= _CELLS_A_SECOND * (1 - _SEARCH_SHARE) * time_limit
+    share = _SEARCH_SHARE if affordable else 1.0
+    _search(planner, budget_bytes, until=began + share * time_limit, options=options)
+    planner.bound(budget_bytes)
+    if planner.frontier.best(budget_bytes) is None:
+        planner.seek_minimum(timeout=0.0)
+    best = planner.frontier.best(budget_bytes)
+    bound_ms = float("inf") if planner.excludes(budget_bytes) else planner.bound_ms(budget_bytes)
+    found = _Found(
+        None if best is None else best.schedule,
+        float("inf") if best is None else best.time_ms,
+        bound_ms,
+        Freedom.LEAN,
+        None,
+        planner.minimum(),
+    )
+    for freedom in Freedom.LEAN, Freedom.FULL:
+        cells = len(Cells(nodes, freedom).r_columns)
+        left_s = time_limit - (time.monotonic() - began)
+        skipped = freedom is Freedom.FULL and cells > _MOST_FULL_CELLS
+        if skipped or cells > _CELLS_A_SECOND * left_s or (freedom is Freedom.LEAN and found.proven(options.gap)):
+            continue
+        program = build(nodes, budget_bytes, freedom=freedom, workspace=workspace)
+        found = _integer_program(program, found, freedom, time_limit=left_s, options=options)
+    return found
+
+
+def _search(planner: Planner, budget_bytes: int, *, until: float, options: Options) -> None:
+    for effort, seed in islice(searches(options.seed), _SEARCHES):
+        planner.search.improve(budget_bytes, effort=effort, seed=seed)
+        best = planner.frontier.best(budget_bytes)
+        ideal = best is not None and best.time_ms <= (1 + _SAME) * planner.problem.base_time_ms
+        if ideal or time.monotonic() > until or planner.excludes(budget_bytes):
+            return
+
+
+def _integer_program(
+    program: Program, found: _Found, freedom: Freedom, *, time_limit: float, options: Options
+) -> _Found:
+    """What SCIP adds to what is known."""
+    start = None if found.schedule is None else program.encode(found.schedule)
+    result = minimise(program.milp, time_limit=time_limit, gap=options.gap, start=start)
+    bound_ms = float("inf") if result.status is MilpStatus.INFEASIBLE else result.bound
+    if freedom is found.freedom:
+        bound_ms = max(found.bound_ms, bound_ms or 0.0)
+    elif bound_ms is None:
+        return found
+    found = replace(found, bound_ms=bound_ms, freedom=freedom, statistics=program.statistics)
+    if result.x is not None:
+        nodes = program.nodes
+        schedule = nodes.schedule(program.order(result.x), method=options.method, budget_bytes=program.budget_bytes)
+        timeline = simulate(nodes.profile, schedule)
+        # SCIP's tolerance may let through what is a few bytes too large.
+        if timeline.peak_bytes <= program.budget_bytes and timeline.time_ms < found.time_ms:
+            found = replace(found, schedule=schedule, time_ms=timeline.time_ms)
+    return found
+
+
+def _rounded(program: Program, relaxed: np.ndarray, options: Options) -> Schedule:
+    """The schedule of the checkpoints that the relaxation keeps at least by half."""
+    order = recompute(program.nodes, lambda stage, x: program.kept(relaxed, stage, x) >= _THRESHOLD)
+    return program.nodes.schedule(order, method=options.method, budget_bytes=program.budget_bytes)
+
+
+def _solution(profile: Profile, budget_bytes: int, found: _Found, options: Options, elapsed_s: float) -> Solution:
+    bounds = tuple(_bounds(found))
+    solution = Solution(Status.UNKNOWN, budget_bytes, bounds=bounds, statistics=found.statistics, elapsed_s=elapsed_s)
+    if found.schedule is None:
+        proven = np.isinf(found.bound_ms)
+        status, text = (Status.INFEASIBLE, "no schedule of") if proven else (Status.UNKNOWN, "no schedule found of")
+        message = f"{text} {options.method!r} fits {format_bytes(budget_bytes)}; {found.minimum}"
+        return replace(solution, status=status, minimum=found.minimum, message=message)
+    schedule = replace(found.schedule, method=options.method, budget_bytes=budget_bytes)
+    timeline = simulate(profile, schedule)
+    solution = replace(
+        solution, schedule=schedule, time_ms=timeline.time_ms, peak_bytes=timeline.peak_bytes, status=Status.FEASIBLE
+    )
+    gap = solution.gap(BoundScope.METHOD)
+    within = "" if gap is None else f"within {gap:.1%} of the fastest that evaluates again {found.freedom.value}"
+    if gap is not None and gap <= max(options.gap, _SAME):
+        return replace(solution, status=Status.OPTIMAL, message=f"proven {within}")
+    return replace(solution, message=f"fits the budget; {within}" if within else "fits the budget")
+
+
+def _bounds(found: _Found) -> Iterator[Bound]:
+    if np.isfinite(found.bound_ms):
+        yield Bound(found.bound_ms, BoundScope.METHOD)

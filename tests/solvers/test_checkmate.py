@@ -1,0 +1,97 @@
+"""Checkmate's program: its optimum is that of an exhaustive search, and its schedules are valid."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from explorer import Profile, simulate
+from explorer.schedule import keep_all
+from explorer.solvers.checkmate.cells import Freedom
+from explorer.solvers.checkmate.nodes import Nodes, without_workspace
+from explorer.solvers.checkmate.program import build
+from explorer.solvers.checkmate.recomputing import recompute
+from explorer.solvers.problem import Problem
+from explorer.solvers.scip import MilpStatus, minimise
+from tests.solvers.graphs import INPUT, GraphBuilder, profiles
+from tests.solvers.rematerialisation import fastest_ms
+
+
+def optimum_is_exhaustive(profile: Profile, budget_bytes: int, freedom: Freedom, *, workspace: bool) -> None:
+    nodes = Nodes.of(profile)
+    program = build(nodes, budget_bytes, freedom=freedom, workspace=workspace)
+    best = fastest_ms(program.layout.cells, budget_bytes, workspace=workspace)
+    result = minimise(program.milp, time_limit=60, gap=0.0)
+    if best is None:
+        assert result.status is MilpStatus.INFEASIBLE
+        return
+    assert result.status is MilpStatus.OPTIMAL
+    assert result.objective == pytest.approx(best)
+    assert result.x is not None
+    schedule = nodes.schedule(program.order(result.x), method="test", budget_bytes=budget_bytes)
+    judge = profile if workspace else without_workspace(profile)
+    timeline = simulate(judge, schedule)
+    assert timeline.time_ms == pytest.approx(best)
+    assert timeline.peak_bytes <= budget_bytes
+    assert program.encode(schedule) is not None
+
+
+@given(profile=profiles(most_forward=4), share=st.floats(0.5, 1.0), workspace=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_full_optimum_is_exhaustive(*, profile: Profile, share: float, workspace: bool) -> None:
+    plain = simulate(profile, keep_all(profile.graph)).peak_bytes
+    budget_bytes = profile.fixed_bytes + int(share * (plain - profile.fixed_bytes))
+    optimum_is_exhaustive(profile, budget_bytes, Freedom.FULL, workspace=workspace)
+
+
+@given(profile=profiles(most_forward=6), share=st.floats(0.5, 1.0), workspace=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_lean_optimum_is_exhaustive(*, profile: Profile, share: float, workspace: bool) -> None:
+    plain = simulate(profile, keep_all(profile.graph)).peak_bytes
+    budget_bytes = profile.fixed_bytes + int(share * (plain - profile.fixed_bytes))
+    optimum_is_exhaustive(profile, budget_bytes, Freedom.LEAN, workspace=workspace)
+
+
+@given(profiles(most_forward=5), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_any_checkpoints_are_completed(profile: Profile, seed: int) -> None:
+    nodes = Nodes.of(profile)
+    order = recompute(nodes, lambda stage, storage: hash((seed, stage, storage)) % 2 == 0)
+    timeline = simulate(profile, nodes.schedule(order, method="test", budget_bytes=None))
+    assert timeline.time_ms >= nodes.step_ms - 1e-9
+
+
+def large_and_late() -> Profile:
+    """Something large is read early and late, with something larger between: in the forward and the backward pass."""
+    builder = GraphBuilder()
+    (a,) = builder.forward((INPUT,), (50,))
+    (b,) = builder.forward((a,), (10,))
+    (c,) = builder.forward((b,), (100,))
+    (d,) = builder.forward((c,), (10,))
+    (e,) = builder.forward((a, d), (10,))
+    builder.forward((e,), (4,), held=True)
+    early = builder.start_backward()
+    gradient = large = builder.backward((early,), 50)
+    for size in (10, 100, 10):
+        gradient = builder.backward((gradient,), size)
+    builder.backward((large, gradient), 10)
+    return builder.profile()
+
+
+def test_recomputes_in_the_forward_pass_and_gradients() -> None:
+    profile = large_and_late()
+    nodes = Nodes.of(profile)
+    budget_bytes = profile.fixed_bytes + 130
+    lean = minimise(build(nodes, budget_bytes, freedom=Freedom.LEAN, workspace=True).milp, time_limit=60, gap=0.0)
+    assert lean.status is MilpStatus.INFEASIBLE
+    program = build(nodes, budget_bytes, freedom=Freedom.FULL, workspace=True)
+    full = minimise(program.milp, time_limit=60, gap=0.0)
+    assert full.x is not None
+    schedule = nodes.schedule(program.order(full.x), method="test", budget_bytes=budget_bytes)
+    timeline = simulate(profile, schedule)
+    assert timeline.peak_bytes <= budget_bytes
+    again = {profile.graph.operators[x].phase.value for x in schedule.recomputed(profile.graph)}
+    assert again == {"forward", "backward"}
+    assert timeline.recompute_time_ms == 3.0
+    assert Problem.of(profile).read(schedule) is None
