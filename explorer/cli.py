@@ -97,7 +97,7 @@ def profile(
 
 
 @app.command()
-def solve(
+def solve(  # noqa: PLR0913 - one for each option
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
     budget: Annotated[str, typer.Option("--budget", "-b", help="Peak memory allowed: '8 GiB', '800 MB'.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Schedule to write.")] = Path("schedule.json"),
@@ -107,6 +107,12 @@ def solve(
     optimizations: Annotated[
         str, typer.Option(help="all, none, or some of output,intermediate,convolution,inplace.")
     ] = "all",
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Decide something yourself, may be repeated: TENSOR=keep, TENSOR=recompute, OPERATOR=IMPLEMENTATION."
+        ),
+    ] = None,
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Only implementations with PyTorch's own bits.")] = False,
     remember: Annotated[
@@ -126,6 +132,7 @@ def solve(
             gap=gap,
             optimizations=optimizations,
             exact=exact,
+            pins=[_pin(x) for x in pin or ()],
             remember=remember,
         )
     if found.schedule is None:
@@ -269,6 +276,14 @@ def _model(
     else:
         made = model_source.factory(name)
     return made if device is None else model_source.moved(made, device)
+
+
+def _pin(text: str) -> tuple[str, str]:
+    """``"relu_3=recompute"``."""
+    name, equals, choice = (part.strip() for part in text.partition("="))
+    if not (name and equals and choice):
+        raise ValueError(f"pin {text!r} must be TENSOR=keep, TENSOR=recompute or OPERATOR=IMPLEMENTATION")
+    return name, choice
 
 
 def _sides(size: str | None) -> tuple[int, ...] | int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from explorer.device_profile import Profile
 from explorer.graph import Optimization
+from explorer.solvers.pins import NO_PINS, Pins
 from explorer.solvers.problem import Problem
 
 METHODS = ("monet",)
@@ -31,6 +32,7 @@ class Options:
         optimizations: which implementations may be chosen beside PyTorch's own.
         exact: only bit-exact implementations.
         seed: of the plan search.
+        pins: what is decided already.
     """
 
     method: str = "monet"
@@ -40,6 +42,7 @@ class Options:
     optimizations: frozenset[Optimization] = ALL_OPTIMIZATIONS
     exact: bool = False
     seed: int = 0
+    pins: Pins = NO_PINS
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that mean nothing."""
@@ -55,8 +58,12 @@ class Options:
             raise ValueError(f"gap is {self.gap}; it must be 0 or more, such as 0.01 for 1 %")
 
     def problem(self, profile: Profile) -> Problem:
-        """The problem that these options make of a profile."""
-        return Problem.of(profile, optimizations=self.optimizations, exact=self.exact)
+        """The problem that these options make of a profile.
+
+        Raises:
+            ValueError: pins that cannot be honoured.
+        """
+        return Problem.of(profile, optimizations=self.optimizations, exact=self.exact, pins=self.pins)
 
 
 def parse_optimizations(optimizations: Optimizations) -> frozenset[Optimization]:

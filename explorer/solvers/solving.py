@@ -12,6 +12,7 @@ from explorer.device_profile import Profile
 from explorer.solution import Solution
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
+from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine, searches
 from explorer.units import parse_bytes
@@ -33,6 +34,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     gap: float = 0.01,
     optimizations: Optimizations = "all",
     exact: bool = False,
+    pins: PinsLike | None = None,
     remember: bool = True,
     seed: int = 0,
     steps: int | None = None,
@@ -51,6 +53,9 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         optimizations: which implementations may be chosen beside PyTorch's own: ``"all"``, ``"none"`` (checkpointing
             alone), or some of ``"output"``, ``"intermediate"``, ``"convolution"``, ``"inplace"``.
         exact: only implementations whose results are the same bits as PyTorch's own.
+        pins: what is decided already: a tensor's name to ``"keep"`` or ``"recompute"``, an operator's to an
+            implementation's (``{"relu_3": "recompute", "convolution_2": "chunks of 1"}``, or pairs of the same). The
+            schedule, the bounds and the smallest budget are then those of schedules that honour them (``Pins``).
         remember: start from what earlier solves of this problem found, and keep what this one finds
             (``SolveMemory``). A budget that had as much time before is answered at once.
         seed: of the plan search.
@@ -61,10 +66,12 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
 
     Raises:
-        ValueError: an argument is not allowed; the message names what is.
+        ValueError: an argument is not allowed, or pins contradict each other; the message names what is.
     """
     began = time.monotonic()
-    options = Options(method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed)
+    options = Options(
+        method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed, parse_pins(pins)
+    )
     budget_bytes = parse_bytes(budget)
     planner = Planner(options.problem(profile))
     if steps is not None:
@@ -96,7 +103,12 @@ def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps
 
 
 def smallest_budget(
-    profile: Profile, *, time_limit: float = 10.0, optimizations: Optimizations = "all", exact: bool = False
+    profile: Profile,
+    *,
+    time_limit: float = 10.0,
+    optimizations: Optimizations = "all",
+    exact: bool = False,
+    pins: PinsLike | None = None,
 ) -> Solution:
     """Find the smallest budget that a schedule fits.
 
@@ -105,12 +117,14 @@ def smallest_budget(
         time_limit: seconds; less is used where the smallest peak is proven earlier.
         optimizations: as in ``solve``.
         exact: as in ``solve``.
+        pins: as in ``solve``.
 
     Returns:
         A solution for that budget; its ``minimum`` says how small budgets can be at best, and which operator sets it.
     """
     began = time.monotonic()
-    options = Options(time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact)
+    chosen = parse_optimizations(optimizations)
+    options = Options(time_limit=time_limit, optimizations=chosen, exact=exact, pins=parse_pins(pins))
     planner = Planner(options.problem(profile))
     planner.search.fill(8, effort=0.5)
     seed = 0
@@ -125,7 +139,12 @@ def smallest_budget(
 
 
 def trade_off(
-    profile: Profile, *, points: int = 24, optimizations: Optimizations = "all", exact: bool = False
+    profile: Profile,
+    *,
+    points: int = 24,
+    optimizations: Optimizations = "all",
+    exact: bool = False,
+    pins: PinsLike | None = None,
 ) -> tuple[Solution, ...]:
     """Schedules from the smallest known budget to the no-recompute peak, in a second or two, by plan search alone.
 
@@ -134,13 +153,14 @@ def trade_off(
         points: at most this many.
         optimizations: as in ``solve``.
         exact: as in ``solve``.
+        pins: as in ``solve``.
 
     Returns:
         Increasing peaks and strictly decreasing times, each judged by the simulator; ``budget_bytes`` is the peak.
     """
     if points < 2:
         raise ValueError(f"points is {points}; it must be 2 or more")
-    options = Options(optimizations=parse_optimizations(optimizations), exact=exact)
+    options = Options(optimizations=parse_optimizations(optimizations), exact=exact, pins=parse_pins(pins))
     planner = Planner(options.problem(profile))
     planner.search.fill(points, effort=_CURVE_EFFORT)
     frontier = planner.search.collect()
