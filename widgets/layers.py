@@ -84,6 +84,34 @@ def _cut(path: str, depth: int) -> str:
     return ".".join(path.split(".")[:depth]) or NO_MODULE
 
 
+def covers(selection: str, layer: str) -> bool:
+    """Is ``layer`` the selected one, below it, or above it?"""
+    if not selection:
+        return False
+    return layer == selection or layer.startswith(selection + ".") or selection.startswith(layer + ".")
+
+
+def members(graph: TrainingGraph, selection: str) -> frozenset[int]:
+    """Ids of the operators of a layer and of all below it; ``NO_MODULE`` has those outside modules, "" has none."""
+    if not selection:
+        return frozenset()
+    below = selection + "."
+    return frozenset(
+        operator.id
+        for operator in graph.operators
+        if (operator.layer or NO_MODULE) == selection or operator.layer.startswith(below)
+    )
+
+
+def module_paths(graph: TrainingGraph) -> tuple[str, ...]:
+    """Every layer that has operators, and every ancestor of one, in order of first use; ``NO_MODULE`` last."""
+    found: dict[str, None] = {}
+    for operator in graph.operators:
+        parts = operator.layer.split(".") if operator.layer else []
+        found |= {".".join(parts[: depth + 1]): None for depth in range(len(parts))}
+    return (*found, NO_MODULE)
+
+
 def sums(groups: LayerGroups, operators: Iterable[int], amounts: Iterable[float]) -> list[float]:
     """Total of ``amounts``, one for each of ``operators``, by layer group."""
     totals = [0.0] * len(groups.labels)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import html
+from typing import TYPE_CHECKING
 
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
 from explorer.simulation import Timeline
 from explorer.solution import BoundScope, Solution, Status
 from widgets import style
+
+if TYPE_CHECKING:
+    from widgets.panel import News
 
 _PROVEN = 0.0005
 """Less than the last digit shown."""
@@ -44,6 +48,20 @@ def progress(solution: Solution, keep_all_ms: float) -> str:
     best = _schedule(solution, keep_all_ms)
     budget = style.format_gib(solution.budget_bytes)
     return f"Solving for {budget}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
+
+
+def log_line(news: News, before: News | None, final: Solution | None) -> str:
+    """What changed since the news before, as a line of the log; how it ended, if it did."""
+    told = []
+    if news.time_ms is not None and (before is None or before.time_ms != news.time_ms):
+        told.append(f"schedule {style.format_ms(news.time_ms)}")
+    if news.bound_ms is not None and (before is None or before.bound_ms != news.bound_ms):
+        told.append(f"no schedule takes less than {style.format_ms(news.bound_ms)}")
+    if news.grouping_ms is not None and (before is None or before.grouping_ms != news.grouping_ms):
+        told.append(f"the integer program's grouping allows no less than {style.format_ms(news.grouping_ms)}")
+    if final is not None:
+        told.append(f"ended: {final.status.value}" + (f", {final.message}" if final.message else ""))
+    return f"{news.elapsed_s:6.2f} s  {'; '.join(told) or 'as before'}"
 
 
 def outcome(solution: Solution, keep_all_ms: float) -> str:
