@@ -50,9 +50,9 @@ class Controls:
         """Everything disabled."""
         self.slider = BudgetSlider(layout=ipywidgets.Layout(flex="1 1 360px", min_width="300px"))
         self.status = StatusLine()
-        self.run = _button("Run", "play", "Run real training steps with this schedule and measure them")
-        self.cancel = _button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
-        self.save = _button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
+        self.run = button("Run", "play", "Run real training steps with this schedule and measure them")
+        self.cancel = button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
+        self.save = button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
         self.file_name = ipywidgets.Text(
             placeholder="file name",
             tooltip="File name for Save schedule",
@@ -84,6 +84,7 @@ class Controls:
         self.save.disabled = not schedule
 
 
-def _button(text: str, icon: str, tooltip: str) -> ipywidgets.Button:
+def button(text: str, icon: str, tooltip: str) -> ipywidgets.Button:
+    """A button as wide as its text, disabled."""
     layout = ipywidgets.Layout(width="auto")
     return ipywidgets.Button(description=text, icon=icon, tooltip=tooltip, disabled=True, layout=layout)

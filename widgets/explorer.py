@@ -15,7 +15,8 @@ from explorer.measurement import Measurement
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Solution
-from explorer.solvers import SolveEvent, trade_off
+from explorer.solvers import SolveEvent, SolveSession, trade_off
+from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.units import parse_bytes
 from widgets import fallback, style, text
 from widgets.background import Activity, start
@@ -59,6 +60,7 @@ class Explorer(traitlets.HasTraits):
         predicted_peak: of the schedule, in bytes.
         measured_peak: of the schedule's last run, in bytes; None before one.
         measurement: that run.
+        choice: what the solver was asked for; ``configure`` changes it.
         selection: module path of the layer that is marked in every panel, with all below it (``"layer1.0"``); empty for
             none. Set it to select.
     """
@@ -73,6 +75,7 @@ class Explorer(traitlets.HasTraits):
     predicted_peak = traitlets.Int(None, allow_none=True, read_only=True)
     measured_peak = traitlets.Int(None, allow_none=True, read_only=True)
     measurement = _shown(Measurement)
+    choice = cast("traitlets.Instance[Choice]", traitlets.Instance(Choice, read_only=True))
     selection = traitlets.Unicode("")
 
     def __init__(
@@ -86,7 +89,8 @@ class Explorer(traitlets.HasTraits):
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
         super().__init__()
         self._subject = subject
-        self._choice = choice
+        self.set_trait("choice", choice)
+        self._used = choice
         self._lock = RLock()
         self._activity = Activity()
         self._following = False
@@ -139,6 +143,32 @@ class Explorer(traitlets.HasTraits):
             self._stop = True
             if _SOLVING in self._activity:
                 self._solving.cancel()
+
+    def configure(
+        self,
+        *,
+        optimizations: Optimizations | None = None,
+        exact: bool | None = None,
+        time_limit: float | None = None,
+    ) -> None:
+        """Ask the solver for something else, and solve again; what is None stays as it is.
+
+        Args:
+            optimizations: as in ``explorer.solve``.
+            exact: as in ``explorer.solve``.
+            time_limit: as in ``explorer.solve``.
+
+        Raises:
+            ValueError: one of them is not allowed; the choice stays as it was.
+        """
+        changes: dict[str, Any] = {"exact": exact, "time_limit": time_limit}
+        if optimizations is not None:
+            changes["optimizations"] = parse_optimizations(optimizations)
+        choice = replace(self.choice, **{key: value for key, value in changes.items() if value is not None})
+        choice.check()
+        if choice != self.choice:
+            self.set_trait("choice", choice)
+            self._in_background(_OPENING, lambda: self._open(None))
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write the schedule as JSON.
@@ -299,14 +329,21 @@ class Explorer(traitlets.HasTraits):
                 self._error = error
                 advice = "Correct it and call explore again." if kind == _OPENING else "The schedule is still there."
                 self._say(f"{kind.capitalize()} failed: {text.failure(error)}. {advice}", "bad")
-            finally:
-                self._activity.end(kind)
-                self._offer()
+
+        def until_done() -> None:
+            guarded()
+            while not self._activity.end(kind, unless=lambda: kind == _OPENING and self._outdated()):
+                guarded()
+            self._offer()
 
         if self._activity.begin(kind):
             self._stop = False
             self._offer()
-            start(guarded, kind)
+            start(until_done, kind)
+
+    def _outdated(self) -> bool:
+        """Was the solver asked for something else than its session solves?"""
+        return self._used != self.choice and not self._closed
 
     def _continue(self) -> None:
         if self._stop:
@@ -317,17 +354,17 @@ class Explorer(traitlets.HasTraits):
             self._continue()
             self._say(f"Profiling {label} ({done} of {total})", "busy", progress=done / max(total, 1))
 
+        self._used = choice = self.choice
         self._say(f"Opening {self._subject.name}", "busy")
         profile = self._subject.profiled(progress)
         self._continue()
         # First, so that its process starts while the curve is computed.
-        session = self._solving.start(profile, self._choice)
+        session = self._solving.start(profile, choice)
         try:
             self._say("Finding the smallest feasible budget", "busy")
             plain = simulate(profile, keep_all(profile.graph))
-            points = trade_off(profile, optimizations=self._choice.optimizations, exact=self._choice.exact)
+            points = trade_off(profile, optimizations=choice.optimizations, exact=choice.exact)
             self._continue()
-            self._view.controls.slider.set_range(points[0].budget_bytes, plain.peak_bytes)
         except BaseException:
             session.close()
             raise
@@ -335,15 +372,24 @@ class Explorer(traitlets.HasTraits):
             if self._closed:
                 session.close()
                 return
-            self._solving.use(session)
-            self._set_scene(Scene(profile, plain, TradeOff(plain, points), selection=self.selection))
-            self._view.controls.slider.disabled = False
-            if budget_bytes is None and self.budget_bytes is None:
-                budget_bytes = (points[0].budget_bytes + plain.peak_bytes) // 2
-            if self.budget_bytes is None:
-                self.budget_bytes = budget_bytes
-            else:
-                self._solve()
+            self._opened(session, Scene(profile, plain, TradeOff(plain, points), selection=self.selection))
+            self._ask_first(points[0].budget_bytes, plain.peak_bytes, budget_bytes)
+
+    def _opened(self, session: SolveSession, scene: Scene) -> None:
+        self._solving.use(session)
+        if self._scene is not None:
+            # The answer before is of another problem, but still there until the next.
+            before = self._scene
+            scene = replace(scene, solution=before.solution, timeline=before.timeline, measurement=before.measurement)
+        self._view.controls.slider.set_range(scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes)
+        self._view.controls.slider.disabled = False
+        self._set_scene(scene)
+
+    def _ask_first(self, smallest_bytes: int, plain_bytes: int, budget_bytes: int | None) -> None:
+        if self.budget_bytes is None:
+            self.budget_bytes = budget_bytes or (smallest_bytes + plain_bytes) // 2
+        else:
+            self._solve()
 
     def _measure(self) -> None:
         self._activity.wait_for(_SOLVING)

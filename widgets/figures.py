@@ -22,10 +22,17 @@ def frontend(name: str) -> str:
     return (_FRONTEND / name).read_text(encoding="utf-8")
 
 
+def _module() -> str:
+    """Plotly's own script as an ECMAScript module."""
+    script = plotly.offline.get_plotlyjs()
+    return f"const module = {{ exports: {{}} }};\n{script}\nexport default module.exports.Plotly ?? module.exports;\n"
+
+
 class Library(anywidget.AnyWidget):
     """Brings plotly's script to the page, once for all plots of an explorer: it weighs five megabytes."""
 
-    _esm = f"function definePlotly(module, exports) {{\n{plotly.offline.get_plotlyjs()}\n}}\n{frontend('library.js')}"
+    _esm = frontend("library.js")
+    source = traitlets.Unicode(_module()).tag(sync=True)
 
 
 class Plot(anywidget.AnyWidget):

@@ -63,6 +63,22 @@ def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 24) -> tup
     return tuple(found)
 
 
+def stretches(graph: TrainingGraph, operators: Iterable[int], *, most: int = 14) -> tuple[Segment, ...]:
+    """Stretches of a row of operators worth a label: consecutive ones of one layer, at the depth that leaves few."""
+    row = [int(x) for x in operators]
+    paths = _filled([graph.operators[x].layer for x in row])
+    passes = [graph.operators[x].phase for x in row]
+    depth = _depth(paths, lambda cut: sum(1 for _ in groupby(zip(passes, cut, strict=True))) <= most)
+    found: list[Segment] = []
+    start = 0
+    for (_, label), stretch in groupby(zip(passes, (_cut(path, depth) for path in paths), strict=True)):
+        end = start + sum(1 for _ in stretch)
+        if end - start >= len(row) / 40:
+            found.append(Segment(label, start, end))
+        start = end
+    return tuple(found)
+
+
 def _filled(paths: Sequence[str]) -> list[str]:
     """Sums of gradients and the like belong to no module: they count for the layer before them."""
     filled, last = [], ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from explorer.device_profile import Profile
-from explorer.solvers.options import Options, parse_optimizations
+from explorer.solvers.options import parse_optimizations
 from explorer.units import parse_bytes
 from widgets.explorer import Explorer
 from widgets.panels import parse_panels
@@ -49,8 +49,8 @@ def explore(
         ValueError: an argument is not as described, or a profile cannot be read.
     """
     budget_bytes = None if budget is None else parse_bytes(budget)
-    options = Options(optimizations=parse_optimizations(optimizations), exact=exact, time_limit=time_limit)
-    choice = Choice(options.optimizations, options.exact, options.time_limit)
+    choice = Choice(parse_optimizations(optimizations), exact, time_limit)
+    choice.check()
     shown = parse_panels(panels)
     found = subject(model_or_profile_or_name, batch, loss=loss, device=device)
     return Explorer(found, budget_bytes=budget_bytes, choice=choice, panels=shown)

@@ -10,6 +10,7 @@ from explorer.device_profile import Profile
 from explorer.graph import Optimization
 from explorer.solution import BoundScope, Solution
 from explorer.solvers import SolveEvent, SolveSession
+from explorer.solvers.options import Options
 from widgets import text
 from widgets.background import Latest
 from widgets.panel import News
@@ -30,6 +31,10 @@ class Choice:
     optimizations: frozenset[Optimization]
     exact: bool = False
     time_limit: float = 10.0
+
+    def check(self) -> None:
+        """Raise ValueError for a choice that no session takes."""
+        Options(optimizations=self.optimizations, exact=self.exact, time_limit=self.time_limit)
 
 
 class Solving:

@@ -133,6 +133,31 @@ def figures(
     return f"<table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def solver_table(solution: Solution | None) -> str:
+    """How a solve stands, and the size of its integer program, as HTML."""
+    if solution is None:
+        return ""
+    rows = [("status", solution.status.value), ("after", f"{solution.elapsed_s:.1f} s")]
+    if solution.time_ms is not None:
+        rows.append(("best schedule", style.format_ms(solution.time_ms)))
+    for bound in solution.bounds:
+        gap = solution.gap(bound.scope)
+        proven_gap = "" if gap is None else f" (gap {100 * gap:.2f} %)"
+        rows.append((f"bound for {bound.scope.value}", style.format_ms(bound.time_ms) + proven_gap))
+    if solution.statistics is None:
+        rows.append(("integer program", "none was needed so far"))
+    else:
+        sizes = solution.statistics
+        rows += [
+            ("rows", f"{sizes.rows:,}"),
+            ("columns", f"{sizes.columns:,}"),
+            ("nonzeros", f"{sizes.nonzeros:,}"),
+            ("groups of stages", f"{sizes.groups:,}"),
+        ]
+    body = "".join(f"<tr><th scope='row'>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
+    return f"<table class='figures'><tbody>{body}</tbody></table>"
+
+
 def heading(profile: Profile) -> str:
     """What is explored and where its costs come from."""
     batch = ", ".join(str(tensor) for tensor in profile.graph.batch)

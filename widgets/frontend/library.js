@@ -1,19 +1,22 @@
-// Python puts `definePlotly(module, exports)` before this text. Every plot of the page waits for the first that arrives.
-// It runs with the first drawing: a module that takes longer than two seconds to load, as that script may on a busy
-// machine, is given up by anywidget, and every later message to the widget with it.
+// Plotly's script comes as text in the trait `source`, and is loaded by the first plot of the page that is drawn: as a
+// part of this module it could take longer than the two seconds after which anywidget gives a module up.
 const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   let resolve;
   const promise = new Promise((settle) => (resolve = settle));
   return { promise, resolve };
 })());
 
-shared.resolve(() => {
-  if (!shared.loaded) {
-    const module = { exports: {} };
-    definePlotly(module, module.exports);
-    shared.loaded = module.exports.Plotly ?? module.exports;
+async function load(source) {
+  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  try {
+    return (await import(url)).default;
+  } finally {
+    URL.revokeObjectURL(url);
   }
-  return shared.loaded;
-});
+}
 
-export default { render() {} };
+function initialize({ model }) {
+  shared.resolve(() => (shared.loaded ??= load(model.get("source"))));
+}
+
+export default { initialize, render() {} };

@@ -10,7 +10,11 @@ function render({ model, el }) {
   const place = document.createElement("div");
   place.className = `schedule-explorer-plot schedule-explorer-${model.get("name")}`;
   place.setAttribute("role", "img");
-  el.append(place);
+  const tip = document.createElement("div");
+  tip.className = "schedule-explorer-tip";
+  tip.hidden = true;
+  el.classList.add("schedule-explorer-figure");
+  el.append(place, tip);
 
   // One drawing at a time: what arrives meanwhile replaces what waits.
   let busy = false;
@@ -21,7 +25,7 @@ function render({ model, el }) {
     if (busy) return;
     busy = true;
     try {
-      plotly ??= (await shared.promise)();
+      plotly ??= await (await shared.promise)();
       while (waiting) {
         waiting = false;
         const text = model.get("figure");
@@ -30,16 +34,38 @@ function render({ model, el }) {
         const fresh = !place.data;
         place.setAttribute("aria-label", figure.layout.meta ?? model.get("name"));
         await plotly.react(place, figure.data, figure.layout, CONFIG);
-        if (fresh) place.on("plotly_click", pick);
+        if (fresh) {
+          place.on("plotly_click", pick);
+          place.on("plotly_hover", point);
+          place.on("plotly_unhover", () => (tip.hidden = true));
+        }
         place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
       }
     } finally {
       busy = false;
     }
   };
-  const pick = (event) => {
-    const point = event.points.find((x) => x.customdata !== undefined && x.customdata !== null);
-    if (point) model.send({ picked: point.customdata });
+  const pick = ({ points }) => {
+    for (const { customdata, data, pointNumber } of points) {
+      const picked = customdata ?? data.meta?.picks?.[pointNumber[1]];
+      if (picked !== undefined && picked !== null) {
+        model.send({ picked });
+        return;
+      }
+    }
+  };
+  // A matrix would need a text for every cell; its rows, columns and values have names instead.
+  const point = ({ points: [{ data, pointNumber, z }], event }) => {
+    const names = data.meta?.rows && data.meta;
+    tip.hidden = !names;
+    if (!names) return;
+    const [row, column] = pointNumber;
+    tip.textContent = `${names.columns[column]}: ${names.values[z]} at ${names.rows[row]}`;
+    const { left, top } = el.getBoundingClientRect();
+    const right = event.clientX - left > el.clientWidth / 2;
+    tip.style.left = right ? "" : `${event.clientX - left + 14}px`;
+    tip.style.right = right ? `${el.clientWidth - (event.clientX - left) + 14}px` : "";
+    tip.style.top = `${event.clientY - top + 14}px`;
   };
   // Drawn where it has a width, which the page gives it after this call, or when its tab is opened.
   let stale = true;

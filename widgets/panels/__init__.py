@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from widgets.panel import PanelMaker
+from widgets.panels.convolutions import ConvolutionsPanel
 from widgets.panels.layers import LayersPanel
+from widgets.panels.matrix import MatrixPanel
+from widgets.panels.solver import SolverPanel
 from widgets.panels.timeline import TimelinePanel
 from widgets.panels.trade_off import TradeOffPanel
 
 MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, TradeOffPanel, LayersPanel)}
 """Always in sight."""
-TABS: dict[str, PanelMaker] = {}
+TABS: dict[str, PanelMaker] = {panel.name: panel for panel in (ConvolutionsPanel, MatrixPanel, SolverPanel)}
 """Behind tabs, in this order."""
 PANELS = (*MAIN, *TABS)
 
