@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from explorer.units import format_bytes
 from widgets import style
-from widgets.convolutions import Part, Way
+from widgets.convolutions import Part, Way, plain_name
 from widgets.figures import axis, base_layout
 
 _MIB = 2**20
@@ -64,7 +64,7 @@ def _traces(ways: Sequence[Way], *, legend: bool) -> Iterator[go.Scatter]:
             showlegend=legend,
             x=[x.workspace_bytes / _MIB for x in members],
             y=[x.time_ms for x in members],
-            text=[_label(x) for x in members],
+            text=[html.escape(plain_name(x)) for x in members],
             textposition="top center",
             textfont={"size": 10},
             mode="markers+text",
@@ -73,11 +73,6 @@ def _traces(ways: Sequence[Way], *, legend: bool) -> Iterator[go.Scatter]:
             hovertemplate="%{hovertext}<extra></extra>",
             cliponaxis=False,
         )
-
-
-def _label(way: Way) -> str:
-    """The implementation's name, without what the plot's title says already."""
-    return html.escape(way.implementation.removeprefix(f"{way.part.value}, ")) + (" (both)" if way.both else "")
 
 
 def _hover(way: Way) -> str:

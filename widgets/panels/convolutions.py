@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import ipywidgets
 
 from widgets import style
-from widgets.convolutions import Part, Way, chosen, convolutions, ways
+from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, ways
 from widgets.convolutions_plot import convolution_figure
 from widgets.figures import Plot
 from widgets.layers import covers, module_paths
@@ -51,9 +51,5 @@ class ConvolutionsPanel:
 
 def describe(used: Sequence[Way]) -> str:
     """What was chosen for one part, with its time; a dash where it never runs."""
-    told = dict.fromkeys(f"{_name(way)} {style.format_ms(way.time_ms)}" for way in used)
+    told = dict.fromkeys(f"{plain_name(way)} {style.format_ms(way.time_ms)}" for way in used)
     return ", ".join(told) or "–"
-
-
-def _name(way: Way) -> str:
-    return "both at once" if way.both else way.implementation.removeprefix(f"{way.part.value}, ")
