@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 from explorer import explore
-from explorer.simulation import simulate
 from widgets import Explorer
 
 _TICK_S = 0.002
@@ -66,18 +65,15 @@ def _watch(view: Explorer, until: Any) -> tuple[float, float]:
 
 
 def _redraw(view: Explorer) -> str:
-    """Time and size of drawing the present schedule again."""
-    solution, profile, drawing = view.solution, view._subject.profile, view._view  # noqa: SLF001 - to repeat just that
-    assert solution is not None, "waited for"
-    assert solution.schedule is not None, "the range has schedules only"
-    assert profile is not None, "opened"
+    """Time and size of drawing the present scene again."""
+    scene, drawing = view._scene, view._view  # noqa: SLF001 - to repeat just that
+    assert scene is not None, "waited for"
     times_s = []
     for _ in range(_REDRAWS):
         began = time.perf_counter()
-        drawing.show(solution, simulate(profile, solution.schedule), None)
+        drawing.show(scene)
         times_s.append(time.perf_counter() - began)
-    sent = len(drawing.plots.timeline) + len(drawing.plots.overview)
-    return f"a redraw takes {1000 * statistics.median(times_s):.0f} ms and sends {sent / 1024:.0f} KiB"
+    return f"a redraw takes {1000 * statistics.median(times_s):.0f} ms"
 
 
 if __name__ == "__main__":

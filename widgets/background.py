@@ -70,11 +70,17 @@ class Activity:
             self._running.add(kind)
             return fresh
 
-    def end(self, kind: str) -> None:
-        """Note that ``kind`` has ended."""
+    def end(self, kind: str, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Note that ``kind`` has ended; False, and nothing is noted, if ``unless`` says that there is more to do.
+
+        Whoever brings more to do and then calls ``begin`` is heard: by ``unless``, or by beginning anew.
+        """
         with self._changed:
+            if unless():
+                return False
             self._running.discard(kind)
             self._changed.notify_all()
+            return True
 
     def __contains__(self, kind: str) -> bool:
         """Is it under way?"""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import anywidget
 import ipywidgets
 import traitlets
 
-_FRONTEND = Path(__file__).with_name("frontend")
+from widgets.figures import frontend
+
 _STEPS = 160
-
-
-# Read as text: given a path, anywidget keeps a watcher per class that outlives the widgets.
-def _read(name: str) -> str:
-    return (_FRONTEND / name).read_text(encoding="utf-8")
 
 
 class BudgetSlider(anywidget.AnyWidget):
@@ -23,8 +17,8 @@ class BudgetSlider(anywidget.AnyWidget):
     ipywidgets' own slider gives its handle no accessible name, hence this one.
     """
 
-    _esm = _read("budget_slider.js")
-    _css = _read("style.css")
+    _esm = frontend("budget_slider.js")
+    _css = frontend("style.css")
     budget_bytes = traitlets.Int(0).tag(sync=True)
     minimum_bytes = traitlets.Int(0).tag(sync=True)
     maximum_bytes = traitlets.Int(1).tag(sync=True)
@@ -43,7 +37,7 @@ class BudgetSlider(anywidget.AnyWidget):
 class StatusLine(anywidget.AnyWidget):
     """A sentence in a live region, with a progress bar while there is progress to show."""
 
-    _esm = _read("status_line.js")
+    _esm = frontend("status_line.js")
     text = traitlets.Unicode().tag(sync=True)
     tone = traitlets.Enum(("busy", "good", "warning", "bad"), "busy").tag(sync=True)
     progress = traitlets.Float(None, allow_none=True).tag(sync=True)
@@ -56,17 +50,24 @@ class Controls:
         """Everything disabled."""
         self.slider = BudgetSlider(layout=ipywidgets.Layout(flex="1 1 360px", min_width="300px"))
         self.status = StatusLine()
-        self.run = _button("Run", "play", "Run real training steps with this schedule and measure them")
-        self.cancel = _button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
-        self.save = _button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
+        self.run = button("Run", "play", "Run real training steps with this schedule and measure them")
+        self.cancel = button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
+        self.save = button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
         self.file_name = ipywidgets.Text(
             placeholder="file name",
             tooltip="File name for Save schedule",
             layout=ipywidgets.Layout(width="210px"),
         )
+        self.layer = ipywidgets.Dropdown(
+            description="Layer",
+            options=[("none", "")],
+            tooltip="Layer to mark in every panel",
+            style={"description_width": "initial"},
+            layout=ipywidgets.Layout(width="220px"),
+        )
         self.figures = ipywidgets.HTML()
         row = ipywidgets.HBox(
-            [self.slider, self.run, self.cancel, self.save, self.file_name],
+            [self.slider, self.run, self.cancel, self.save, self.file_name, self.layer],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
         )
         self.box = ipywidgets.VBox([row, self.status, self.figures])
@@ -83,6 +84,7 @@ class Controls:
         self.save.disabled = not schedule
 
 
-def _button(text: str, icon: str, tooltip: str) -> ipywidgets.Button:
+def button(text: str, icon: str, tooltip: str) -> ipywidgets.Button:
+    """A button as wide as its text, disabled."""
     layout = ipywidgets.Layout(width="auto")
     return ipywidgets.Button(description=text, icon=icon, tooltip=tooltip, disabled=True, layout=layout)

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Any, Self, TypeVar, cast
 
 import traitlets
 
-from explorer.graph import Optimization
 from explorer.measurement import Measurement
 from explorer.schedule import Schedule, keep_all
-from explorer.simulation import Timeline, simulate
+from explorer.simulation import simulate
 from explorer.solution import Solution
 from explorer.solvers import SolveEvent, SolveSession, trade_off
+from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.units import parse_bytes
 from widgets import fallback, style, text
-from widgets.background import Activity, Latest, start
+from widgets.background import Activity, start
+from widgets.layers import members, module_paths
+from widgets.panel import Scene
+from widgets.panels import PANELS
+from widgets.solving import Choice, Solving
 from widgets.subject import Subject
+from widgets.trade_off_plot import TradeOff
 from widgets.view import View
 
 _OPENING, _SOLVING, _RUNNING = "opening", "solving", "running"
-_DRAW_INTERVAL_S = 0.25
 _STEPS = 3
+_NAMED = 8  # layers, in a message
 T = TypeVar("T")
 
 
@@ -54,6 +60,9 @@ class Explorer(traitlets.HasTraits):
         predicted_peak: of the schedule, in bytes.
         measured_peak: of the schedule's last run, in bytes; None before one.
         measurement: that run.
+        choice: what the solver was asked for; ``configure`` changes it.
+        selection: module path of the layer that is marked in every panel, with all below it (``"layer1.0"``); empty for
+            none. Set it to select.
     """
 
     budget = traitlets.Union([traitlets.Unicode(), traitlets.Int()], default_value="")
@@ -66,31 +75,31 @@ class Explorer(traitlets.HasTraits):
     predicted_peak = traitlets.Int(None, allow_none=True, read_only=True)
     measured_peak = traitlets.Int(None, allow_none=True, read_only=True)
     measurement = _shown(Measurement)
+    choice = cast("traitlets.Instance[Choice]", traitlets.Instance(Choice, read_only=True))
+    selection = traitlets.Unicode("")
 
     def __init__(
         self,
         subject: Subject,
         *,
         budget_bytes: int | None = None,
-        optimizations: Iterable[str] = tuple(Optimization),
-        exact: bool = False,
+        choice: Choice,
+        panels: Iterable[str] = PANELS,
     ) -> None:
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
         super().__init__()
-        self._choice: dict[str, Any] = {"optimizations": frozenset(optimizations), "exact": exact}
         self._subject = subject
+        self.set_trait("choice", choice)
+        self._used = choice
         self._lock = RLock()
         self._activity = Activity()
         self._following = False
         self._stop = False
         self._closed = False
         self._error: BaseException | None = None
-        self._session: SolveSession | None = None
-        self._request = self._drawn = -1
-        self._keep_all: Timeline | None = None
-        self._timeline: Timeline | None = None
-        self._view = View(subject.name)
-        self._events: Latest[SolveEvent] = Latest(self._draw, interval_s=_DRAW_INTERVAL_S)
+        self._scene: Scene | None = None
+        self._view = View(self, subject.name, panels)
+        self._solving = Solving(self._draw)
         self._wire()
         self._in_background(_OPENING, lambda: self._open(budget_bytes))
 
@@ -124,16 +133,42 @@ class Explorer(traitlets.HasTraits):
         with self._lock:
             if self.schedule is None:
                 raise ValueError("there is no schedule to run yet; wait for the solver, or choose a larger budget")
-            if self._session is not None and _SOLVING in self._activity:
-                self._session.cancel()
+            if _SOLVING in self._activity:
+                self._solving.cancel()
         self._in_background(_RUNNING, self._measure)
 
     def cancel(self) -> None:
         """Stop what goes on in the background; what was found stays."""
         with self._lock:
             self._stop = True
-            if self._session is not None and _SOLVING in self._activity:
-                self._session.cancel()
+            if _SOLVING in self._activity:
+                self._solving.cancel()
+
+    def configure(
+        self,
+        *,
+        optimizations: Optimizations | None = None,
+        exact: bool | None = None,
+        time_limit: float | None = None,
+    ) -> None:
+        """Ask the solver for something else, and solve again; what is None stays as it is.
+
+        Args:
+            optimizations: as in ``explorer.solve``.
+            exact: as in ``explorer.solve``.
+            time_limit: as in ``explorer.solve``.
+
+        Raises:
+            ValueError: one of them is not allowed; the choice stays as it was.
+        """
+        changes: dict[str, Any] = {"exact": exact, "time_limit": time_limit}
+        if optimizations is not None:
+            changes["optimizations"] = parse_optimizations(optimizations)
+        choice = replace(self.choice, **{key: value for key, value in changes.items() if value is not None})
+        choice.check()
+        if choice != self.choice:
+            self.set_trait("choice", choice)
+            self._in_background(_OPENING, lambda: self._open(None))
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write the schedule as JSON.
@@ -162,10 +197,7 @@ class Explorer(traitlets.HasTraits):
             if self._closed:
                 return
             self._closed = self._stop = True
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
-        self._events.close()
+        self._solving.close()
         self._activity.end(_SOLVING)
         self._view.close()
         self.set_trait("status", "closed")
@@ -186,12 +218,28 @@ class Explorer(traitlets.HasTraits):
         """The widget, with a picture and a table for pages that cannot show widgets."""
         bundle = {} if self._closed else dict(self._view.box._repr_mimebundle_(**options) or {})
         bundle["text/plain"] = repr(self)
-        bundle["text/html"] = fallback.render(
-            self._subject.name, self._subject.profile, self._keep_all, self.solution, self._timeline, self.measurement
-        )
+        bundle["text/html"] = fallback.render(self._subject.name, self._scene)
         return bundle
 
     # Traits and controls follow one another
+
+    def select(self, layer: str) -> None:
+        """Mark a layer everywhere; once more to mark none. What a click in a plot does."""
+        self._guarded(lambda: self.set_trait("selection", "" if layer == self.selection else layer))
+
+    @traitlets.validate("selection")
+    def _check_selection(self, proposal: Any) -> str:
+        layer = proposal["value"]
+        if layer and self._scene is not None and not members(self._scene.profile.graph, layer):
+            known = ", ".join(map(repr, module_paths(self._scene.profile.graph)[:_NAMED]))
+            raise ValueError(f"selection is {layer!r}; it must be a layer of the model, such as {known}")
+        return layer
+
+    @traitlets.observe("selection")
+    def _mark(self, change: Any) -> None:
+        with self._lock:
+            if self._scene is not None:
+                self._set_scene(replace(self._scene, selection=change["new"]))
 
     @traitlets.validate("budget")
     def _check_budget(self, proposal: Any) -> str:
@@ -227,7 +275,13 @@ class Explorer(traitlets.HasTraits):
         def moved(change: Any) -> None:
             self._guarded(lambda: self.set_trait("budget_bytes", change["new"]))
 
+        def chosen(change: Any) -> None:
+            self._guarded(lambda: self.set_trait("selection", change["new"]))
+
         controls.slider.observe(moved, "budget_bytes")
+        controls.layer.observe(
+            lambda change: self._guarded(lambda: self.set_trait("selection", change["new"])), "value"
+        )
         for button, action in ((controls.run, self.run), (controls.cancel, self.cancel), (controls.save, self.save)):
             button.on_click(lambda _, action=action: self._guarded(action))
 
@@ -275,14 +329,21 @@ class Explorer(traitlets.HasTraits):
                 self._error = error
                 advice = "Correct it and call explore again." if kind == _OPENING else "The schedule is still there."
                 self._say(f"{kind.capitalize()} failed: {text.failure(error)}. {advice}", "bad")
-            finally:
-                self._activity.end(kind)
-                self._offer()
+
+        def until_done() -> None:
+            guarded()
+            while not self._activity.end(kind, unless=lambda: kind == _OPENING and self._outdated()):
+                guarded()
+            self._offer()
 
         if self._activity.begin(kind):
             self._stop = False
             self._offer()
-            start(guarded, kind)
+            start(until_done, kind)
+
+    def _outdated(self) -> bool:
+        """Was the solver asked for something else than its session solves?"""
+        return self._used != self.choice and not self._closed
 
     def _continue(self) -> None:
         if self._stop:
@@ -293,17 +354,17 @@ class Explorer(traitlets.HasTraits):
             self._continue()
             self._say(f"Profiling {label} ({done} of {total})", "busy", progress=done / max(total, 1))
 
+        self._used = choice = self.choice
         self._say(f"Opening {self._subject.name}", "busy")
         profile = self._subject.profiled(progress)
         self._continue()
         # First, so that its process starts while the curve is computed.
-        session = SolveSession(profile, on_event=self._receive, **self._choice)
+        session = self._solving.start(profile, choice)
         try:
             self._say("Finding the smallest feasible budget", "busy")
-            self._keep_all = simulate(profile, keep_all(profile.graph))
-            points = trade_off(profile, **self._choice)
+            plain = simulate(profile, keep_all(profile.graph))
+            points = trade_off(profile, optimizations=choice.optimizations, exact=choice.exact)
             self._continue()
-            self._view.show_plain(profile, self._keep_all, points)
         except BaseException:
             session.close()
             raise
@@ -311,19 +372,29 @@ class Explorer(traitlets.HasTraits):
             if self._closed:
                 session.close()
                 return
-            self._session = session
-            self._view.controls.slider.disabled = False
-            if budget_bytes is None and self.budget_bytes is None:
-                budget_bytes = (self._view.controls.slider.minimum_bytes + self._keep_all.peak_bytes) // 2
-            if self.budget_bytes is None:
-                self.budget_bytes = budget_bytes
-            else:
-                self._solve()
+            self._opened(session, Scene(profile, plain, TradeOff(plain, points), selection=self.selection))
+            self._ask_first(points[0].budget_bytes, plain.peak_bytes, budget_bytes)
+
+    def _opened(self, session: SolveSession, scene: Scene) -> None:
+        self._solving.use(session)
+        if self._scene is not None:
+            # The answer before is of another problem, but still there until the next.
+            before = self._scene
+            scene = replace(scene, solution=before.solution, timeline=before.timeline, measurement=before.measurement)
+        self._view.controls.slider.set_range(scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes)
+        self._view.controls.slider.disabled = False
+        self._set_scene(scene)
+
+    def _ask_first(self, smallest_bytes: int, plain_bytes: int, budget_bytes: int | None) -> None:
+        if self.budget_bytes is None:
+            self.budget_bytes = budget_bytes or (smallest_bytes + plain_bytes) // 2
+        else:
+            self._solve()
 
     def _measure(self) -> None:
         self._activity.wait_for(_SOLVING)
         with self._lock:
-            schedule, timeline = self.schedule, self._timeline
+            schedule, timeline = self.schedule, None if self._scene is None else self._scene.timeline
         if schedule is None or timeline is None:
             raise ValueError("the schedule is gone: another budget was chosen, which none fits")
 
@@ -334,10 +405,10 @@ class Explorer(traitlets.HasTraits):
         measurement = self._subject.measured(schedule, steps=_STEPS, stage=stage)
         self._continue()
         with self._lock:
-            if self.schedule is not schedule or self.solution is None:
+            if self.schedule is not schedule or self._scene is None:
                 self._say(f"{text.measured(timeline, measurement)} It is no longer the schedule shown.", "warning")
                 return
-            self._view.show(self.solution, timeline, measurement)
+            self._set_scene(replace(self._scene, measurement=measurement))
             self.set_trait("measurement", measurement)
             self.set_trait("measured_peak", measurement.peak_bytes)
             self._say(text.measured(timeline, measurement), "good")
@@ -346,50 +417,50 @@ class Explorer(traitlets.HasTraits):
 
     def _solve(self) -> None:
         """Ask for the present budget; whatever was asked before is superseded."""
-        if self._session is None:
+        if not self._solving.open:
             return
         assert self.budget_bytes is not None, "a session starts with a budget"
         self._activity.begin(_SOLVING)
         self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
-        self._request = self._session.request(self.budget_bytes)
+        self._solving.request(self.budget_bytes)
         self._offer()
-
-    def _receive(self, event: SolveEvent) -> None:
-        """Called by the session, in its thread; drawing happens in another, as often as a person can follow."""
-        self._events.put(event, urgent=event.final or event.request != self._drawn)
 
     def _draw(self, event: SolveEvent) -> None:
         with self._lock:
-            if event.request != self._request or self._closed:
+            if not self._solving.is_latest(event) or self._closed:
                 return
             try:
-                self._show(event.solution, final=event.final)
+                self._show(event)
             except Exception as error:  # noqa: BLE001 - the thread must live on for the next answer
                 self._say(f"Drawing failed: {text.failure(error)}. Move the slider to try again.", "bad")
-            self._drawn = event.request
             # An observer of the schedule may have asked for another one meanwhile.
-            if event.final and event.request == self._request:
+            if event.final and self._solving.is_latest(event):
                 self._activity.end(_SOLVING)
             self._offer()
 
-    def _show(self, solution: Solution, *, final: bool) -> None:
-        assert self._subject.profile is not None, "open"
-        assert self._keep_all is not None, "open"
+    def _show(self, event: SolveEvent) -> None:
+        assert self._scene is not None, "open"
+        solution, scene = event.solution, self._scene
         if solution.schedule != self.schedule:
-            self._timeline = None
-            if solution.schedule is not None:
-                self._timeline = simulate(self._subject.profile, solution.schedule)
-            self.set_trait("measurement", None)
+            found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
+            scene = replace(scene, timeline=found, measurement=None)
+        news, log = self._solving.news, self._solving.log
+        self._set_scene(replace(scene, solution=solution, known=scene.known.with_answer(solution), news=news, log=log))
+        self.set_trait("measurement", self._scene.measurement)
+        if self.measurement is None:
             self.set_trait("measured_peak", None)
-        request = self._request
-        self._view.show(solution, self._timeline, self.measurement)
         self.set_trait("solution", solution)
         self.set_trait("predicted_peak", solution.peak_bytes)
         self.set_trait("schedule", solution.schedule)
         self.set_trait("gap", text.best_gap(solution))
-        if self._request != request:
+        if not self._solving.is_latest(event):
             return
-        if final:
-            self._say(text.outcome(solution, self._keep_all.time_ms), text.TONES[solution.status])
+        if event.final:
+            self._say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
         else:
-            self._say(text.progress(solution, self._keep_all.time_ms), "busy")
+            self._say(text.progress(solution, scene.keep_all.time_ms), "busy")
+
+    def _set_scene(self, scene: Scene) -> None:
+        """Draw a scene; what is there to see is always the latest."""
+        self._scene = scene
+        self._view.show(scene)

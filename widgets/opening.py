@@ -9,6 +9,8 @@ from explorer.device_profile import Profile
 from explorer.solvers.options import parse_optimizations
 from explorer.units import parse_bytes
 from widgets.explorer import Explorer
+from widgets.panels import parse_panels
+from widgets.solving import Choice
 from widgets.subject import subject
 
 
@@ -21,6 +23,8 @@ def explore(
     device: str | None = None,
     optimizations: str | Iterable[str] = "all",
     exact: bool = False,
+    time_limit: float = 10.0,
+    panels: Iterable[str] | None = None,
 ) -> Explorer:
     """Explore the schedules of a model: choose a memory budget and see what fits it.
 
@@ -35,6 +39,8 @@ def explore(
         device: as in ``explorer.profile``; only with a model.
         optimizations: as in ``explorer.solve``.
         exact: as in ``explorer.solve``.
+        time_limit: as in ``explorer.solve``.
+        panels: which to show, by name; all if None.
 
     Returns:
         An object that displays itself, and does by script all that its controls do.
@@ -43,6 +49,8 @@ def explore(
         ValueError: an argument is not as described, or a profile cannot be read.
     """
     budget_bytes = None if budget is None else parse_bytes(budget)
-    chosen = parse_optimizations(optimizations)
+    choice = Choice(parse_optimizations(optimizations), exact, time_limit)
+    choice.check()
+    shown = parse_panels(panels)
     found = subject(model_or_profile_or_name, batch, loss=loss, device=device)
-    return Explorer(found, budget_bytes=budget_bytes, optimizations=chosen, exact=exact)
+    return Explorer(found, budget_bytes=budget_bytes, choice=choice, panels=shown)

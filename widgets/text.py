@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import html
+from typing import TYPE_CHECKING
 
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
 from explorer.simulation import Timeline
 from explorer.solution import BoundScope, Solution, Status
 from widgets import style
+
+if TYPE_CHECKING:
+    from widgets.panel import News
 
 _PROVEN = 0.0005
 """Less than the last digit shown."""
@@ -44,6 +48,20 @@ def progress(solution: Solution, keep_all_ms: float) -> str:
     best = _schedule(solution, keep_all_ms)
     budget = style.format_gib(solution.budget_bytes)
     return f"Solving for {budget}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
+
+
+def log_line(news: News, before: News | None, final: Solution | None) -> str:
+    """What changed since the news before, as a line of the log; how it ended, if it did."""
+    told = []
+    if news.time_ms is not None and (before is None or before.time_ms != news.time_ms):
+        told.append(f"schedule {style.format_ms(news.time_ms)}")
+    if news.bound_ms is not None and (before is None or before.bound_ms != news.bound_ms):
+        told.append(f"no schedule takes less than {style.format_ms(news.bound_ms)}")
+    if news.grouping_ms is not None and (before is None or before.grouping_ms != news.grouping_ms):
+        told.append(f"the integer program's grouping allows no less than {style.format_ms(news.grouping_ms)}")
+    if final is not None:
+        told.append(f"ended: {final.status.value}" + (f", {final.message}" if final.message else ""))
+    return f"{news.elapsed_s:6.2f} s  {'; '.join(told) or 'as before'}"
 
 
 def outcome(solution: Solution, keep_all_ms: float) -> str:
@@ -113,6 +131,31 @@ def figures(
         for name, peak, time, note in rows
     )
     return f"<table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def solver_table(solution: Solution | None) -> str:
+    """How a solve stands, and the size of its integer program, as HTML."""
+    if solution is None:
+        return ""
+    rows = [("status", solution.status.value), ("after", f"{solution.elapsed_s:.1f} s")]
+    if solution.time_ms is not None:
+        rows.append(("best schedule", style.format_ms(solution.time_ms)))
+    for bound in solution.bounds:
+        gap = solution.gap(bound.scope)
+        proven_gap = "" if gap is None else f" (gap {100 * gap:.2f} %)"
+        rows.append((f"bound for {bound.scope.value}", style.format_ms(bound.time_ms) + proven_gap))
+    if solution.statistics is None:
+        rows.append(("integer program", "none was needed so far"))
+    else:
+        sizes = solution.statistics
+        rows += [
+            ("rows", f"{sizes.rows:,}"),
+            ("columns", f"{sizes.columns:,}"),
+            ("nonzeros", f"{sizes.nonzeros:,}"),
+            ("groups of stages", f"{sizes.groups:,}"),
+        ]
+    body = "".join(f"<tr><th scope='row'>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
+    return f"<table class='figures'><tbody>{body}</tbody></table>"
 
 
 def heading(profile: Profile) -> str:

@@ -14,7 +14,7 @@ from explorer.simulation import CATEGORIES, Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style
 from widgets.figures import axis, base_layout
-from widgets.layers import segments
+from widgets.layers import NO_MODULE, segments
 
 _HEADROOM = 1.12
 _BINS = 1500
@@ -27,6 +27,7 @@ def timeline_figure(
     budget_bytes: int | None,
     ceiling_bytes: int,
     measurement: Measurement | None = None,
+    selected: frozenset[int] = frozenset(),
 ) -> go.Figure:
     """Stacked areas by category over the runs of the step, with budget, peak and what was measured.
 
@@ -36,10 +37,13 @@ def timeline_figure(
         budget_bytes: where the budget's line runs, None for no line.
         ceiling_bytes: the axis reaches at least this, so that moving the budget does not rescale it.
         measurement: of the same schedule, drawn over the prediction.
+        selected: operators whose runs are marked below the axis.
     """
     measured_bytes = 0 if measurement is None else measurement.peak_bytes
     top = _HEADROOM * max(ceiling_bytes, timeline.peak_bytes, budget_bytes or 0, measured_bytes) / style.GIB
     traces = [*_stages(timeline, top), *_categories(timeline, top), _total(profile, timeline)]
+    if selected:
+        traces.append(_selected(timeline, selected, top))
     runs = len(timeline.operators)
     if budget_bytes is not None:
         traces.append(_budget(budget_bytes, runs))
@@ -123,10 +127,25 @@ def _total(profile: Profile, timeline: Timeline) -> go.Scatter:
         x=np.arange(len(timeline.operators)) + 0.5,
         y=style.to_gib(timeline.total_bytes),
         text=[_hover(profile, timeline, run) for run in range(len(timeline.operators))],
+        customdata=[profile.graph.operators[x].layer or NO_MODULE for x in timeline.operators],
         mode="lines",
         line={"width": 1, "color": "rgba(60, 60, 60, 0.55)", "shape": "hvh"},
         showlegend=False,
         hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _selected(timeline: Timeline, selected: frozenset[int], top: float) -> go.Scatter:
+    """A band at the upper edge over the runs of the selected layer."""
+    marked = np.array([operator in selected for operator in timeline.operators])
+    return go.Scatter(
+        name="selected layer",
+        x=np.flatnonzero(marked) + 0.5,
+        y=np.full(int(marked.sum()), top),
+        mode="markers",
+        marker={"symbol": "triangle-down", "size": 9, "color": "#000000", "line": {"width": 1, "color": "#ffffff"}},
+        cliponaxis=False,
+        hoverinfo="skip",
     )
 
 

@@ -49,7 +49,7 @@ class Widget:
     def diamond(self) -> str | None:
         """Where the trade-off plot has the current schedule."""
         return (
-            self.box.locator(".schedule-explorer-overview .scatterlayer .trace")
+            self.box.locator(".schedule-explorer-trade_off .scatterlayer .trace")
             .last.locator(".point")
             .get_attribute("transform")
         )
