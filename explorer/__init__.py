@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from explorer.device_profile import Profile, load_profile
     from explorer.execution import ScheduledModule, apply, measure
+    from explorer.explaining import explain, explain_all, explain_operator
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
+    from explorer.pricing import memory_price
     from explorer.profiling import profile
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
@@ -33,12 +35,16 @@ _HOMES = {
     "Timeline": "explorer.simulation",
     "TrainingGraph": "explorer.graph",
     "apply": "explorer.execution",
+    "explain": "explorer.explaining",
+    "explain_all": "explorer.explaining",
+    "explain_operator": "explorer.explaining",
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
     "load_profile": "explorer.device_profile",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
+    "memory_price": "explorer.pricing",
     "parse_bytes": "explorer.units",
     "profile": "explorer.profiling",
     "simulate": "explorer.simulation",
@@ -58,12 +64,16 @@ __all__ = [
     "Timeline",
     "TrainingGraph",
     "apply",
+    "explain",
+    "explain_all",
+    "explain_operator",
     "explore",
     "format_bytes",
     "keep_all",
     "load_profile",
     "load_schedule",
     "measure",
+    "memory_price",
     "parse_bytes",
     "profile",
     "simulate",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import pairwise
+from typing import cast
 
 from explorer.graph import Implementation, Operator, Role, Storage, TrainingGraph, When
 from explorer.schedule import Free, Run, Schedule
@@ -72,7 +73,8 @@ class Pins:
 
 
 NO_PINS = Pins()
-PinsLike = Pins | Mapping[str, str] | Iterable[tuple[str, str]]
+Pairs = Mapping[str, str] | Iterable[tuple[str, str]]
+PinsLike = Pins | Pairs
 """``{"relu_3": "recompute"}``, or pairs of the same, since a tensor and an operator may share a name."""
 
 
@@ -84,7 +86,8 @@ def parse_pins(pins: PinsLike | None) -> Pins:
     """
     if pins is None or isinstance(pins, Pins):
         return pins or NO_PINS
-    pairs = dict.fromkeys(tuple(pair) for pair in (pins.items() if isinstance(pins, Mapping) else pins))
+    given = cast("Iterable[tuple[str, str]]", pins.items() if isinstance(pins, Mapping) else pins)
+    pairs = dict.fromkeys((name, value) for name, value in given)
     for name, value in pairs:
         if not isinstance(value, str):
             raise ValueError(f"pin of {name!r} is {value!r}; it must be 'keep', 'recompute' or an implementation")

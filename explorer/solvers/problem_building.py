@@ -125,7 +125,7 @@ class _Builder:
             over = implementation.overwrites
             if over is not None and over not in index and over not in dying:
                 continue
-            if over in index and self.graph.storages[over].held:
+            if over is not None and over in index and self.graph.storages[over].held:
                 continue
             reads = tuple(sorted({index[x] for x in implementation.reads if x in index}))
             writes = tuple(sorted(index[x] for x in implementation.writes if x in index))
