@@ -286,6 +286,8 @@ def sentence(profile: Profile, found: TensorExplanation) -> str:
     if found.fate in (Fate.ENCODED, Fate.REPLACED):
         names = ", ".join(repr(graph.storages[x].name) for x in found.stand_ins)
         told += f": the backward pass reads {names} instead"
+    if found.fate is Fate.ABSENT:
+        return f"{told}: this schedule does not make it."
     told += f". In memory for {found.alive_ms:.1f} ms" + (
         ", also at the peak." if found.at_peak else ", not at the peak."
     )

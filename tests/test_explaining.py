@@ -14,11 +14,11 @@ from explorer.simulation import Category, simulate
 from explorer.solution import Solution, Status
 from explorer.solvers.pins import parse_pins
 from tests.schedules import random_schedule
-from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles
+from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
 
 
 @settings(deadline=None, max_examples=40)
-@given(joint_profiles(), st.integers(0, 100), st.floats(0, 1))
+@given(profiles(), st.integers(0, 100), st.floats(0, 1))
 def test_fates_add_up_to_the_simulated_memory(profile: Profile, seed: int, keep: float):
     schedule = random_schedule(profile.graph, seed, keep=keep)
     line = simulate(profile, schedule)
