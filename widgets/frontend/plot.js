@@ -4,7 +4,7 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   const promise = new Promise((settle) => (resolve = settle));
   return { promise, resolve };
 })());
-const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const CONFIG = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 
 function render({ model, el }) {
   const place = document.createElement("div");
