@@ -87,6 +87,7 @@ class View:
 
 
 def _all(box: ipywidgets.Widget) -> list[ipywidgets.Widget]:
-    """A widget and all below it, the lowest first."""
+    """A widget and all that came with it, the lowest first."""
     below = [found for child in getattr(box, "children", ()) for found in _all(child)]
-    return [*below, box]
+    looks = (getattr(box, name, None) for name in ("layout", "style"))
+    return [*below, *(look for look in looks if isinstance(look, ipywidgets.Widget)), box]
