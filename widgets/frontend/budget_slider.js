@@ -1,6 +1,7 @@
 // A native range input with marks, a typed readout and a list of presets: all focusable and named, as assistive
 // technology expects.
 const GIB = 2 ** 30;
+const REST_MS = 120;
 
 function make(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
@@ -73,9 +74,19 @@ function render({ model, el }) {
     dragging = true;
     write(Number(range.value));
   });
+  // A key that is held, or pressed time and again, asks once: when it rests.
+  let keyed = false;
+  let resting = 0;
+  range.addEventListener("keydown", () => (keyed = true));
+  range.addEventListener("pointerdown", () => (keyed = false));
   range.addEventListener("change", () => {
-    dragging = false;
-    push(Number(range.value));
+    clearTimeout(resting);
+    const settle = () => {
+      dragging = false;
+      push(Number(range.value));
+    };
+    if (keyed) resting = setTimeout(settle, REST_MS);
+    else settle();
   });
   readout.addEventListener("input", () => {
     typing = true;
@@ -102,6 +113,7 @@ function render({ model, el }) {
   mark();
   pull();
   return () => {
+    clearTimeout(resting);
     model.off("change", pull);
     model.off("change:marks", mark);
   };
