@@ -63,7 +63,7 @@ def log_line(news: News, before: News | None, final: Solution | None) -> str:
         told.append(f"the integer program's grouping allows no less than {style.format_ms(news.grouping_ms)}")
     if final is not None:
         told.append(f"ended: {final.status.value}" + (f", {final.message}" if final.message else ""))
-    return f"{news.elapsed_s:6.2f} s  {'; '.join(told) or 'as before'}"
+    return f"{news.elapsed_s:6.2f} s  {'; '.join(told) or 'nothing new'}"
 
 
 def outcome(solution: Solution, keep_all_ms: float) -> str:
