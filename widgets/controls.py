@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
 import anywidget
 import ipywidgets
 import traitlets
 
+from widgets.budget import presets
 from widgets.figures import frontend
 
 _STEPS = 160
 
 
 class BudgetSlider(anywidget.AnyWidget):
-    """A slider over bytes with a readout in GiB; reports a value when the handle rests, not while it moves.
+    """A slider over bytes with marks, an entry and presets; reports a value when the handle rests, not while it moves.
 
     ipywidgets' own slider gives its handle no accessible name, hence this one.
+
+    Args:
+        on_typed: called with what was typed into the entry.
     """
 
     _esm = frontend("budget_slider.js")
@@ -23,12 +31,21 @@ class BudgetSlider(anywidget.AnyWidget):
     minimum_bytes = traitlets.Int(0).tag(sync=True)
     maximum_bytes = traitlets.Int(1).tag(sync=True)
     step_bytes = traitlets.Int(1).tag(sync=True)
+    plain_bytes = traitlets.Int(0).tag(sync=True)
+    marks = traitlets.List().tag(sync=True)
     disabled = traitlets.Bool(True).tag(sync=True)
 
+    def __init__(self, *, on_typed: Callable[[str], None], **more: Any) -> None:
+        """Without a range."""
+        super().__init__(**more)
+        self.on_msg(lambda _, content, __: on_typed(content["typed"]))
+
     def set_range(self, minimum_bytes: int, maximum_bytes: int) -> None:
-        """Let the handle run from ``minimum_bytes`` to at least ``maximum_bytes``, in whole steps."""
+        """Let the handle run from the smallest feasible budget to at least PyTorch's peak, in whole steps."""
         step = max(1, -(-(maximum_bytes - minimum_bytes) // _STEPS))
         with self.hold_sync():
+            self.plain_bytes = maximum_bytes
+            self.marks = [asdict(mark) for mark in presets(minimum_bytes, maximum_bytes)]
             self.minimum_bytes = minimum_bytes
             self.step_bytes = step
             self.maximum_bytes = minimum_bytes + -(-(maximum_bytes - minimum_bytes) // step) * step
@@ -46,10 +63,11 @@ class StatusLine(anywidget.AnyWidget):
 class Controls:
     """Slider, status, buttons and the table of figures; what a click does is the explorer's business."""
 
-    def __init__(self) -> None:
-        """Everything disabled."""
-        self.slider = BudgetSlider(layout=ipywidgets.Layout(flex="1 1 360px", min_width="300px"))
+    def __init__(self, *, on_typed: Callable[[str], None]) -> None:
+        """Everything disabled; ``on_typed`` is called with what was typed as a budget."""
+        self.slider = BudgetSlider(on_typed=on_typed, layout=ipywidgets.Layout(flex="1 1 100%", min_width="300px"))
         self.status = StatusLine()
+        self.play = button("Play", "forward", "Sweep the budget from PyTorch's peak to the smallest; Cancel stops it")
         self.run = button("Run", "play", "Run real training steps with this schedule and measure them")
         self.cancel = button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
         self.save = button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
@@ -67,7 +85,7 @@ class Controls:
         )
         self.figures = ipywidgets.HTML()
         row = ipywidgets.HBox(
-            [self.slider, self.run, self.cancel, self.save, self.file_name, self.layer],
+            [self.slider, self.play, self.run, self.cancel, self.save, self.file_name, self.layer],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
         )
         self.box = ipywidgets.VBox([row, self.status, self.figures])
@@ -77,9 +95,10 @@ class Controls:
         with self.status.hold_sync():
             self.status.text, self.status.tone, self.status.progress = text, tone, progress
 
-    def enable(self, *, solving: bool, busy: bool, schedule: bool) -> None:
+    def enable(self, *, under_way: bool, playing: bool, busy: bool, schedule: bool) -> None:
         """Only offer what can be done now."""
-        self.cancel.disabled = not (solving or busy)
+        self.cancel.disabled = not under_way
+        self.play.disabled = playing or busy or self.slider.disabled
         self.run.disabled = busy or not schedule
         self.save.disabled = not schedule
 

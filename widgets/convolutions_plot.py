@@ -30,15 +30,17 @@ def convolution_figure(layer: str, ways: Sequence[Way]) -> go.Figure:
         of_part = [way for way in ways if way.part is part]
         for trace in _traces(of_part, legend=column == 1):
             figure.add_trace(trace, row=1, col=column)
+        # Said outright: plotly finds no range of its own where there is nothing to draw.
+        widest = max((way.workspace_bytes / _MIB for way in of_part), default=0.0) or 1.0
+        longest = max((way.time_ms for way in of_part), default=0.0) or 1.0
+        figure.update_xaxes(**axis("workspace (MiB)", range=[-0.06 * widest, 1.2 * widest]), col=column)
+        figure.update_yaxes(**axis("time (ms)" if column == 1 else "", range=[0, 1.2 * longest]), col=column)
     figure.update_annotations(font={"size": 13})
     figure.update_layout(
         **base_layout(290, f"Workspace against time of the implementations of {layer}"),
         hovermode="closest",
         legend={"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
     )
-    figure.update_xaxes(**axis("workspace (MiB)", rangemode="tozero"))
-    figure.update_yaxes(**axis("", rangemode="tozero"))
-    figure.update_yaxes(title_text="time (ms)", col=1)
     return figure
 
 

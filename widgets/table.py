@@ -31,18 +31,27 @@ class Table(anywidget.AnyWidget):
     Args:
         title: the caption.
         columns: their names.
+        folded: show the title alone until someone unfolds it.
         on_pick: called with the key of a row that is chosen.
     """
 
     _esm = frontend("table.js")
     title = traitlets.Unicode().tag(sync=True)
+    folded = traitlets.Bool(False).tag(sync=True)
     columns = traitlets.List(traitlets.Unicode()).tag(sync=True)
     rows = traitlets.List().tag(sync=True)
     selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
-    def __init__(self, title: str, columns: Iterable[str], *, on_pick: Callable[[Any], None] | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        columns: Iterable[str],
+        *,
+        folded: bool = False,
+        on_pick: Callable[[Any], None] | None = None,
+    ) -> None:
         """No rows yet."""
-        super().__init__(title=title, columns=list(columns))
+        super().__init__(title=title, columns=list(columns), folded=folded)
         if on_pick is not None:
             self.on_msg(lambda _, content, __: on_pick(content["picked"]))
 

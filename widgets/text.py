@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
+from explorer.residual import Residual
 from explorer.simulation import Timeline
 from explorer.solution import BoundScope, Solution, Status
+from explorer.units import format_bytes
 from widgets import style
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def log_line(news: News, before: News | None, final: Solution | None) -> str:
         told.append(f"the integer program's grouping allows no less than {style.format_ms(news.grouping_ms)}")
     if final is not None:
         told.append(f"ended: {final.status.value}" + (f", {final.message}" if final.message else ""))
-    return f"{news.elapsed_s:6.2f} s  {'; '.join(told) or 'as before'}"
+    return f"{news.elapsed_s:6.2f} s  {'; '.join(told) or 'nothing new'}"
 
 
 def outcome(solution: Solution, keep_all_ms: float) -> str:
@@ -97,6 +99,42 @@ def measured(timeline: Timeline, measurement: Measurement) -> str:
         f"({peak} against the predicted {style.format_gib(timeline.peak_bytes)}), "
         f"{style.format_ms(measurement.step_time_ms)} a step ({time} against {style.format_ms(timeline.time_ms)})."
     )
+
+
+def residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
+    """Why a run differs from its prediction, in sentences."""
+    told = [_peak_residual(profile, timeline, found)]
+    if found.held_bytes is not None:
+        told.append(
+            f"The allocator held {format_bytes(found.held_bytes)} more from the device, in pieces it could not use."
+        )
+    share = found.time_ms / timeline.time_ms if timeline.time_ms else 0.0
+    if found.machine_ms is None or found.own_ms is None:
+        told.append(
+            f"Time: {_percent(share)}; no plain step was run beside it, so what is the machine's and what is the "
+            "schedule's own is not told apart."
+        )
+    else:
+        machine, own = found.machine_ms / timeline.time_ms, found.own_ms / timeline.time_ms
+        told.append(
+            f"Time: {_percent(share)}, of which {_percent(machine)} is the machine (plain steps, timed now, differ as "
+            f"much from their profile) and {_percent(own)} the schedule's own."
+        )
+    return " ".join(told)
+
+
+def _peak_residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
+    if found.peak_bytes == 0:
+        return "Peak: as predicted, to the byte."
+    difference = f"{'+' if found.peak_bytes > 0 else '−'}{format_bytes(abs(found.peak_bytes))}"
+    if found.peak_run is None:
+        return f"Peak: {difference}; where in the step is not known."
+    operator = profile.graph.operators[timeline.operators[found.peak_run]]
+    where = f"around {operator.name}" + (f" of {operator.layer}" if operator.layer else "")
+    if found.peak_bytes < 0:
+        return f"Peak: {difference}, {where}: calls took less scratch memory than when they were profiled."
+    more = format_bytes(abs(found.unforeseen_bytes))
+    return f"Peak: {difference}, {where}: {more} there that no profiled call accounts for, such as scratch memory."
 
 
 def figures(

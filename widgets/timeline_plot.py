@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
+from explorer.residual import runs_of
 from explorer.simulation import CATEGORIES, Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style
 from widgets.figures import axis, base_layout
+from widgets.holdings import Holding, describe, holdings
 from widgets.layers import NO_MODULE, segments
 
 _HEADROOM = 1.12
 _BINS = 1500
+_NAMED = 10  # tensors, where the peak is pointed at
 
 
 def timeline_figure(
@@ -41,6 +44,7 @@ def timeline_figure(
     """
     measured_bytes = 0 if measurement is None else measurement.peak_bytes
     top = _HEADROOM * max(ceiling_bytes, timeline.peak_bytes, budget_bytes or 0, measured_bytes) / style.GIB
+    alive = holdings(profile, timeline, timeline.peak_run)
     traces = [*_stages(timeline, top), *_categories(timeline, top), _total(profile, timeline)]
     if selected:
         traces.append(_selected(timeline, selected, top))
@@ -49,7 +53,7 @@ def timeline_figure(
         traces.append(_budget(budget_bytes, runs))
     if measurement is not None:
         traces.extend(_measured(timeline, measurement))
-    return go.Figure([*traces, _peak(timeline)], _layout(profile, timeline, top))
+    return go.Figure([*traces, _peak(timeline, alive)], _layout(profile, timeline, top))
 
 
 def _layout(profile: Profile, timeline: Timeline, top: float) -> go.Layout:
@@ -63,8 +67,9 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> go.Layout:
             _note("forward", forward / 2),
             _note("backward (hatched: recomputation)", (forward + runs) / 2),
         ],
-        hovermode="closest",
-        hoverdistance=40,
+        # Wherever one points, the run below answers.
+        hovermode="x",
+        hoverdistance=20,
         legend={"traceorder": "reversed", "itemwidth": 30, "maxheight": 1},
         xaxis=axis(
             "",
@@ -159,6 +164,10 @@ def _hover(profile: Profile, timeline: Timeline, run: int) -> str:
         html.escape(f"{operator.name}{chosen}, {stage.value}, {style.format_ms(timeline.times_ms[run])}"),
         f"total {format_bytes(int(timeline.total_bytes[run]))}",
     ]
+    for made in operator.implementation(implementation).writes:
+        storage = profile.graph.storages[made]
+        size = format_bytes(profile.allocated_bytes(storage))
+        lines.insert(2, html.escape(f"makes {storage.name} {describe(storage)}, {size}"))
     parts = zip(CATEGORIES, timeline.bytes[run].tolist(), strict=True)
     return "<br>".join(lines + [f"{category.value} {format_bytes(amount)}" for category, amount in parts if amount])
 
@@ -174,7 +183,11 @@ def _budget(budget_bytes: int, runs: int) -> go.Scatter:
     )
 
 
-def _peak(timeline: Timeline) -> go.Scatter:
+def _peak(timeline: Timeline, alive: Sequence[Holding]) -> go.Scatter:
+    """The highest point, which tells what is alive there."""
+    told = [f"{format_bytes(x.bytes)} {x.name}{f' of {x.layer}' if x.layer else ''}" for x in alive[:_NAMED]]
+    if len(alive) > _NAMED:
+        told.append(f"and {len(alive) - _NAMED} more")
     run, runs = timeline.peak_run, len(timeline.operators)
     return go.Scatter(
         name="peak",
@@ -188,20 +201,16 @@ def _peak(timeline: Timeline) -> go.Scatter:
         textfont={"size": 12},
         cliponaxis=False,
         showlegend=False,
-        hoverinfo="skip",
+        hovertext="<br>".join([f"<b>peak {style.format_gib(timeline.peak_bytes)}</b>", *map(html.escape, told)]),
+        hovertemplate="%{hovertext}<extra></extra>",
     )
 
 
 def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[go.Scatter]:
-    """What was measured, as a line; nothing where no event was seen.
-
-    A measurement knows times, not operators: its time is stretched to the predicted step, then read as runs.
-    """
-    ends = np.cumsum(timeline.times_ms)
-    observed = np.asarray(measurement.times_ms, dtype=np.float64)
-    if len(observed) == 0 or observed[-1] <= 0 or ends[-1] <= 0:
+    """What was measured, as a line; nothing where no event was seen."""
+    runs = runs_of(timeline, measurement.times_ms)
+    if not len(runs):
         return
-    runs = np.interp(observed * (ends[-1] / observed[-1]), np.append(0.0, ends), np.arange(len(ends) + 1))
     seen = _envelope(runs, measurement.allocated_bytes)
     yield go.Scatter(
         name="measured",

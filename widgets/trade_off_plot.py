@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -14,6 +14,13 @@ from widgets import style
 from widgets.figures import axis, base_layout
 
 _POINT = "%{x:.3~r} GiB, %{y:+.1f} %<extra></extra>"
+_LOOKS = (
+    (style.ORANGE, "dash", "x"),
+    (style.GREEN, "dot", "cross"),
+    (style.PURPLE, "dashdot", "star"),
+    (style.BLUE, "longdash", "triangle-down"),
+    (style.VERMILLION, "longdashdot", "hexagon"),
+)
 
 
 @dataclass(frozen=True)
@@ -25,17 +32,19 @@ class TradeOff:
         instant: schedules known before any solve, by increasing peak.
         solved: answers so far, one for each budget.
         current: the answer shown.
+        others: title and answers of each curve to compare with.
     """
 
     keep_all: Timeline
     instant: tuple[Solution, ...]
     solved: tuple[Solution, ...] = ()
     current: Solution | None = None
+    others: tuple[tuple[str, tuple[Solution, ...]], ...] = ()
 
     def with_answer(self, solution: Solution) -> TradeOff:
         """The same with ``solution`` as the current answer for its budget."""
         others = (x for x in self.solved if x.budget_bytes != solution.budget_bytes)
-        return TradeOff(self.keep_all, self.instant, (*others, solution), solution)
+        return replace(self, solved=(*others, solution), current=solution)
 
     def overhead(self, time_ms: float) -> float:
         """Extra time in per cent of the plain step's."""
@@ -66,6 +75,16 @@ def _traces(known: TradeOff) -> Iterator[go.Scatter]:
         line={"color": style.SKY, "width": 2, "shape": "hv"},
         marker={"size": 5, "color": style.SKY},
     )
+    for number, (title, solutions) in enumerate(known.others):
+        colour, dash, symbol = _LOOKS[number % len(_LOOKS)]
+        yield _trace(
+            title,
+            sorted(_points(known, solutions)),
+            f"{title}: ",
+            mode="lines+markers",
+            line={"color": colour, "width": 1.5, "shape": "hv", "dash": dash},
+            marker={"size": 6, "color": colour, "symbol": symbol},
+        )
     yield _trace(
         "solved",
         _points(known, known.solved),

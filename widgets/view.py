@@ -31,7 +31,7 @@ class View:
 
     def __init__(self, explorer: Explorer, title: str, panels: Iterable[str]) -> None:
         """Nothing is drawn yet."""
-        self.controls = Controls()
+        self.controls = Controls(on_typed=explorer.choose_budget)
         self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](explorer) for name in panels}
         self._lock = RLock()
         self._scene: Scene | None = None
@@ -57,6 +57,9 @@ class View:
             self.controls.figures.value = text.figures(
                 scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement
             )
+            if scene.residual is not None:
+                told = text.residual(scene.profile, scene.drawn, scene.residual)
+                self.controls.figures.value += f"<p class='residual'>{html.escape(told)}</p>"
             self._scene = scene
             self._stale = set(self.panels)
             self._draw(self._in_sight())
@@ -84,6 +87,7 @@ class View:
 
 
 def _all(box: ipywidgets.Widget) -> list[ipywidgets.Widget]:
-    """A widget and all below it, the lowest first."""
+    """A widget and all that came with it, the lowest first."""
     below = [found for child in getattr(box, "children", ()) for found in _all(child)]
-    return [*below, box]
+    looks = (getattr(box, name, None) for name in ("layout", "style"))
+    return [*below, *(look for look in looks if isinstance(look, ipywidgets.Widget)), box]

@@ -170,7 +170,7 @@ def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
 
 def names(made: Explorer) -> set[str]:
     """Of the traces in the timeline."""
-    return {trace["name"] for trace in json.loads(made._view.panels["timeline"].box.figure)["data"]}
+    return {trace["name"] for trace in json.loads(made._view.panels["timeline"].plot.figure)["data"]}
 
 
 def test_running_a_bare_profile_says_what_to_do(opened: Explorer) -> None:
@@ -246,7 +246,7 @@ def test_close_frees_processes_threads_and_widgets(trained: Trained) -> None:
     assert made.status == "closed"
     assert threads() <= others
     assert workers() == other_workers
-    assert made._view.panels["timeline"].box.comm is None
+    assert made._view.panels["timeline"].plot.comm is None
     assert "closed" in repr(made)
 
 

@@ -4,7 +4,8 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   const promise = new Promise((settle) => (resolve = settle));
   return { promise, resolve };
 })());
-const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
+const CONFIG = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 
 function render({ model, el }) {
   const place = document.createElement("div");
@@ -70,11 +71,11 @@ function render({ model, el }) {
   // Drawn where it has a width, which the page gives it after this call, or when its tab is opened.
   let stale = true;
   const changed = () => {
-    stale = !place.clientWidth;
+    stale = place.clientWidth < LEAST_WIDTH;
     if (!stale) draw();
   };
   const sized = new ResizeObserver(() => {
-    if (!place.clientWidth) return;
+    if (place.clientWidth < LEAST_WIDTH) return;
     if (stale) changed();
     else if (place.data) plotly.Plots.resize(place);
   });

@@ -2,7 +2,10 @@
 function render({ model, el }) {
   el.classList.add("schedule-explorer-table");
   const table = document.createElement("table");
-  el.append(table);
+  const fold = model.get("folded") ? document.createElement("details") : null;
+  const summary = document.createElement("summary");
+  fold?.append(summary, table);
+  el.append(fold ?? table);
 
   const cell = (tag, content, scope) => {
     const made = document.createElement(tag);
@@ -35,7 +38,8 @@ function render({ model, el }) {
     body.append(...model.get("rows").map(line));
     const held = document.activeElement?.closest("tr");
     const focused = held && table.contains(held) ? [...held.parentNode.children].indexOf(held) : -1;
-    table.replaceChildren(cell("caption", model.get("title")), head, body);
+    summary.textContent = model.get("title");
+    table.replaceChildren(...(fold ? [] : [cell("caption", model.get("title"))]), head, body);
     // Whoever chose a row by keyboard goes on from there.
     if (focused >= 0) body.children[focused]?.querySelector("button")?.focus();
   };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ class ConvolutionsPanel:
         selected = [layer for layer in layers if covers(scene.selection, layer)]
         layer = (selected or layers)[0]
         why = "" if selected else " (select a layer, here or in a plot, to see another)"
-        self.heading.value = f"<p>Implementations of <strong>{layer}</strong>{why}</p>"
+        self.heading.value = f"<p>Implementations of <strong>{html.escape(layer)}</strong>{why}</p>"
         self.plot.draw(convolution_figure(layer, ways(scene.profile, scene.drawn, layer)))
         found = chosen(scene.profile, scene.drawn)
         paths = set(module_paths(scene.profile.graph))

@@ -13,6 +13,7 @@ from widgets.controls import button
 from widgets.figures import Plot
 from widgets.panel import Scene
 from widgets.solver_plot import solver_figure
+from widgets.work import KINDS
 
 if TYPE_CHECKING:
     from widgets.explorer import Explorer
@@ -78,7 +79,7 @@ class SolverPanel:
             self.exact.value = choice.exact
             for optimization, widget in self.chosen.items():
                 widget.value = optimization in choice.optimizations
-            self.cancel.disabled = self._explorer.status not in ("opening", "solving", "playing")
+            self.cancel.disabled = self._explorer.status not in KINDS
         finally:
             self._following = False
 
