@@ -11,10 +11,12 @@ from typing import Any, Self
 import traitlets
 
 from explorer.solvers.options import Optimizations, parse_optimizations
+from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
 from widgets import fallback, style, text
 from widgets.budget import parse_budget
 from widgets.panels import PANELS
+from widgets.report import report
 from widgets.solving import Choice
 from widgets.subject import Subject
 from widgets.view import View
@@ -102,6 +104,7 @@ class Explorer(Work):
         optimizations: Optimizations | None = None,
         exact: bool | None = None,
         time_limit: float | None = None,
+        pins: PinsLike | None = None,
     ) -> None:
         """Ask the solver for something else, and solve again; what is None stays as it is.
 
@@ -109,6 +112,7 @@ class Explorer(Work):
             optimizations: as in ``explorer.solve``.
             exact: as in ``explorer.solve``.
             time_limit: as in ``explorer.solve``.
+            pins: as in ``explorer.solve``, in place of those before; ``{}`` for none.
 
         Raises:
             ValueError: one of them is not allowed; the choice stays as it was.
@@ -116,11 +120,17 @@ class Explorer(Work):
         changes: dict[str, Any] = {"exact": exact, "time_limit": time_limit}
         if optimizations is not None:
             changes["optimizations"] = parse_optimizations(optimizations)
+        if pins is not None:
+            changes["pins"] = parse_pins(pins)
         choice = replace(self.choice, **{key: value for key, value in changes.items() if value is not None})
-        choice.check()
+        choice.check(None if self._scene is None else self._scene.profile)
         if choice != self.choice:
             self.set_trait("choice", choice)
             self._jobs.start(OPENING, self._open, again=self._outdated)
+
+    def pin(self, pins: PinsLike) -> None:
+        """Decide these things instead of the solver, and solve again. What a click does: errors end in the widget."""
+        self._guarded(lambda: self.configure(pins=pins))
 
     def select(self, layer: str) -> None:
         """Mark a layer everywhere; once more to mark none. What a click in a plot does."""
@@ -156,6 +166,26 @@ class Explorer(Work):
         self.schedule.save(target)
         self._say(f"Saved the schedule to {target}", "good")
         return target
+
+    def to_html(self) -> str:
+        """A report of what is shown, as a page that works without Python and without a network.
+
+        Raises:
+            ValueError: there is no schedule yet.
+        """
+        if self._scene is None:
+            raise ValueError("nothing is open yet; wait until the first schedule is there")
+        return report(self._scene, file=self._file_name(), bundled=self.bundled)
+
+    @property
+    def file_stem(self) -> str:
+        """What files for the schedule shown are called, without a suffix."""
+        return self._file_name().removesuffix(".json")
+
+    @property
+    def bundled(self) -> str | None:
+        """Name of the bundled model that is explored; None for a model or a profile of the user's own."""
+        return self._subject.bundled
 
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""

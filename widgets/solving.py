@@ -11,6 +11,7 @@ from explorer.graph import Optimization
 from explorer.solution import BoundScope, Solution
 from explorer.solvers import SolveEvent, SolveSession
 from explorer.solvers.options import Options
+from explorer.solvers.pins import NO_PINS, Pins
 from widgets import text
 from widgets.background import Latest
 from widgets.panel import News
@@ -26,15 +27,21 @@ class Choice:
         optimizations: which implementations may be chosen beside PyTorch's own.
         exact: only bit-exact ones.
         time_limit: seconds for each budget.
+        pins: what the user decided.
     """
 
     optimizations: frozenset[Optimization]
     exact: bool = False
     time_limit: float = 10.0
+    pins: Pins = NO_PINS
 
-    def check(self) -> None:
-        """Raise ValueError for a choice that no session takes."""
-        Options(optimizations=self.optimizations, exact=self.exact, time_limit=self.time_limit)
+    def check(self, profile: Profile | None) -> None:
+        """Raise ValueError for a choice that no session takes; pins are checked where there is a profile."""
+        options = Options(
+            optimizations=self.optimizations, exact=self.exact, time_limit=self.time_limit, pins=self.pins
+        )
+        if profile is not None and self.pins:
+            options.problem(profile).keep_all()
 
 
 class Solving:

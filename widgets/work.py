@@ -110,7 +110,7 @@ class Work(State):
         try:
             self._say("Finding the smallest feasible budget", "busy")
             plain = simulate(profile, keep_all(profile.graph))
-            points = trade_off(profile, optimizations=choice.optimizations, exact=choice.exact)
+            points = trade_off(profile, optimizations=choice.optimizations, exact=choice.exact, pins=choice.pins)
             self._jobs.look()
         except BaseException:
             session.close()

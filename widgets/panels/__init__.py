@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from widgets.panel import PanelMaker
+from widgets.panels.compare import ComparePanel
 from widgets.panels.convolutions import ConvolutionsPanel
+from widgets.panels.explain import ExplainPanel
+from widgets.panels.export import ExportPanel
 from widgets.panels.layers import LayersPanel
 from widgets.panels.matrix import MatrixPanel
 from widgets.panels.solver import SolverPanel
@@ -14,7 +17,10 @@ from widgets.panels.trade_off import TradeOffPanel
 
 MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, TradeOffPanel, LayersPanel)}
 """Always in sight."""
-TABS: dict[str, PanelMaker] = {panel.name: panel for panel in (ConvolutionsPanel, MatrixPanel, SolverPanel)}
+TABS: dict[str, PanelMaker] = {
+    panel.name: panel
+    for panel in (ConvolutionsPanel, MatrixPanel, SolverPanel, ExplainPanel, ComparePanel, ExportPanel)
+}
 """Behind tabs, in this order."""
 PANELS = (*MAIN, *TABS)
 
