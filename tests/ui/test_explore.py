@@ -192,7 +192,7 @@ class TestOneWidgetInOneKernel:
         again = Widget(page)
         expect(again.status).to_have_text(said, timeout=LONG)
         expect(again.readout).to_have_value(value)
-        expect(again.box.locator(".js-plotly-plot")).to_have_count(2)
+        expect(again.box.locator(".js-plotly-plot")).to_have_count(4)
         assert len(again.areas()) == len(areas)
         again.slider.focus()
         for _ in range(20):
@@ -256,6 +256,7 @@ def test_profiling_shows_progress_and_errors_say_what_to_do(lab: Lab, page: Page
     good.button("Run").click()
     expect(good.status).to_have_text(re.compile("^Measured: peak"), timeout=LONG)
     expect(good.figures).to_contain_text("this schedule, measured")
+    expect(good.box.locator(".residual")).to_have_text(re.compile("Peak: .*Time: .* is the machine"))
     page.screenshot(path=shots / "own-model.png")
 
 
