@@ -16,8 +16,7 @@ class Residual:
 
     Attributes:
         peak_bytes: measured peak less the predicted one.
-        peak_run: the run during which the measured peak was seen, told from its time; None where no event was seen.
-        unforeseen_bytes: measured peak less what was predicted for that run; equal to ``peak_bytes`` without one.
+        peak_share: how far into the observed step the measured peak was, from 0 to 1; None where no event was seen.
         held_bytes: what the allocator held from the device beyond the measured peak; None on CPU.
         time_ms: measured time less the predicted one.
         machine_ms: of that, what a plain step shows as well: the machine is slower now than when it was profiled; None
@@ -25,8 +24,7 @@ class Residual:
     """
 
     peak_bytes: int
-    peak_run: int | None
-    unforeseen_bytes: int
+    peak_share: float | None
     held_bytes: int | None
     time_ms: float
     machine_ms: float | None
@@ -48,16 +46,13 @@ def explain(
         plain: predicted for the step without recomputation.
         plain_step_time_ms: measured for that step on the same occasion; None if it was not.
     """
-    run = _run_of_peak(timeline, measurement)
-    there = timeline.peak_bytes if run is None else int(timeline.total_bytes[run])
     held = measurement.reserved_peak_bytes
     machine = None
     if plain_step_time_ms is not None and plain.time_ms > 0:
         machine = timeline.time_ms * (plain_step_time_ms / plain.time_ms - 1)
     return Residual(
         peak_bytes=measurement.peak_bytes - timeline.peak_bytes,
-        peak_run=run,
-        unforeseen_bytes=measurement.peak_bytes - there,
+        peak_share=_peak_share(measurement),
         held_bytes=None if held is None else held - measurement.peak_bytes,
         time_ms=measurement.step_time_ms - timeline.time_ms,
         machine_ms=machine,
@@ -76,8 +71,8 @@ def runs_of(timeline: Timeline, times_ms: np.ndarray) -> np.ndarray:
     return np.interp(observed * (ends[-1] / observed[-1]), np.append(0.0, ends), np.arange(len(ends) + 1))
 
 
-def _run_of_peak(timeline: Timeline, measurement: Measurement) -> int | None:
-    runs = runs_of(timeline, measurement.times_ms)
-    if not len(runs):
+def _peak_share(measurement: Measurement) -> float | None:
+    times_ms = measurement.times_ms
+    if len(times_ms) == 0 or times_ms[-1] <= 0:
         return None
-    return min(int(runs[int(np.argmax(measurement.allocated_bytes))]), len(timeline.operators) - 1)
+    return float(times_ms[int(np.argmax(measurement.allocated_bytes))] / times_ms[-1])

@@ -34,11 +34,12 @@ def seen(timeline: Timeline, *, more_bytes: int = 0, slower: float = 1.0, reserv
 
 def test_nothing_differs(timeline: Timeline, plain: Timeline) -> None:
     found = explain(timeline, seen(timeline), plain=plain, plain_step_time_ms=plain.time_ms)
-    assert (found.peak_bytes, found.unforeseen_bytes, found.held_bytes) == (0, 0, None)
+    assert (found.peak_bytes, found.held_bytes) == (0, None)
     assert found.time_ms == pytest.approx(0)
     assert found.machine_ms == pytest.approx(0)
     assert found.own_ms == pytest.approx(0)
-    assert found.peak_run == timeline.peak_run
+    before_ms = float(timeline.times_ms[: timeline.peak_run + 1].sum())
+    assert found.peak_share == pytest.approx(before_ms / timeline.time_ms, rel=1e-3)
 
 
 def test_a_slow_machine_is_not_the_schedules_fault(timeline: Timeline, plain: Timeline) -> None:
@@ -50,10 +51,10 @@ def test_a_slow_machine_is_not_the_schedules_fault(timeline: Timeline, plain: Ti
     assert alone.time_ms == pytest.approx(0.5 * timeline.time_ms)
 
 
-def test_unforeseen_memory_is_told_where_it_was(timeline: Timeline, plain: Timeline) -> None:
+def test_unforeseen_memory_and_what_the_allocator_holds_are_told(timeline: Timeline, plain: Timeline) -> None:
     measurement = seen(timeline, more_bytes=1000, reserved=timeline.peak_bytes + 5000)
     found = explain(timeline, measurement, plain=plain, plain_step_time_ms=None)
-    assert found.peak_bytes == found.unforeseen_bytes == 1000
+    assert found.peak_bytes == 1000
     assert found.held_bytes == 4000
     nothing = Measurement("cuda", "statistics", 10, None, 1.0, np.zeros(0), np.zeros(0, dtype=np.int64))
-    assert explain(timeline, nothing, plain=plain, plain_step_time_ms=None).peak_run is None
+    assert explain(timeline, nothing, plain=plain, plain_step_time_ms=None).peak_share is None

@@ -16,7 +16,7 @@ from widgets.matrix import Cell, Matrix, schedule_matrix
 
 _COLOURS = {
     Cell.ABSENT: "rgba(128, 128, 128, 0.08)",
-    Cell.KEPT: "#F0C25A",
+    Cell.KEPT: style.ORANGE,
     Cell.COMPUTED: style.BLUE,
     Cell.RECOMPUTED: style.VERMILLION,
 }

@@ -83,12 +83,11 @@ class Solving:
         """A session that ``use`` takes, or that the caller closes: its process starts while other things are done."""
         return SolveSession(profile, on_event=self._receive, **{key: getattr(choice, key) for key in asdict(choice)})
 
-    def use(self, session: SolveSession) -> None:
-        """Ask this session from now on; the one before is closed."""
+    def use(self, session: SolveSession) -> SolveSession | None:
+        """Ask this session from now on; returns the one before, for the caller to close when there is time for that."""
         with self._lock:
             before, self._session, self._request = self._session, session, -1
-        if before is not None:
-            before.close()
+        return before
 
     def request(self, budget_bytes: int) -> None:
         """Solve for a budget; whatever was asked before is superseded."""

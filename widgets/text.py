@@ -127,14 +127,15 @@ def _peak_residual(profile: Profile, timeline: Timeline, found: Residual) -> str
     if found.peak_bytes == 0:
         return "Peak: as predicted, to the byte."
     difference = f"{'+' if found.peak_bytes > 0 else '−'}{format_bytes(abs(found.peak_bytes))}"
-    if found.peak_run is None:
-        return f"Peak: {difference}; where in the step is not known."
-    operator = profile.graph.operators[timeline.operators[found.peak_run]]
-    where = f"around {operator.name}" + (f" of {operator.layer}" if operator.layer else "")
+    seen = "" if found.peak_share is None else f", seen {100 * found.peak_share:.0f} % into the step"
     if found.peak_bytes < 0:
-        return f"Peak: {difference}, {where}: calls took less scratch memory than when they were profiled."
-    more = format_bytes(abs(found.unforeseen_bytes))
-    return f"Peak: {difference}, {where}: {more} there that no profiled call accounts for, such as scratch memory."
+        return f"Peak: {difference}{seen}: calls took less scratch memory than when they were profiled."
+    operator = profile.graph.operators[timeline.operators[timeline.peak_run]]
+    where = operator.name + (f" of {operator.layer}" if operator.layer else "")
+    return (
+        f"Peak: {difference}{seen}: at least so much was taken beyond what profiled calls account for, such as scratch "
+        f"memory; no more, if it was at the predicted peak, {where}."
+    )
 
 
 def figures(

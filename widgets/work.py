@@ -11,7 +11,7 @@ from explorer.residual import explain
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solution import Solution
-from explorer.solvers import SolveEvent, SolveSession, trade_off
+from explorer.solvers import SolveEvent, trade_off
 from widgets import style, text
 from widgets.background import Jobs
 from widgets.budget import sweep
@@ -119,10 +119,12 @@ class Work(State):
             if self._closed:
                 session.close()
                 return
-            self._opened(session, Scene(profile, plain, TradeOff(plain, points), selection=self.selection))
+            before = self._solving.use(session)
+            self._opened(Scene(profile, plain, TradeOff(plain, points), selection=self.selection))
+        if before is not None:
+            before.close()
 
-    def _opened(self, session: SolveSession, scene: Scene) -> None:
-        self._solving.use(session)
+    def _opened(self, scene: Scene) -> None:
         if self._scene is not None:
             # The answer before is of another problem, but still there until the next.
             before = self._scene

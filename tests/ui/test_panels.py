@@ -127,9 +127,9 @@ def test_forty_keys_lead_to_one_solve(lab: Lab, page: Page, panels: Panels) -> N
 
 
 def test_a_click_on_a_bar_a_row_or_the_timeline_selects_the_layer(page: Page, panels: Panels, shots: Path) -> None:
-    bar = panels.plot("layers").locator(".barlayer .point path").last.bounding_box()
+    bars = [x.bounding_box() for x in panels.plot("layers").locator(".barlayer .point path").all()]
+    bar = max((x for x in bars if x is not None), key=lambda x: x["height"])
     target = panels.plot("timeline").locator(".nsewdrag").first.bounding_box()
-    assert bar is not None
     assert target is not None
     for x, y in (
         (bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2),
@@ -137,7 +137,9 @@ def test_a_click_on_a_bar_a_row_or_the_timeline_selects_the_layer(page: Page, pa
     ):
         panels.layer.select_option("none")
         _until(panels, "timeline", "selected layer", there=False)
+        page.mouse.move(x - 2, y)
         page.mouse.move(x, y)
+        expect(panels.box.locator(".hoverlayer .hovertext").first).to_be_visible()
         page.mouse.click(x, y)
         _until(panels, "timeline", "selected layer")
         assert panels.layer.input_value() != "none"

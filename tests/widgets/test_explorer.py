@@ -160,6 +160,12 @@ def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
         assert "Measured: peak" in made.message
         assert "measured" in made._view.controls.figures.value
         assert "measured" in names(made)
+        assert "is the machine" in made._view.controls.figures.value
+        made.run()
+        made.cancel()
+        made.wait(120)
+        assert made.message == "Cancelled running."
+        assert made.schedule is not None
         made.budget = "1 GiB"
         made.wait(60)
         assert made.measured_peak is None

@@ -185,16 +185,16 @@ def test_explorers_side_by_side_follow_one_budget(opened: Explorer, trained: Tra
         opened.selection = ""
 
 
-def test_twenty_explorers_leave_nothing(trained: Trained) -> None:
+def test_explorers_leave_nothing(trained: Trained) -> None:
     from ipywidgets.widgets.widget import _instances
 
     from tests.widgets.test_explorer import threads, workers
 
     before, other_threads, other_workers = set(_instances), threads(), workers()
-    for number in range(20):
+    for number in range(5):
         with explorer.explore(trained.profile, budget="1 GiB") as made:
-            if number % 10 == 0:
-                made.wait(120)  # the others close while they open
+            if number == 0:
+                made.wait(120)  # the others close while they open, and the benchmark has twenty
         made._activity.wait(60)
     assert set(_instances) == before
     assert workers() == other_workers
