@@ -1,13 +1,15 @@
-# Two targets for people: `make explore` opens the notebook, `make test` runs everything that CI runs.
-# Both set up .venv first, from pyproject.toml with the versions of constraints.txt; nothing outside .venv changes,
+# For people: `make explore` opens the notebook, `make app` serves the explorer as a page, `make test` runs everything that
+# CI runs. Each sets up .venv first, from pyproject.toml with the versions of constraints.txt; nothing outside .venv changes,
 # except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore test lint setup setup-test clean
+.PHONY: help explore app test lint setup setup-test clean
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NOTEBOOK := notebooks/explore.ipynb
+APP := notebooks/app.ipynb
+PORT ?= 8866
 
 # The first Python 3.11 or 3.12 that can make virtual environments; PYTHON=… names another.
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
@@ -28,11 +30,17 @@ PYTEST_OPTIONS ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 help:
 	@echo 'make explore   set up .venv and open the explorer in JupyterLab'
+	@echo 'make app       set up .venv and serve the explorer as a page, for this machine only (PORT=$(PORT))'
 	@echo 'make test      set up .venv and a browser, then run linters and tests'
 	@echo 'make clean     remove .venv'
 
 explore: setup
 	$(BIN)/jupyter lab $(LAB_OPTIONS) --LabApp.default_url=/lab/tree/$(NOTEBOOK)
+
+# Each visitor gets a kernel of their own; without --no-browser Voila would open a page by itself.
+app: setup
+	@echo 'Serving the explorer at http://127.0.0.1:$(PORT)/'
+	$(BIN)/python -m voila $(APP) --port=$(PORT) --Voila.ip=127.0.0.1 $(if $(SCREEN),,--no-browser)
 
 test: setup-test lint
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)

@@ -3,22 +3,27 @@
     python benchmarks/widget_latency.py resnet50
 
 For each share of the slider's range: from setting the budget to the first schedule in the figures, to the final
-one, and the longest time for which the main thread could not run meanwhile. Then what one redraw costs and weighs.
+one, and the longest time for which the main thread could not run meanwhile. Then what one redraw of every panel costs
+and weighs, and what is left of twenty explorers that were opened and closed.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import threading
 import time
 from typing import Any
 
+import psutil
+from ipywidgets.widgets.widget import _instances
+
 from explorer import explore
-from explorer.simulation import simulate
 from widgets import Explorer
 
 _TICK_S = 0.002
 _REDRAWS = 10
+_EXPLORERS = 20
 
 
 def main() -> None:
@@ -26,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profiles", nargs="+", help="paths or bundled names")
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0, 0.75, 0.5, 0.25])
+    parser.add_argument("--leftovers", action="store_true", help="open and close twenty explorers as well")
     arguments = parser.parse_args()
     for name in arguments.profiles:
         began = time.perf_counter()
@@ -37,6 +43,8 @@ def main() -> None:
             for share in arguments.shares:
                 print(f"  {share:.2f} of the slider: {_move(view, share)}")
             print(f"  {_redraw(view)}")
+        if arguments.leftovers:
+            print(f"  {_leftovers(name)}")
 
 
 def _move(view: Explorer, share: float) -> str:
@@ -66,18 +74,36 @@ def _watch(view: Explorer, until: Any) -> tuple[float, float]:
 
 
 def _redraw(view: Explorer) -> str:
-    """Time and size of drawing the present schedule again."""
-    solution, profile, drawing = view.solution, view._subject.profile, view._view  # noqa: SLF001 - to repeat just that
-    assert solution is not None, "waited for"
-    assert solution.schedule is not None, "the range has schedules only"
-    assert profile is not None, "opened"
-    times_s = []
-    for _ in range(_REDRAWS):
-        began = time.perf_counter()
-        drawing.show(solution, simulate(profile, solution.schedule), None)
-        times_s.append(time.perf_counter() - began)
-    sent = len(drawing.plots.timeline) + len(drawing.plots.overview)
-    return f"a redraw takes {1000 * statistics.median(times_s):.0f} ms and sends {sent / 1024:.0f} KiB"
+    """Time and size of drawing the present scene again, panel by panel."""
+    scene, drawing = view._scene, view._view  # noqa: SLF001 - to repeat just that
+    assert scene is not None, "waited for"
+    told = []
+    for name, panel in drawing.panels.items():
+        times_s = []
+        for _ in range(_REDRAWS):
+            began = time.perf_counter()
+            panel.show(scene)
+            times_s.append(time.perf_counter() - began)
+        plot: Any = panel
+        sent_kib = len(plot.plot.figure) / 1024
+        told.append(f"{name} {1000 * statistics.median(times_s):.0f} ms, {sent_kib:.0f} KiB")
+    return f"a redraw takes: {'; '.join(told)}"
+
+
+def _leftovers(name: str) -> str:
+    """What twenty explorers leave behind."""
+    before = len(_instances), len(psutil.Process().children()), len(explorer_threads())
+    for _ in range(_EXPLORERS):
+        with explore(name) as view:
+            view.wait()
+    after = len(_instances), len(psutil.Process().children()), len(explorer_threads())
+    widgets, processes, threads = (b - a for a, b in zip(before, after, strict=True))
+    return f"{_EXPLORERS} explorers opened and closed leave {widgets} widgets, {processes} processes, {threads} threads"
+
+
+def explorer_threads() -> list[threading.Thread]:
+    """Threads that belong to explorers."""
+    return [x for x in threading.enumerate() if x.name.startswith("schedule-explorer")]
 
 
 if __name__ == "__main__":

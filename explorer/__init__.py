@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         measure_compiled,
         measure_runs,
     )
+    from explorer.explaining import explain, explain_all, explain_operator
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
+    from explorer.pricing import memory_price
     from explorer.profiling import estimate, profile
     from explorer.residuals import residual, residual_by_run
     from explorer.schedule import Schedule, keep_all, load_schedule
@@ -43,6 +45,9 @@ _HOMES = {
     "apply": "explorer.execution",
     "compiled_schedule": "explorer.execution",
     "estimate": "explorer.profiling",
+    "explain": "explorer.explaining",
+    "explain_all": "explorer.explaining",
+    "explain_operator": "explorer.explaining",
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
@@ -52,6 +57,7 @@ _HOMES = {
     "measure": "explorer.execution",
     "measure_compiled": "explorer.execution",
     "measure_runs": "explorer.execution",
+    "memory_price": "explorer.pricing",
     "parse_bytes": "explorer.units",
     "profile": "explorer.profiling",
     "residual": "explorer.residuals",
@@ -75,6 +81,9 @@ __all__ = [
     "apply",
     "compiled_schedule",
     "estimate",
+    "explain",
+    "explain_all",
+    "explain_operator",
     "explore",
     "format_bytes",
     "keep_all",
@@ -84,6 +93,7 @@ __all__ = [
     "measure",
     "measure_compiled",
     "measure_runs",
+    "memory_price",
     "parse_bytes",
     "profile",
     "residual",

@@ -171,6 +171,12 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
     optimizations: Annotated[
         str, typer.Option(help="all, none, or some of output,intermediate,convolution,inplace.")
     ] = "all",
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Decide something yourself, may be repeated: TENSOR=keep, TENSOR=recompute, OPERATOR=IMPLEMENTATION."
+        ),
+    ] = None,
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Only implementations with PyTorch's own bits.")] = False,
     remember: Annotated[
@@ -191,6 +197,7 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
             gap=gap,
             optimizations=optimizations,
             exact=exact,
+            pins=[_pin(x) for x in pin or ()],
             remember=remember,
         )
     if found.schedule is None:
@@ -350,6 +357,14 @@ def _model(
     else:
         made = model_source.factory(name)
     return made if device is None else model_source.moved(made, device)
+
+
+def _pin(text: str) -> tuple[str, str]:
+    """``"relu_3=recompute"``."""
+    name, equals, choice = (part.strip() for part in text.partition("="))
+    if not (name and equals and choice):
+        raise ValueError(f"pin {text!r} must be TENSOR=keep, TENSOR=recompute or OPERATOR=IMPLEMENTATION")
+    return name, choice
 
 
 def _sides(size: str | None) -> tuple[int, ...] | int | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from explorer import storage_format
 from explorer.graph import Identity, TrainingGraph
@@ -71,7 +72,14 @@ def load_schedule(path: str | Path) -> Schedule:
     return storage_format.read(path, Schedule, schema=SCHEMA)
 
 
-def with_frees(graph: TrainingGraph, runs: Iterable[Run], *, method: str, budget_bytes: int | None) -> Schedule:
+def with_frees(
+    graph: TrainingGraph,
+    runs: Iterable[Run],
+    *,
+    method: str,
+    budget_bytes: int | None,
+    also_reads: Mapping[int, frozenset[int]] = MappingProxyType({}),
+) -> Schedule:
     """Complete an order of runs: drop what may be left out and nobody reads, free each storage after its last use.
 
     Args:
@@ -79,6 +87,7 @@ def with_frees(graph: TrainingGraph, runs: Iterable[Run], *, method: str, budget
         runs: every operator once in order (optional ones if wanted), recomputations wherever they are wanted.
         method: what made the order.
         budget_bytes: what it was made to fit.
+        also_reads: operator id to storages that must be in memory then though it does not read them.
 
     Returns:
         The schedule with the least memory for that order (MONeT Algorithms 1 and 2: greedy freeing).
@@ -102,7 +111,7 @@ def with_frees(graph: TrainingGraph, runs: Iterable[Run], *, method: str, budget
         if implementation.overwrites in alive:
             name = graph.storages[implementation.overwrites].name
             raise ValueError(f"{implementation.name!r} of {operator.name!r} overwrites {name!r}, which is read later")
-        reads = set(implementation.reads) - graph.persistent
+        reads = {*implementation.reads, *also_reads.get(operator.id, ())} - graph.persistent
         dying = (writes | reads) - alive - {implementation.overwrites}
         steps.extend(Free(storage) for storage in sorted(dying, reverse=True))
         steps.append(run)

@@ -31,14 +31,19 @@ def to_content(value: Any) -> Any:
 
 def write(path: str | Path, value: Any, *, schema: int) -> None:
     """Write ``value`` under its class name, with a checksum; replaces the file in one step."""
-    content = to_content(value)
-    document = {"kind": type(value).__name__, "schema": schema, "checksum": _checksum(content), "content": content}
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
-    data = json.dumps(document, separators=(",", ":")).encode()
+    data = text_of(value, schema=schema).encode()
     # Without the time, so that equal values make equal files.
     partial.write_bytes(gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
     partial.replace(target)
+
+
+def text_of(value: Any, *, schema: int) -> str:
+    """What ``write`` writes."""
+    content = to_content(value)
+    document = {"kind": type(value).__name__, "schema": schema, "checksum": _checksum(content), "content": content}
+    return json.dumps(document, separators=(",", ":"))
 
 
 def parse(path: str | Path) -> Any:

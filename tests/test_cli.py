@@ -69,6 +69,17 @@ def test_profile_solve_simulate_run() -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_pins_are_honoured_and_wrong_ones_refused() -> None:
+    call("profile", "mymodels:make", "-o", "mlp.json")
+    loaded = explorer.load_profile("mlp.json")
+    name = next(x.name for x in loaded.graph.storages if loaded.graph.producer.get(x.id) == 1)
+    call("solve", "mlp.json", "-b", "1 GiB", "-o", "s.json", "--time-limit", "1", "--pin", f"{name}=recompute")
+    assert 1 in explorer.load_schedule("s.json").recomputed(loaded.graph)
+    assert "no tensor 'nothing'" in call("solve", "mlp.json", "-b", "1 GiB", "--pin", "nothing=keep", code=2)
+    assert "must be TENSOR=keep" in call("solve", "mlp.json", "-b", "1 GiB", "--pin", name, code=2)
+
+
+@pytest.mark.usefixtures("here")
 def test_a_bundled_model_in_the_size_wanted() -> None:
     call("profile", "resnet50", "--batch-size", "1", "--image-size", "32x48", "-o", "small.json")
     assert explorer.load_profile("small.json").graph.batch[0].shape == (1, 3, 32, 48)

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, as a newcomer would run them."""
+"""Every notebook runs from top to bottom, as a newcomer would run it."""
 
 from __future__ import annotations
 
@@ -9,45 +9,43 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PRINTED = {
+    "app": "",
+    "compare": "share of the peak without recomputation",
+    "convolutions": "with a choice",
+    "explore": "step 2: loss",
+    "teach-checkpointing": "is optimal",
+    "your-model": "measured peak",
+}
+DRAWN = {"compare": "application/vnd.plotly.v1+json", "teach-checkpointing": ""}
+"""What a notebook draws, if not widgets."""
 
 
-def executed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[nbformat.NotebookNode, str]:
-    """The notebook after a run in an environment of its own, and what it printed."""
-    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
-        monkeypatch.setenv(variable, str(tmp_path / variable))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(NOTEBOOKS.parent), os.environ.get("PYTHONPATH", "")]))
-    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+def test_each_has_a_test():
+    assert {path.stem for path in NOTEBOOKS} == PRINTED.keys()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    printed = "".join(
-        output["text"]
-        for cell in notebook.cells
-        for output in cell.get("outputs", ())
-        if output["output_type"] == "stream"
-    )
-    return notebook, printed
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    printed = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
+    assert PRINTED[path.stem] in printed
+    shown = [output.data for output in outputs if output["output_type"] in ("execute_result", "display_data")]
+    # What GitHub and nbviewer show of a widget is its picture.
+    for bundle in shown:
+        assert "application/vnd.jupyter.widget-view+json" not in bundle or "text/html" in bundle
+    drawn = DRAWN.get(path.stem, "application/vnd.jupyter.widget-view+json")
+    assert not drawn or any(drawn in bundle for bundle in shown)
 
 
-def test_explore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook, printed = executed("explore.ipynb", tmp_path, monkeypatch)
-    assert "measured peak" in printed
-    assert "step 2: loss" in printed
-    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    assert "application/vnd.jupyter.widget-view+json" in first.outputs[0].data
-
-
-def test_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook, printed = executed("compare.ipynb", tmp_path, monkeypatch)
-    assert "Checkmate-D, aware of workspace" in printed
-    assert "share of the peak without recomputation" in printed
-    assert any(
-        "application/vnd.plotly.v1+json" in output.get("data", {})
-        for cell in notebook.cells
-        for output in cell.get("outputs", ())
-    )
-
-
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda x: x.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stores_no_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:

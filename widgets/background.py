@@ -70,11 +70,17 @@ class Activity:
             self._running.add(kind)
             return fresh
 
-    def end(self, kind: str) -> None:
-        """Note that ``kind`` has ended."""
+    def end(self, kind: str, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Note that ``kind`` has ended; False, and nothing is noted, if ``unless`` says that there is more to do.
+
+        Whoever brings more to do and then calls ``begin`` is heard: by ``unless``, or by beginning anew.
+        """
         with self._changed:
+            if unless():
+                return False
             self._running.discard(kind)
             self._changed.notify_all()
+            return True
 
     def __contains__(self, kind: str) -> bool:
         """Is it under way?"""
@@ -92,8 +98,61 @@ class Activity:
             return self._changed.wait_for(lambda: not self._running, timeout)
 
 
-def start(work: Callable[[], None], name: str) -> threading.Thread:
-    """Run ``work`` in a thread that does not keep the process alive."""
-    thread = threading.Thread(target=work, name=f"schedule-explorer-{name}", daemon=True)
-    thread.start()
-    return thread
+class StoppedError(Exception):
+    """Someone stopped what runs in this thread."""
+
+
+class Jobs:
+    """Kinds of work, each in a thread of its own while it lasts.
+
+    Args:
+        on_change: called when one begins or has ended.
+        on_stop: called with its kind when one was stopped.
+        on_error: called with its kind and what it raised.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[], None],
+        on_stop: Callable[[str], None],
+        on_error: Callable[[str, Exception], None],
+    ) -> None:
+        """Nothing is under way."""
+        self.activity = Activity()
+        self._on_change, self._on_stop, self._on_error = on_change, on_stop, on_error
+        self._stopped = False
+
+    def start(self, kind: str, work: Callable[[], None], *, again: Callable[[], bool] = lambda: False) -> None:
+        """Do ``work`` unless its kind is under way, and once more each time ``again`` says so at its end."""
+        if self.activity.begin(kind):
+            self._stopped = False
+            self._on_change()
+            name = f"schedule-explorer-{kind}"
+            threading.Thread(target=self._do, args=(kind, work, again), name=name, daemon=True).start()
+
+    def stop(self) -> None:
+        """Let each end where it next looks."""
+        self._stopped = True
+
+    @property
+    def stopped(self) -> bool:
+        """Was ``stop`` called since the last start?"""
+        return self._stopped
+
+    def look(self) -> None:
+        """Go on, or end here: raises StoppedError if ``stop`` was called."""
+        if self._stopped:
+            raise StoppedError
+
+    def _do(self, kind: str, work: Callable[[], None], again: Callable[[], bool]) -> None:
+        while True:
+            try:
+                work()
+            except StoppedError:
+                self._on_stop(kind)
+            except Exception as error:  # noqa: BLE001 - whatever a user's model raises
+                self._on_error(kind, error)
+            if self.activity.end(kind, unless=again):
+                break
+        self._on_change()

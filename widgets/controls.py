@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 import anywidget
 import ipywidgets
 import traitlets
 
-_FRONTEND = Path(__file__).with_name("frontend")
+from widgets.budget import presets
+from widgets.figures import frontend
+
 _STEPS = 160
 
 
-# Read as text: given a path, anywidget keeps a watcher per class that outlives the widgets.
-def _read(name: str) -> str:
-    return (_FRONTEND / name).read_text(encoding="utf-8")
-
-
 class BudgetSlider(anywidget.AnyWidget):
-    """A slider over bytes with a readout in GiB; reports a value when the handle rests, not while it moves.
+    """A slider over bytes with marks, an entry and presets; reports a value when the handle rests, not while it moves.
 
     ipywidgets' own slider gives its handle no accessible name, hence this one.
+
+    Args:
+        on_typed: called with what was typed into the entry.
     """
 
-    _esm = _read("budget_slider.js")
-    _css = _read("style.css")
+    _esm = frontend("budget_slider.js")
+    _css = frontend("style.css")
     budget_bytes = traitlets.Int(0).tag(sync=True)
     minimum_bytes = traitlets.Int(0).tag(sync=True)
     maximum_bytes = traitlets.Int(1).tag(sync=True)
     step_bytes = traitlets.Int(1).tag(sync=True)
+    plain_bytes = traitlets.Int(0).tag(sync=True)
+    marks = traitlets.List().tag(sync=True)
     disabled = traitlets.Bool(True).tag(sync=True)
 
+    def __init__(self, *, on_typed: Callable[[str], None], **more: Any) -> None:
+        """Without a range."""
+        super().__init__(**more)
+        self.on_msg(lambda _, content, __: on_typed(content["typed"]))
+
     def set_range(self, minimum_bytes: int, maximum_bytes: int) -> None:
-        """Let the handle run from ``minimum_bytes`` to at least ``maximum_bytes``, in whole steps."""
+        """Let the handle run from the smallest feasible budget to at least PyTorch's peak, in whole steps."""
         step = max(1, -(-(maximum_bytes - minimum_bytes) // _STEPS))
         with self.hold_sync():
+            self.plain_bytes = maximum_bytes
+            self.marks = [asdict(mark) for mark in presets(minimum_bytes, maximum_bytes)]
             self.minimum_bytes = minimum_bytes
             self.step_bytes = step
             self.maximum_bytes = minimum_bytes + -(-(maximum_bytes - minimum_bytes) // step) * step
@@ -43,7 +54,7 @@ class BudgetSlider(anywidget.AnyWidget):
 class StatusLine(anywidget.AnyWidget):
     """A sentence in a live region, with a progress bar while there is progress to show."""
 
-    _esm = _read("status_line.js")
+    _esm = frontend("status_line.js")
     text = traitlets.Unicode().tag(sync=True)
     tone = traitlets.Enum(("busy", "good", "warning", "bad"), "busy").tag(sync=True)
     progress = traitlets.Float(None, allow_none=True).tag(sync=True)
@@ -52,21 +63,29 @@ class StatusLine(anywidget.AnyWidget):
 class Controls:
     """Slider, status, buttons and the table of figures; what a click does is the explorer's business."""
 
-    def __init__(self) -> None:
-        """Everything disabled."""
-        self.slider = BudgetSlider(layout=ipywidgets.Layout(flex="1 1 360px", min_width="300px"))
+    def __init__(self, *, on_typed: Callable[[str], None]) -> None:
+        """Everything disabled; ``on_typed`` is called with what was typed as a budget."""
+        self.slider = BudgetSlider(on_typed=on_typed, layout=ipywidgets.Layout(flex="1 1 100%", min_width="300px"))
         self.status = StatusLine()
-        self.run = _button("Run", "play", "Run real training steps with this schedule and measure them")
-        self.cancel = _button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
-        self.save = _button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
+        self.play = button("Play", "forward", "Sweep the budget from PyTorch's peak to the smallest; Cancel stops it")
+        self.run = button("Run", "play", "Run real training steps with this schedule and measure them")
+        self.cancel = button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
+        self.save = button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
         self.file_name = ipywidgets.Text(
             placeholder="file name",
             tooltip="File name for Save schedule",
             layout=ipywidgets.Layout(width="210px"),
         )
+        self.layer = ipywidgets.Dropdown(
+            description="Layer",
+            options=[("none", "")],
+            tooltip="Layer to mark in every panel",
+            style={"description_width": "initial"},
+            layout=ipywidgets.Layout(width="220px"),
+        )
         self.figures = ipywidgets.HTML()
         row = ipywidgets.HBox(
-            [self.slider, self.run, self.cancel, self.save, self.file_name],
+            [self.slider, self.play, self.run, self.cancel, self.save, self.file_name, self.layer],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
         )
         self.box = ipywidgets.VBox([row, self.status, self.figures])
@@ -76,13 +95,15 @@ class Controls:
         with self.status.hold_sync():
             self.status.text, self.status.tone, self.status.progress = text, tone, progress
 
-    def enable(self, *, solving: bool, busy: bool, schedule: bool) -> None:
+    def enable(self, *, under_way: bool, playing: bool, busy: bool, schedule: bool) -> None:
         """Only offer what can be done now."""
-        self.cancel.disabled = not (solving or busy)
+        self.cancel.disabled = not under_way
+        self.play.disabled = playing or busy or self.slider.disabled
         self.run.disabled = busy or not schedule
         self.save.disabled = not schedule
 
 
-def _button(text: str, icon: str, tooltip: str) -> ipywidgets.Button:
+def button(text: str, icon: str, tooltip: str) -> ipywidgets.Button:
+    """A button as wide as its text, disabled."""
     layout = ipywidgets.Layout(width="auto")
     return ipywidgets.Button(description=text, icon=icon, tooltip=tooltip, disabled=True, layout=layout)

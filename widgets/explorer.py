@@ -4,100 +4,51 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from threading import RLock
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self
 
 import traitlets
 
-from explorer.graph import FAITHFUL
-from explorer.measurement import Measurement
-from explorer.schedule import Schedule, keep_all
-from explorer.simulation import Timeline, simulate
-from explorer.solution import Solution
-from explorer.solvers import SolveEvent, SolveSession, trade_off
+from explorer.solvers.options import Optimizations, parse_optimizations
+from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
 from widgets import fallback, style, text
-from widgets.background import Activity, Latest, start
+from widgets.budget import parse_budget
+from widgets.panels import PANELS
+from widgets.report import report
+from widgets.solving import Choice
 from widgets.subject import Subject
 from widgets.view import View
-
-_OPENING, _SOLVING, _RUNNING = "opening", "solving", "running"
-_DRAW_INTERVAL_S = 0.25
-_STEPS = 3
-T = TypeVar("T")
+from widgets.work import COMPARING, OPENING, PLAYING, RUNNING, SOLVING, Work
 
 
-class _StoppedError(Exception):
-    """The user cancelled what runs in this thread."""
-
-
-def _shown(kind: type[T]) -> traitlets.Instance[T | None]:
-    """A trait that only the explorer sets; None until there is one."""
-    return cast("traitlets.Instance[T | None]", traitlets.Instance(kind, allow_none=True, read_only=True))
-
-
-class Explorer(traitlets.HasTraits):
+class Explorer(Work):
     """A model, a budget, and the schedule that fits it; made by ``explorer.explore``.
 
-    Everything slow happens in the background: traits change when it is done, and ``wait`` waits for it. Traits
-    may be observed; observers are called from a background thread.
-
-    Attributes:
-        budget: as it was given, or as the slider reads (``"0.450 GiB"``); set it to solve for another.
-        budget_bytes: the same in bytes.
-        solution: the latest answer, None before the first.
-        schedule: its schedule, None where it has none.
-        status: ``"opening"``, ``"solving"``, ``"running"``, ``"closed"``, or how the last solve ended (a ``Status``).
-        message: what the widget's status line says.
-        gap: proven distance of the schedule from the best, as a fraction; None where nothing is proven.
-        predicted_peak: of the schedule, in bytes.
-        measured_peak: of the schedule's last run, in bytes; None before one.
-        measurement: that run.
+    Everything slow happens in the background: traits change when it is done, and ``wait`` waits for it. Traits (see
+    ``State``) may be observed and linked; observers are called from a background thread.
     """
-
-    budget = traitlets.Union([traitlets.Unicode(), traitlets.Int()], default_value="")
-    budget_bytes = traitlets.Int(None, allow_none=True)
-    solution = _shown(Solution)
-    schedule = _shown(Schedule)
-    status = traitlets.Unicode(_OPENING, read_only=True)
-    message = traitlets.Unicode("", read_only=True)
-    gap = traitlets.Float(None, allow_none=True, read_only=True)
-    predicted_peak = traitlets.Int(None, allow_none=True, read_only=True)
-    measured_peak = traitlets.Int(None, allow_none=True, read_only=True)
-    measurement = _shown(Measurement)
 
     def __init__(
         self,
         subject: Subject,
         *,
         budget_bytes: int | None = None,
-        optimizations: Iterable[str] = tuple(FAITHFUL),
-        exact: bool = False,
+        choice: Choice,
+        panels: Iterable[str] = PANELS,
     ) -> None:
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
-        super().__init__()
-        self._choice: dict[str, Any] = {"optimizations": frozenset(optimizations), "exact": exact}
-        self._subject = subject
-        self._lock = RLock()
-        self._activity = Activity()
+        super().__init__(subject, choice=choice, first_bytes=budget_bytes)
         self._following = False
-        self._stop = False
-        self._closed = False
-        self._error: BaseException | None = None
-        self._session: SolveSession | None = None
-        self._request = self._drawn = -1
-        self._keep_all: Timeline | None = None
-        self._timeline: Timeline | None = None
-        self._view = View(subject.name)
-        self._events: Latest[SolveEvent] = Latest(self._draw, interval_s=_DRAW_INTERVAL_S)
+        self._view = View(self, subject.name, panels)
         self._wire()
-        self._in_background(_OPENING, lambda: self._open(budget_bytes))
+        self._jobs.start(OPENING, self._open, again=self._outdated)
 
     # What a script can do
 
     def wait(self, timeout: float | None = None) -> Explorer:
-        """Return when nothing goes on in the background: opening, solving or running.
+        """Return when nothing goes on in the background: opening, solving, running and the like.
 
         Args:
             timeout: seconds to wait at most; None for no limit.
@@ -124,16 +75,76 @@ class Explorer(traitlets.HasTraits):
         with self._lock:
             if self.schedule is None:
                 raise ValueError("there is no schedule to run yet; wait for the solver, or choose a larger budget")
-            if self._session is not None and _SOLVING in self._activity:
-                self._session.cancel()
-        self._in_background(_RUNNING, self._measure)
+            if SOLVING in self._activity:
+                self._solving.cancel()
+        self._jobs.start(RUNNING, self._measure)
+
+    def play(self) -> None:
+        """Sweep the budget from PyTorch's peak to the smallest, in the background.
+
+        Another budget ends it, and so does ``cancel``.
+
+        Raises:
+            ValueError: there is nothing to sweep yet.
+        """
+        if self._scene is None:
+            raise ValueError("nothing is open yet; wait until the first schedule is there")
+        self._jobs.start(PLAYING, self._play)
 
     def cancel(self) -> None:
         """Stop what goes on in the background; what was found stays."""
         with self._lock:
-            self._stop = True
-            if self._session is not None and _SOLVING in self._activity:
-                self._session.cancel()
+            self._jobs.stop()
+            if SOLVING in self._activity:
+                self._solving.cancel()
+
+    def configure(
+        self,
+        *,
+        optimizations: Optimizations | None = None,
+        exact: bool | None = None,
+        time_limit: float | None = None,
+        pins: PinsLike | None = None,
+    ) -> None:
+        """Ask the solver for something else, and solve again; what is None stays as it is.
+
+        Args:
+            optimizations: as in ``explorer.solve``.
+            exact: as in ``explorer.solve``.
+            time_limit: as in ``explorer.solve``.
+            pins: as in ``explorer.solve``, in place of those before; ``{}`` for none.
+
+        Raises:
+            ValueError: one of them is not allowed; the choice stays as it was.
+        """
+        changes: dict[str, Any] = {"exact": exact, "time_limit": time_limit}
+        if optimizations is not None:
+            changes["optimizations"] = parse_optimizations(optimizations)
+        if pins is not None:
+            changes["pins"] = parse_pins(pins)
+        choice = replace(self.choice, **{key: value for key, value in changes.items() if value is not None})
+        choice.check(None if self._scene is None else self._scene.profile)
+        if choice != self.choice:
+            self.set_trait("choice", choice)
+            self._jobs.start(OPENING, self._open, again=self._outdated)
+
+    def pin(self, pins: PinsLike) -> None:
+        """Decide these things instead of the solver, and solve again. What a click does: errors end in the widget."""
+        self._guarded(lambda: self.configure(pins=pins))
+
+    def select(self, layer: str) -> None:
+        """Mark a layer everywhere; once more to mark none. What a click in a plot does."""
+        self._guarded(lambda: self.set_trait("selection", "" if layer == self.selection else layer))
+
+    def choose_budget(self, typed: str) -> None:
+        """Take a budget as it is typed: GiB, bytes with a unit, or per cent of PyTorch's peak."""
+
+        def take() -> None:
+            if self._scene is None:
+                raise ValueError("nothing is open yet; wait until the first schedule is there")
+            self.set_trait("budget_bytes", parse_budget(typed, self._scene.keep_all.peak_bytes))
+
+        self._guarded(take)
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write the schedule as JSON.
@@ -156,17 +167,35 @@ class Explorer(traitlets.HasTraits):
         self._say(f"Saved the schedule to {target}", "good")
         return target
 
+    def to_html(self) -> str:
+        """A report of what is shown, as a page that works without Python and without a network.
+
+        Raises:
+            ValueError: there is no schedule yet.
+        """
+        if self._scene is None:
+            raise ValueError("nothing is open yet; wait until the first schedule is there")
+        return report(self._scene, file=self._file_name(), bundled=self.bundled)
+
+    @property
+    def file_stem(self) -> str:
+        """What files for the schedule shown are called, without a suffix."""
+        return self._file_name().removesuffix(".json")
+
+    @property
+    def bundled(self) -> str | None:
+        """Name of the bundled model that is explored; None for a model or a profile of the user's own."""
+        return self._subject.bundled
+
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""
         with self._lock:
             if self._closed:
                 return
-            self._closed = self._stop = True
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
-        self._events.close()
-        self._activity.end(_SOLVING)
+            self._closed = True
+            self._jobs.stop()
+        self._solving.close()
+        self._activity.end(SOLVING)
         self._view.close()
         self.set_trait("status", "closed")
 
@@ -186,22 +215,10 @@ class Explorer(traitlets.HasTraits):
         """The widget, with a picture and a table for pages that cannot show widgets."""
         bundle = {} if self._closed else dict(self._view.box._repr_mimebundle_(**options) or {})
         bundle["text/plain"] = repr(self)
-        bundle["text/html"] = fallback.render(
-            self._subject.name, self._subject.profile, self._keep_all, self.solution, self._timeline, self.measurement
-        )
+        bundle["text/html"] = fallback.render(self._subject.name, self._scene)
         return bundle
 
     # Traits and controls follow one another
-
-    @traitlets.validate("budget")
-    def _check_budget(self, proposal: Any) -> str:
-        given = proposal["value"]
-        amount = parse_bytes(given)
-        return given if isinstance(given, str) else style.format_gib(amount)
-
-    @traitlets.validate("budget_bytes")
-    def _check_budget_bytes(self, proposal: Any) -> int:
-        return parse_bytes(proposal["value"])
 
     @traitlets.observe("budget", "budget_bytes")
     def _follow(self, change: Any) -> None:
@@ -221,14 +238,33 @@ class Explorer(traitlets.HasTraits):
             self._view.controls.file_name.placeholder = self._file_name()
             self._solve()
 
+    @traitlets.observe("selection")
+    def _mark(self, change: Any) -> None:
+        with self._lock:
+            if self._scene is not None:
+                self._set_scene(replace(self._scene, selection=change["new"]))
+
+    @traitlets.observe("curves")
+    def _compare(self, _: Any) -> None:
+        self._jobs.start(COMPARING, self._add_curves, again=lambda: not set(self.curves) <= set(self._curves))
+
     def _wire(self) -> None:
         controls = self._view.controls
+        for widget, source, trait in (
+            (controls.slider, "budget_bytes", "budget_bytes"),
+            (controls.layer, "value", "selection"),
+        ):
 
-        def moved(change: Any) -> None:
-            self._guarded(lambda: self.set_trait("budget_bytes", change["new"]))
+            def take(change: Any, trait: str = trait) -> None:
+                self._guarded(lambda: self.set_trait(trait, change["new"]))
 
-        controls.slider.observe(moved, "budget_bytes")
-        for button, action in ((controls.run, self.run), (controls.cancel, self.cancel), (controls.save, self.save)):
+            widget.observe(take, source)
+        for button, action in (
+            (controls.play, self.play),
+            (controls.run, self.run),
+            (controls.cancel, self.cancel),
+            (controls.save, self.save),
+        ):
             button.on_click(lambda _, action=action: self._guarded(action))
 
     def _guarded(self, action: Callable[[], object]) -> None:
@@ -243,153 +279,3 @@ class Explorer(traitlets.HasTraits):
     def _file_name(self) -> str:
         budget = "" if self.budget_bytes is None else "-" + style.format_gib(self.budget_bytes).replace(" ", "")
         return re.sub(r"[^\w.-]+", "-", self._subject.name).strip("-").lower() + budget + ".json"
-
-    def _say(self, message: str, tone: str, *, progress: float | None = None) -> None:
-        self._view.controls.say(message, tone, progress=progress)
-        self.set_trait("message", message)
-
-    def _offer(self) -> None:
-        """Bring status and buttons in line with what goes on."""
-        under_way = next((kind for kind in (_OPENING, _RUNNING, _SOLVING) if kind in self._activity), None)
-        if self._closed:
-            return
-        self._view.controls.enable(
-            solving=_SOLVING in self._activity,
-            busy=under_way in (_OPENING, _RUNNING),
-            schedule=self.schedule is not None,
-        )
-        settled = self.solution.status.value if self.solution is not None else "failed"
-        self.set_trait("status", under_way or settled)
-
-    # Opening and running, each in a thread of its own
-
-    def _in_background(self, kind: str, work: Callable[[], None]) -> None:
-        """Start ``work`` unless its kind is under way; an error becomes a message and what ``wait`` raises."""
-
-        def guarded() -> None:
-            try:
-                work()
-            except _StoppedError:
-                self._say(f"Cancelled {kind}.", "warning")
-            except Exception as error:  # noqa: BLE001 - whatever a user's model raises
-                self._error = error
-                advice = "Correct it and call explore again." if kind == _OPENING else "The schedule is still there."
-                self._say(f"{kind.capitalize()} failed: {text.failure(error)}. {advice}", "bad")
-            finally:
-                self._activity.end(kind)
-                self._offer()
-
-        if self._activity.begin(kind):
-            self._stop = False
-            self._offer()
-            start(guarded, kind)
-
-    def _continue(self) -> None:
-        if self._stop:
-            raise _StoppedError
-
-    def _open(self, budget_bytes: int | None) -> None:
-        def progress(done: int, total: int, label: str) -> None:
-            self._continue()
-            self._say(f"Profiling {label} ({done} of {total})", "busy", progress=done / max(total, 1))
-
-        self._say(f"Opening {self._subject.name}", "busy")
-        profile = self._subject.profiled(progress)
-        self._continue()
-        # First, so that its process starts while the curve is computed.
-        session = SolveSession(profile, on_event=self._receive, **self._choice)
-        try:
-            self._say("Finding the smallest feasible budget", "busy")
-            self._keep_all = simulate(profile, keep_all(profile.graph))
-            points = trade_off(profile, **self._choice)
-            self._continue()
-            self._view.show_plain(profile, self._keep_all, points)
-        except BaseException:
-            session.close()
-            raise
-        with self._lock:
-            if self._closed:
-                session.close()
-                return
-            self._session = session
-            self._view.controls.slider.disabled = False
-            if budget_bytes is None and self.budget_bytes is None:
-                budget_bytes = (self._view.controls.slider.minimum_bytes + self._keep_all.peak_bytes) // 2
-            if self.budget_bytes is None:
-                self.budget_bytes = budget_bytes
-            else:
-                self._solve()
-
-    def _measure(self) -> None:
-        self._activity.wait_for(_SOLVING)
-        with self._lock:
-            schedule, timeline = self.schedule, self._timeline
-        if schedule is None or timeline is None:
-            raise ValueError("the schedule is gone: another budget was chosen, which none fits")
-
-        def stage(label: str, done: float) -> None:
-            self._continue()
-            self._say(label, "busy", progress=done)
-
-        measurement = self._subject.measured(schedule, steps=_STEPS, stage=stage)
-        self._continue()
-        with self._lock:
-            if self.schedule is not schedule or self.solution is None:
-                self._say(f"{text.measured(timeline, measurement)} It is no longer the schedule shown.", "warning")
-                return
-            self._view.show(self.solution, timeline, measurement)
-            self.set_trait("measurement", measurement)
-            self.set_trait("measured_peak", measurement.peak_bytes)
-            self._say(text.measured(timeline, measurement), "good")
-
-    # Solving, in the session's process
-
-    def _solve(self) -> None:
-        """Ask for the present budget; whatever was asked before is superseded."""
-        if self._session is None:
-            return
-        assert self.budget_bytes is not None, "a session starts with a budget"
-        self._activity.begin(_SOLVING)
-        self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
-        self._request = self._session.request(self.budget_bytes)
-        self._offer()
-
-    def _receive(self, event: SolveEvent) -> None:
-        """Called by the session, in its thread; drawing happens in another, as often as a person can follow."""
-        self._events.put(event, urgent=event.final or event.request != self._drawn)
-
-    def _draw(self, event: SolveEvent) -> None:
-        with self._lock:
-            if event.request != self._request or self._closed:
-                return
-            try:
-                self._show(event.solution, final=event.final)
-            except Exception as error:  # noqa: BLE001 - the thread must live on for the next answer
-                self._say(f"Drawing failed: {text.failure(error)}. Move the slider to try again.", "bad")
-            self._drawn = event.request
-            # An observer of the schedule may have asked for another one meanwhile.
-            if event.final and event.request == self._request:
-                self._activity.end(_SOLVING)
-            self._offer()
-
-    def _show(self, solution: Solution, *, final: bool) -> None:
-        assert self._subject.profile is not None, "open"
-        assert self._keep_all is not None, "open"
-        if solution.schedule != self.schedule:
-            self._timeline = None
-            if solution.schedule is not None:
-                self._timeline = simulate(self._subject.profile, solution.schedule)
-            self.set_trait("measurement", None)
-            self.set_trait("measured_peak", None)
-        request = self._request
-        self._view.show(solution, self._timeline, self.measurement)
-        self.set_trait("solution", solution)
-        self.set_trait("predicted_peak", solution.peak_bytes)
-        self.set_trait("schedule", solution.schedule)
-        self.set_trait("gap", text.best_gap(solution))
-        if self._request != request:
-            return
-        if final:
-            self._say(text.outcome(solution, self._keep_all.time_ms), text.TONES[solution.status])
-        else:
-            self._say(text.progress(solution, self._keep_all.time_ms), "busy")

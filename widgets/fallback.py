@@ -6,29 +6,20 @@ import html
 
 import numpy as np
 
-from explorer.device_profile import Profile
-from explorer.measurement import Measurement
 from explorer.simulation import Timeline
-from explorer.solution import Solution
 from widgets import style, text
+from widgets.panel import Scene
 
 _WIDTH, _HEIGHT = 720, 180
 
 
-def render(
-    name: str,
-    profile: Profile | None,
-    keep_all: Timeline | None,
-    solution: Solution | None,
-    timeline: Timeline | None,
-    measurement: Measurement | None,
-) -> str:
+def render(name: str, scene: Scene | None) -> str:
     """Table and picture of what is known at this moment, as HTML without scripts."""
-    if profile is None or keep_all is None:
+    if scene is None:
         return f"<p>{html.escape(name)}: run this cell in JupyterLab to explore schedules.</p>"
-    table = text.figures(profile, keep_all, solution, timeline, measurement)
-    budget = None if solution is None else solution.budget_bytes
-    return f"<p>{html.escape(text.heading(profile))}</p>{table}{_picture(keep_all, timeline, budget)}"
+    table = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
+    picture = _picture(scene.keep_all, scene.timeline, scene.budget_bytes)
+    return f"<p>{html.escape(text.heading(scene.profile))}</p>{table}{picture}"
 
 
 def _picture(keep_all: Timeline, timeline: Timeline | None, budget_bytes: int | None) -> str:

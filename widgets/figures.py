@@ -1,7 +1,8 @@
-"""The widget that shows plotly figures, and the layout all plots share."""
+"""The widget that shows a plotly figure, and the layout all plots share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +13,55 @@ import traitlets
 
 from widgets import style
 
-
-def _script() -> str:
-    """Plotly's own script as the body of a function, then ours."""
-    ours = Path(__file__).with_name("frontend") / "plots.js"
-    library = f"function definePlotly(module, exports) {{\n{plotly.offline.get_plotlyjs()}\n}}"
-    return f"{library}\n{ours.read_text(encoding='utf-8')}"
+_FRONTEND = Path(__file__).with_name("frontend")
 
 
-class Plots(anywidget.AnyWidget):
-    """Both figures of an explorer, each sent whole whenever it changes.
+# Read as text: given a path, anywidget keeps a watcher per class that outlives the widgets.
+def frontend(name: str) -> str:
+    """A file that runs in the page."""
+    return (_FRONTEND / name).read_text(encoding="utf-8")
+
+
+def _module() -> str:
+    """Plotly's own script as an ECMAScript module."""
+    script = plotly.offline.get_plotlyjs()
+    return f"const module = {{ exports: {{}} }};\n{script}\nexport default module.exports.Plotly ?? module.exports;\n"
+
+
+class Library(anywidget.AnyWidget):
+    """Brings plotly's script to the page, once for all plots of an explorer: it weighs five megabytes."""
+
+    _esm = frontend("library.js")
+    source = traitlets.Unicode(_module()).tag(sync=True)
+
+
+class Plot(anywidget.AnyWidget):
+    """A figure, sent whole whenever it changes.
 
     plotly's FigureWidget sends differences instead, and loses them (an empty plot, or one 700 pixels wide) when they
-    arrive while the page still draws the figure for the first time; here the state is the figure, at any time.
+    arrive while the page still draws the figure for the first time; here the state is the figure, at any time. Needs a
+    ``Library`` on the same page.
+
+    Args:
+        name: becomes part of the class of its element.
+        on_pick: called with the ``customdata`` of a point that is clicked.
     """
 
-    _esm = _script()
-    timeline = traitlets.Unicode().tag(sync=True)
-    overview = traitlets.Unicode().tag(sync=True)
+    _esm = frontend("plot.js")
+    name = traitlets.Unicode().tag(sync=True)
+    figure = traitlets.Unicode().tag(sync=True)
 
-    def show(self, *, timeline: go.Figure | None = None, overview: go.Figure | None = None) -> None:
-        """Replace a figure, or both, in one message."""
-        with self.hold_sync():
-            if timeline is not None:
-                self.timeline = _json(timeline)
-            if overview is not None:
-                self.overview = _json(overview)
+    def __init__(self, name: str, *, on_pick: Callable[[Any], None] | None = None, **more: Any) -> None:
+        """Empty until something is drawn."""
+        super().__init__(name=name, **more)
+        if on_pick is not None:
+            self.on_msg(lambda _, content, __: on_pick(content["picked"]))
 
-
-def _json(figure: go.Figure) -> str:
-    text = figure.to_json()
-    assert text is not None, "plotly's to_json always returns text"
-    return text
+    def draw(self, figure: go.Figure) -> None:
+        """Show a figure in place of the one before."""
+        text = figure.to_json()
+        assert text is not None, "plotly's to_json always returns text"
+        self.figure = text
 
 
 def base_layout(height: int, description: str) -> dict[str, Any]:

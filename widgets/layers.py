@@ -63,6 +63,22 @@ def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 24) -> tup
     return tuple(found)
 
 
+def stretches(graph: TrainingGraph, operators: Iterable[int], *, most: int = 14) -> tuple[Segment, ...]:
+    """Stretches of a row of operators worth a label: consecutive ones of one layer, at the depth that leaves few."""
+    row = [int(x) for x in operators]
+    paths = _filled([graph.operators[x].layer for x in row])
+    passes = [graph.operators[x].phase for x in row]
+    depth = _depth(paths, lambda cut: sum(1 for _ in groupby(zip(passes, cut, strict=True))) <= most)
+    found: list[Segment] = []
+    start = 0
+    for (_, label), stretch in groupby(zip(passes, (_cut(path, depth) for path in paths), strict=True)):
+        end = start + sum(1 for _ in stretch)
+        if end - start >= len(row) / 40:
+            found.append(Segment(label, start, end))
+        start = end
+    return tuple(found)
+
+
 def _filled(paths: Sequence[str]) -> list[str]:
     """Sums of gradients and the like belong to no module: they count for the layer before them."""
     filled, last = [], ""
@@ -82,6 +98,34 @@ def _depth(paths: Sequence[str], readable: Callable[[list[str]], bool]) -> int:
 
 def _cut(path: str, depth: int) -> str:
     return ".".join(path.split(".")[:depth]) or NO_MODULE
+
+
+def covers(selection: str, layer: str) -> bool:
+    """Is ``layer`` the selected one, below it, or above it?"""
+    if not selection:
+        return False
+    return layer == selection or layer.startswith(selection + ".") or selection.startswith(layer + ".")
+
+
+def members(graph: TrainingGraph, selection: str) -> frozenset[int]:
+    """Ids of the operators of a layer and of all below it; ``NO_MODULE`` has those outside modules, "" has none."""
+    if not selection:
+        return frozenset()
+    below = selection + "."
+    return frozenset(
+        operator.id
+        for operator in graph.operators
+        if (operator.layer or NO_MODULE) == selection or operator.layer.startswith(below)
+    )
+
+
+def module_paths(graph: TrainingGraph) -> tuple[str, ...]:
+    """Every layer that has operators, and every ancestor of one, in order of first use; ``NO_MODULE`` last."""
+    found: dict[str, None] = {}
+    for operator in graph.operators:
+        parts = operator.layer.split(".") if operator.layer else []
+        found |= {".".join(parts[: depth + 1]): None for depth in range(len(parts))}
+    return (*found, NO_MODULE)
 
 
 def sums(groups: LayerGroups, operators: Iterable[int], amounts: Iterable[float]) -> list[float]:

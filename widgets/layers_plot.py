@@ -1,46 +1,78 @@
-"""What each layer gives: milliseconds of recomputation, and the activations it keeps for the backward pass."""
+"""What each layer gives against a plain step: memory saved and time added (MONeT's Figure 5)."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
 
+import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from explorer.device_profile import Profile
 from explorer.simulation import Category, Stage, Timeline
 from widgets import style
-from widgets.layers import LayerGroups, group_layers, sums
+from widgets.figures import axis, base_layout
+from widgets.layers import LayerGroups, covers, group_layers, sums
+
+_TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved, of what a plain step keeps)")
 
 
-def layer_traces(profile: Profile, keep_all: Timeline, timeline: Timeline) -> tuple[list[go.Bar], list[go.Bar]]:
-    """Bars of recomputation time, and bars of kept activations before those that a plain step keeps.
+def layers_figure(profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str = "") -> go.Figure:
+    """Bars by layer; each one's ``customdata`` is its layer.
 
     Args:
         profile: of both timelines.
         keep_all: of a plain step.
         timeline: of the schedule shown.
+        selection: layer to mark, as ``Scene`` has it.
     """
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.16, subplot_titles=_TITLES)
+    for row, bars in enumerate(_bars(profile, keep_all, timeline, selection), start=1):
+        for bar in bars:
+            figure.add_trace(bar, row=row, col=1)
+    figure.update_annotations(font={"size": 13})
+    figure.update_layout(
+        **base_layout(310, "; ".join(_TITLES)),
+        barmode="overlay",
+        bargap=0.2,
+        xaxis=axis("", type="category", showticklabels=False),
+        xaxis2=axis("", type="category", tickangle=-40, tickfont={"size": 10}, automargin=True),
+        yaxis=axis("", nticks=4),
+        yaxis2=axis("", rangemode="tozero", nticks=4),
+    )
+    return figure
+
+
+def _bars(
+    profile: Profile, keep_all: Timeline, timeline: Timeline, selection: str
+) -> tuple[list[go.Bar], list[go.Bar]]:
     groups = group_layers(profile.graph)
     plain, kept = (_kept_gib(profile, x, groups) for x in (keep_all, timeline))
-    again = _recomputed_ms(timeline, groups)
+    again = _time_ms(timeline, groups, again=True)
+    ways = [a - b for a, b in zip(*(_time_ms(x, groups, again=False) for x in (timeline, keep_all)), strict=True)]
     # A layer that neither keeps nor repeats anything would only take room.
-    shown = [i for i in range(len(groups.labels)) if plain[i] or kept[i] or again[i]]
-    labels = [html.escape(groups.labels[i]) for i in shown]
+    shown = [i for i in range(len(groups.labels)) if plain[i] or kept[i] or again[i] or abs(ways[i]) > 0.001]
+    labels = [groups.labels[i] for i in shown]
+    marked = [2 if covers(selection, label) else 0 for label in labels]
 
     def bar(name: str, values: Sequence[float], hover: str, colour: str, *, hatch: str = "") -> go.Bar:
         pattern = {"shape": hatch, "size": 5, "fillmode": "overlay", "fgcolor": "#ffffff", "fgopacity": 0.6}
         return go.Bar(
             name=name,
-            x=labels,
+            x=[html.escape(label) for label in labels],
             y=[values[i] for i in shown],
-            marker={"color": colour, "line": {"width": 0}, "pattern": pattern},
+            customdata=labels,
+            marker={"color": colour, "line": {"width": marked, "color": style.TEXT}, "pattern": pattern},
             hovertemplate="%{x}: " + hover + "<extra></extra>",
             showlegend=False,
         )
 
     return (
-        [bar("recomputation", again, "%{y:.3~r} ms of recomputation", style.VERMILLION, hatch="/")],
+        [
+            bar("other implementations", ways, "%{y:+.3~f} ms by other implementations", style.BLUE),
+            bar("recomputation", again, "%{y:.3~r} ms of recomputation", style.VERMILLION, hatch="/"),
+        ],
         [
             bar("kept by a plain step", plain, "%{y:.3~r} GiB kept by a plain step", "rgba(128, 128, 128, 0.35)"),
             bar("kept", kept, "%{y:.3~r} GiB kept", style.ORANGE),
@@ -48,9 +80,10 @@ def layer_traces(profile: Profile, keep_all: Timeline, timeline: Timeline) -> tu
     )
 
 
-def _recomputed_ms(timeline: Timeline, groups: LayerGroups) -> list[float]:
-    again = [i for i, stage in enumerate(timeline.stages) if stage is Stage.RECOMPUTE]
-    return sums(groups, (timeline.operators[i] for i in again), (float(timeline.times_ms[i]) for i in again))
+def _time_ms(timeline: Timeline, groups: LayerGroups, *, again: bool) -> list[float]:
+    """Of recomputations, or of everything else, by layer."""
+    of = np.array([(stage is Stage.RECOMPUTE) is again for stage in timeline.stages], dtype=bool)
+    return sums(groups, np.array(timeline.operators)[of].tolist(), timeline.times_ms[of].tolist())
 
 
 def _kept_gib(profile: Profile, timeline: Timeline, groups: LayerGroups) -> list[float]:

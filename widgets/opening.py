@@ -7,12 +7,15 @@ from typing import Any
 
 from explorer.device_profile import Profile
 from explorer.solvers.options import parse_optimizations
+from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
 from widgets.explorer import Explorer
+from widgets.panels import parse_panels
+from widgets.solving import Choice
 from widgets.subject import subject
 
 
-def explore(
+def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     model_or_profile_or_name: Any | Profile | str,
     batch: Any = None,
     *,
@@ -21,6 +24,9 @@ def explore(
     device: str | None = None,
     optimizations: str | Iterable[str] = "all",
     exact: bool = False,
+    time_limit: float = 10.0,
+    pins: PinsLike | None = None,
+    panels: Iterable[str] | None = None,
 ) -> Explorer:
     """Explore the schedules of a model: choose a memory budget and see what fits it.
 
@@ -35,6 +41,9 @@ def explore(
         device: as in ``explorer.profile``; only with a model.
         optimizations: as in ``explorer.solve``.
         exact: as in ``explorer.solve``.
+        time_limit: as in ``explorer.solve``.
+        pins: as in ``explorer.solve``.
+        panels: which to show, by name; all if None.
 
     Returns:
         An object that displays itself, and does by script all that its controls do.
@@ -43,6 +52,8 @@ def explore(
         ValueError: an argument is not as described, or a profile cannot be read.
     """
     budget_bytes = None if budget is None else parse_bytes(budget)
-    chosen = parse_optimizations(optimizations)
+    choice = Choice(parse_optimizations(optimizations), exact, time_limit, parse_pins(pins))
+    shown = parse_panels(panels)
     found = subject(model_or_profile_or_name, batch, loss=loss, device=device)
-    return Explorer(found, budget_bytes=budget_bytes, optimizations=chosen, exact=exact)
+    choice.check(found.profile)
+    return Explorer(found, budget_bytes=budget_bytes, choice=choice, panels=shown)

@@ -50,26 +50,40 @@ class Subject:
                 )
         return self.profile
 
-    def measured(self, schedule: Schedule, *, steps: int, stage: Callable[[str, float], None]) -> Measurement:
-        """Run a schedule for real.
+    def measured(
+        self, schedule: Schedule, *, steps: int, plain: bool, stage: Callable[[str, float], None]
+    ) -> tuple[Measurement, float | None]:
+        """Run a schedule for real, and plain steps beside it to compare the machine with.
 
         Args:
             schedule: for this model and batch.
             steps: training steps to time.
+            plain: may plain steps run? They take the memory that the schedule is there to save.
             stage: called with what comes next and the fraction done; may raise to stop.
+
+        Returns:
+            The measurement, and the duration of a plain step in ms, None if there was none.
 
         Raises:
             ValueError: there is only a profile, and no bundled model belongs to it; or the schedule does not fit.
         """
         import explorer
+        from explorer.execution.measuring import step_time_ms
+
+        def steps_from(label: str, start: float, end: float) -> Callable[[int, int], None]:
+            return lambda done, total: stage(f"{label} ({done + 1} of {total})", start + (end - start) * done / total)
 
         with TORCH:
             stage("Building the model", 0.0)
             model, batch, loss = self._runnable()
-            stage("Applying the schedule to the model", 0.2)
+            stage("Applying the schedule to the model", 0.1)
             module = explorer.apply(model, schedule, batch, loss=loss)
-            stage(f"Running and measuring {steps} training steps", 0.6)
-            return explorer.measure(module, batch, steps=steps)
+            told = steps_from("Running and measuring training steps", 0.3, 0.7 if plain else 1.0)
+            measurement = explorer.measure(module, batch, steps=steps, progress=told)
+            if not plain:
+                return measurement, None
+            told = steps_from("Timing plain steps to compare with", 0.7, 1.0)
+            return measurement, step_time_ms(model, batch, loss=loss, steps=steps, progress=told)
 
     def _runnable(self) -> tuple[Any, Any, Any]:
         if self.model is None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import html
+from typing import TYPE_CHECKING
 
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
+from explorer.residual import Residual
 from explorer.simulation import Timeline
 from explorer.solution import BoundScope, Solution, Status
+from explorer.units import format_bytes
 from widgets import style
+
+if TYPE_CHECKING:
+    from widgets.panel import News
 
 _PROVEN = 0.0005
 """Less than the last digit shown."""
@@ -47,6 +53,20 @@ def progress(solution: Solution, keep_all_ms: float) -> str:
     return f"Solving for {budget}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
 
 
+def log_line(news: News, before: News | None, final: Solution | None) -> str:
+    """What changed since the news before, as a line of the log; how it ended, if it did."""
+    told = []
+    if news.time_ms is not None and (before is None or before.time_ms != news.time_ms):
+        told.append(f"schedule {style.format_ms(news.time_ms)}")
+    if news.bound_ms is not None and (before is None or before.bound_ms != news.bound_ms):
+        told.append(f"no schedule takes less than {style.format_ms(news.bound_ms)}")
+    if news.grouping_ms is not None and (before is None or before.grouping_ms != news.grouping_ms):
+        told.append(f"the integer program's grouping allows no less than {style.format_ms(news.grouping_ms)}")
+    if final is not None:
+        told.append(f"ended: {final.status.value}" + (f", {final.message}" if final.message else ""))
+    return f"{news.elapsed_s:6.2f} s  {'; '.join(told) or 'nothing new'}"
+
+
 def outcome(solution: Solution, keep_all_ms: float) -> str:
     """How a solve ended, and what to do where it found nothing."""
     budget, best = style.format_gib(solution.budget_bytes), _schedule(solution, keep_all_ms)
@@ -81,6 +101,43 @@ def measured(timeline: Timeline, measurement: Measurement) -> str:
         f"Measured: peak {style.format_gib(measurement.peak_bytes)} "
         f"({peak} against the predicted {style.format_gib(timeline.peak_bytes)}), "
         f"{style.format_ms(measurement.step_time_ms)} a step ({time} against {style.format_ms(timeline.time_ms)})."
+    )
+
+
+def residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
+    """Why a run differs from its prediction, in sentences."""
+    told = [_peak_residual(profile, timeline, found)]
+    if found.held_bytes is not None:
+        told.append(
+            f"The allocator held {format_bytes(found.held_bytes)} more from the device, in pieces it could not use."
+        )
+    share = found.time_ms / timeline.time_ms if timeline.time_ms else 0.0
+    if found.machine_ms is None or found.own_ms is None:
+        told.append(
+            f"Time: {_percent(share)}; no plain step was run beside it, so what is the machine's and what is the "
+            "schedule's own is not told apart."
+        )
+    else:
+        machine, own = found.machine_ms / timeline.time_ms, found.own_ms / timeline.time_ms
+        told.append(
+            f"Time: {_percent(share)}, of which {_percent(machine)} is the machine (plain steps, timed now, differ as "
+            f"much from their profile) and {_percent(own)} the schedule's own."
+        )
+    return " ".join(told)
+
+
+def _peak_residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
+    if found.peak_bytes == 0:
+        return "Peak: as predicted, to the byte."
+    difference = f"{'+' if found.peak_bytes > 0 else '−'}{format_bytes(abs(found.peak_bytes))}"
+    seen = "" if found.peak_share is None else f", seen {100 * found.peak_share:.0f} % into the step"
+    if found.peak_bytes < 0:
+        return f"Peak: {difference}{seen}: calls took less scratch memory than when they were profiled."
+    operator = profile.graph.operators[timeline.operators[timeline.peak_run]]
+    where = operator.name + (f" of {operator.layer}" if operator.layer else "")
+    return (
+        f"Peak: {difference}{seen}: at least so much was taken beyond what profiled calls account for, such as scratch "
+        f"memory; no more, if it was at the predicted peak, {where}."
     )
 
 
@@ -123,6 +180,31 @@ def figures(
         for name, peak, time, note in rows
     )
     return f"<table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def solver_table(solution: Solution | None) -> str:
+    """How a solve stands, and the size of its integer program, as HTML."""
+    if solution is None:
+        return ""
+    rows = [("status", solution.status.value), ("after", f"{solution.elapsed_s:.1f} s")]
+    if solution.time_ms is not None:
+        rows.append(("best schedule", style.format_ms(solution.time_ms)))
+    for bound in solution.bounds:
+        gap = solution.gap(bound.scope)
+        proven_gap = "" if gap is None else f" (gap {100 * gap:.2f} %)"
+        rows.append((f"bound for {bound.scope.value}", style.format_ms(bound.time_ms) + proven_gap))
+    if solution.statistics is None:
+        rows.append(("integer program", "none was needed so far"))
+    else:
+        sizes = solution.statistics
+        rows += [
+            ("rows", f"{sizes.rows:,}"),
+            ("columns", f"{sizes.columns:,}"),
+            ("nonzeros", f"{sizes.nonzeros:,}"),
+            ("groups of stages", f"{sizes.groups:,}"),
+        ]
+    body = "".join(f"<tr><th scope='row'>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
+    return f"<table class='figures'><tbody>{body}</tbody></table>"
 
 
 def heading(profile: Profile) -> str:

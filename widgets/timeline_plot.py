@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
+from explorer.residual import runs_of
 from explorer.simulation import CATEGORIES, Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style
 from widgets.figures import axis, base_layout
-from widgets.layers import segments
+from widgets.holdings import Holding, describe, holdings
+from widgets.layers import NO_MODULE, segments
 
 _HEADROOM = 1.12
 _BINS = 1500
+_NAMED = 10  # tensors, where the peak is pointed at
 
 
 def timeline_figure(
@@ -27,6 +30,7 @@ def timeline_figure(
     budget_bytes: int | None,
     ceiling_bytes: int,
     measurement: Measurement | None = None,
+    selected: frozenset[int] = frozenset(),
 ) -> go.Figure:
     """Stacked areas by category over the runs of the step, with budget, peak and what was measured.
 
@@ -36,16 +40,20 @@ def timeline_figure(
         budget_bytes: where the budget's line runs, None for no line.
         ceiling_bytes: the axis reaches at least this, so that moving the budget does not rescale it.
         measurement: of the same schedule, drawn over the prediction.
+        selected: operators whose runs are marked below the axis.
     """
     measured_bytes = 0 if measurement is None else measurement.peak_bytes
     top = _HEADROOM * max(ceiling_bytes, timeline.peak_bytes, budget_bytes or 0, measured_bytes) / style.GIB
+    alive = holdings(profile, timeline, timeline.peak_run)
     traces = [*_stages(timeline, top), *_categories(timeline, top), _total(profile, timeline)]
+    if selected:
+        traces.append(_selected(timeline, selected, top))
     runs = len(timeline.operators)
     if budget_bytes is not None:
         traces.append(_budget(budget_bytes, runs))
     if measurement is not None:
         traces.extend(_measured(timeline, measurement))
-    return go.Figure([*traces, _peak(timeline)], _layout(profile, timeline, top))
+    return go.Figure([*traces, _peak(timeline, alive)], _layout(profile, timeline, top))
 
 
 def _layout(profile: Profile, timeline: Timeline, top: float) -> go.Layout:
@@ -59,8 +67,9 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> go.Layout:
             _note("forward", forward / 2),
             _note("backward (hatched: recomputation)", (forward + runs) / 2),
         ],
-        hovermode="closest",
-        hoverdistance=40,
+        # Wherever one points, the run below answers.
+        hovermode="x",
+        hoverdistance=20,
         legend={"traceorder": "reversed", "itemwidth": 30, "maxheight": 1},
         xaxis=axis(
             "",
@@ -123,10 +132,25 @@ def _total(profile: Profile, timeline: Timeline) -> go.Scatter:
         x=np.arange(len(timeline.operators)) + 0.5,
         y=style.to_gib(timeline.total_bytes),
         text=[_hover(profile, timeline, run) for run in range(len(timeline.operators))],
+        customdata=[profile.graph.operators[x].layer or NO_MODULE for x in timeline.operators],
         mode="lines",
         line={"width": 1, "color": "rgba(60, 60, 60, 0.55)", "shape": "hvh"},
         showlegend=False,
         hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _selected(timeline: Timeline, selected: frozenset[int], top: float) -> go.Scatter:
+    """A band at the upper edge over the runs of the selected layer."""
+    marked = np.array([operator in selected for operator in timeline.operators])
+    return go.Scatter(
+        name="selected layer",
+        x=np.flatnonzero(marked) + 0.5,
+        y=np.full(int(marked.sum()), top),
+        mode="markers",
+        marker={"symbol": "triangle-down", "size": 9, "color": "#000000", "line": {"width": 1, "color": "#ffffff"}},
+        cliponaxis=False,
+        hoverinfo="skip",
     )
 
 
@@ -140,6 +164,10 @@ def _hover(profile: Profile, timeline: Timeline, run: int) -> str:
         html.escape(f"{operator.name}{chosen}, {stage.value}, {style.format_ms(timeline.times_ms[run])}"),
         f"total {format_bytes(int(timeline.total_bytes[run]))}",
     ]
+    for made in operator.implementation(implementation).writes:
+        storage = profile.graph.storages[made]
+        size = format_bytes(profile.allocated_bytes(storage))
+        lines.insert(2, html.escape(f"makes {storage.name} {describe(storage)}, {size}"))
     parts = zip(CATEGORIES, timeline.bytes[run].tolist(), strict=True)
     return "<br>".join(lines + [f"{category.value} {format_bytes(amount)}" for category, amount in parts if amount])
 
@@ -155,7 +183,11 @@ def _budget(budget_bytes: int, runs: int) -> go.Scatter:
     )
 
 
-def _peak(timeline: Timeline) -> go.Scatter:
+def _peak(timeline: Timeline, alive: Sequence[Holding]) -> go.Scatter:
+    """The highest point, which tells what is alive there."""
+    told = [f"{format_bytes(x.bytes)} {x.name}{f' of {x.layer}' if x.layer else ''}" for x in alive[:_NAMED]]
+    if len(alive) > _NAMED:
+        told.append(f"and {len(alive) - _NAMED} more")
     run, runs = timeline.peak_run, len(timeline.operators)
     return go.Scatter(
         name="peak",
@@ -169,20 +201,16 @@ def _peak(timeline: Timeline) -> go.Scatter:
         textfont={"size": 12},
         cliponaxis=False,
         showlegend=False,
-        hoverinfo="skip",
+        hovertext="<br>".join([f"<b>peak {style.format_gib(timeline.peak_bytes)}</b>", *map(html.escape, told)]),
+        hovertemplate="%{hovertext}<extra></extra>",
     )
 
 
 def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[go.Scatter]:
-    """What was measured, as a line; nothing where no event was seen.
-
-    A measurement knows times, not operators: its time is stretched to the predicted step, then read as runs.
-    """
-    ends = np.cumsum(timeline.times_ms)
-    observed = np.asarray(measurement.times_ms, dtype=np.float64)
-    if len(observed) == 0 or observed[-1] <= 0 or ends[-1] <= 0:
+    """What was measured, as a line; nothing where no event was seen."""
+    runs = runs_of(timeline, measurement.times_ms)
+    if not len(runs):
         return
-    runs = np.interp(observed * (ends[-1] / observed[-1]), np.append(0.0, ends), np.arange(len(ends) + 1))
     seen = _envelope(runs, measurement.allocated_bytes)
     yield go.Scatter(
         name="measured",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -11,8 +11,16 @@ import plotly.graph_objects as go
 from explorer.simulation import Timeline
 from explorer.solution import Solution
 from widgets import style
+from widgets.figures import axis, base_layout
 
 _POINT = "%{x:.3~r} GiB, %{y:+.1f} %<extra></extra>"
+_LOOKS = (
+    (style.ORANGE, "dash", "x"),
+    (style.GREEN, "dot", "cross"),
+    (style.PURPLE, "dashdot", "star"),
+    (style.BLUE, "longdash", "triangle-down"),
+    (style.VERMILLION, "longdashdot", "hexagon"),
+)
 
 
 @dataclass(frozen=True)
@@ -24,24 +32,40 @@ class TradeOff:
         instant: schedules known before any solve, by increasing peak.
         solved: answers so far, one for each budget.
         current: the answer shown.
+        others: title and answers of each curve to compare with.
     """
 
     keep_all: Timeline
     instant: tuple[Solution, ...]
     solved: tuple[Solution, ...] = ()
     current: Solution | None = None
+    others: tuple[tuple[str, tuple[Solution, ...]], ...] = ()
 
     def with_answer(self, solution: Solution) -> TradeOff:
         """The same with ``solution`` as the current answer for its budget."""
         others = (x for x in self.solved if x.budget_bytes != solution.budget_bytes)
-        return TradeOff(self.keep_all, self.instant, (*others, solution), solution)
+        return replace(self, solved=(*others, solution), current=solution)
 
     def overhead(self, time_ms: float) -> float:
         """Extra time in per cent of the plain step's."""
         return 100 * (time_ms / self.keep_all.time_ms - 1) if self.keep_all.time_ms else 0.0
 
 
-def trade_off_traces(known: TradeOff) -> Iterator[go.Scatter]:
+def trade_off_figure(known: TradeOff) -> go.Figure:
+    """Extra time against peak memory; each point's ``customdata`` is the budget that leads to it, in bytes."""
+    title = "Extra time against memory"
+    layout = go.Layout(
+        **base_layout(310, title),
+        title={"text": title, "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
+        legend={"x": 1, "y": 1, "xanchor": "right", "yanchor": "top"},
+        xaxis=axis("peak memory (GiB)"),
+        yaxis=axis("extra time (%)", rangemode="tozero"),
+        hovermode="closest",
+    )
+    return go.Figure(list(_traces(known)), layout)
+
+
+def _traces(known: TradeOff) -> Iterator[go.Scatter]:
     """The curve, what was solved, the plain step, the current schedule and the bound below it."""
     yield _trace(
         "instant curve",
@@ -51,6 +75,16 @@ def trade_off_traces(known: TradeOff) -> Iterator[go.Scatter]:
         line={"color": style.SKY, "width": 2, "shape": "hv"},
         marker={"size": 5, "color": style.SKY},
     )
+    for number, (title, solutions) in enumerate(known.others):
+        colour, dash, symbol = _LOOKS[number % len(_LOOKS)]
+        yield _trace(
+            title,
+            sorted(_points(known, solutions)),
+            f"{title}: ",
+            mode="lines+markers",
+            line={"color": colour, "width": 1.5, "shape": "hv", "dash": dash},
+            marker={"size": 6, "color": colour, "symbol": symbol},
+        )
     yield _trace(
         "solved",
         _points(known, known.solved),
@@ -62,13 +96,13 @@ def trade_off_traces(known: TradeOff) -> Iterator[go.Scatter]:
     if current is not None and bound_ms is not None:
         yield _trace(
             "proven bound",
-            [(current.budget_bytes / style.GIB, known.overhead(bound_ms))],
+            [(current.budget_bytes, known.overhead(bound_ms))],
             "no schedule takes less: ",
             marker={"symbol": "triangle-up", "size": 9, "color": style.GREEN},
         )
     yield _trace(
         "no recomputation",
-        [(known.keep_all.peak_bytes / style.GIB, 0.0)],
+        [(known.keep_all.peak_bytes, 0.0)],
         "no recomputation: ",
         marker={"symbol": "square", "size": 9, "color": style.PURPLE},
     )
@@ -86,21 +120,20 @@ def trade_off_traces(known: TradeOff) -> Iterator[go.Scatter]:
         )
 
 
-def _points(known: TradeOff, solutions: Iterable[Solution]) -> list[tuple[float, float]]:
+def _points(known: TradeOff, solutions: Iterable[Solution]) -> list[tuple[int, float]]:
     return [
-        (x.peak_bytes / style.GIB, known.overhead(x.time_ms))
+        (x.peak_bytes, known.overhead(x.time_ms))
         for x in solutions
         if x.peak_bytes is not None and x.time_ms is not None
     ]
 
 
-def _trace(
-    name: str, points: list[tuple[float, float]], hover: str, *, mode: str = "markers", **look: Any
-) -> go.Scatter:
+def _trace(name: str, points: list[tuple[int, float]], hover: str, *, mode: str = "markers", **look: Any) -> go.Scatter:
     return go.Scatter(
         name=name,
-        x=[x for x, _ in points],
+        x=[x / style.GIB for x, _ in points],
         y=[y for _, y in points],
+        customdata=[x for x, _ in points],
         mode=mode,
         hovertemplate=hover + _POINT,
         cliponaxis=False,

@@ -3,77 +3,91 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable
 from threading import RLock
+from typing import TYPE_CHECKING
 
 import ipywidgets
 
-from explorer.device_profile import Profile
-from explorer.measurement import Measurement
-from explorer.simulation import Timeline
-from explorer.solution import Solution
 from widgets import text
 from widgets.controls import Controls
-from widgets.figures import Plots
-from widgets.overview import overview_figure
-from widgets.timeline_plot import timeline_figure
-from widgets.trade_off_plot import TradeOff
+from widgets.figures import Library
+from widgets.layers import module_paths
+from widgets.panel import Panel, Scene
+from widgets.panels import MAIN, TABS
+
+if TYPE_CHECKING:
+    from widgets.explorer import Explorer
 
 
 class View:
-    """Controls above the plots, in one box."""
+    """Controls above the panels: some always in sight, the others behind tabs.
 
-    def __init__(self, title: str) -> None:
-        """Show ``title`` until a profile is there."""
-        self.controls = Controls()
-        self.plots = Plots()
+    Args:
+        explorer: whom the panels serve.
+        title: shown until a profile is there.
+        panels: their names.
+    """
+
+    def __init__(self, explorer: Explorer, title: str, panels: Iterable[str]) -> None:
+        """Nothing is drawn yet."""
+        self.controls = Controls(on_typed=explorer.choose_budget)
+        self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](explorer) for name in panels}
         self._lock = RLock()
+        self._scene: Scene | None = None
+        self._stale: set[str] = set()
         self._heading = ipywidgets.HTML(html.escape(title))
-        self.box = ipywidgets.VBox([self._heading, self.controls.box, self.plots])
+        self._tabbed = [name for name in self.panels if name in TABS]
+        tabs = [self.panels[name] for name in self._tabbed]
+        self._tabs = ipywidgets.Tab([x.box for x in tabs], titles=[x.title for x in tabs])
+        self._tabs.observe(lambda _: self._draw(self._in_sight()), "selected_index")
+        main = ipywidgets.Box([x.box for name, x in self.panels.items() if name in MAIN])
+        main.add_class("schedule-explorer-main")
+        below = [main, self._tabs] if tabs else [main]
+        self.box = ipywidgets.VBox([self._heading, self.controls.box, *below, Library()])
         self.box.add_class("schedule-explorer")
 
-    def show_plain(self, profile: Profile, keep_all: Timeline, points: Sequence[Solution]) -> None:
-        """Draw what is known before any solve: the plain step and the instant curve."""
+    def show(self, scene: Scene) -> None:
+        """Draw a scene; a panel behind a tab once that is opened."""
         with self._lock:
-            self._profile, self._known = profile, TradeOff(keep_all, tuple(points))
-            self._heading.value = html.escape(text.heading(profile))
-            peaks = [point.peak_bytes for point in points if point.peak_bytes is not None]
-            self.controls.slider.set_range(min(peaks, default=keep_all.peak_bytes), keep_all.peak_bytes)
-            self.plots.show(
-                timeline=timeline_figure(profile, keep_all, budget_bytes=None, ceiling_bytes=keep_all.peak_bytes),
-                overview=overview_figure(profile, self._known, keep_all),
+            if self._scene is None or self._scene.profile is not scene.profile:
+                self._heading.value = html.escape(text.heading(scene.profile))
+                self.controls.layer.options = [("none", ""), *((x, x) for x in module_paths(scene.profile.graph))]
+            self.controls.layer.value = scene.selection
+            self.controls.figures.value = text.figures(
+                scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement
             )
-
-    def show(self, solution: Solution, timeline: Timeline | None, measurement: Measurement | None) -> None:
-        """Draw a solution.
-
-        Args:
-            solution: to draw.
-            timeline: of its schedule; None where it has none, and then the plain step stands against the budget.
-            measurement: of its schedule; None before a run.
-        """
-        with self._lock:
-            keep_all = self._known.keep_all
-            drawn = keep_all if timeline is None else timeline
-            self._known = self._known.with_answer(solution)
-            figure = timeline_figure(
-                self._profile,
-                drawn,
-                budget_bytes=solution.budget_bytes,
-                ceiling_bytes=keep_all.peak_bytes,
-                measurement=measurement,
-            )
-            self.plots.show(timeline=figure, overview=overview_figure(self._profile, self._known, drawn))
-            self.controls.figures.value = text.figures(self._profile, keep_all, solution, timeline, measurement)
+            if scene.residual is not None:
+                told = text.residual(scene.profile, scene.drawn, scene.residual)
+                self.controls.figures.value += f"<p class='residual'>{html.escape(told)}</p>"
+            self._scene = scene
+            self._stale = set(self.panels)
+            self._draw(self._in_sight())
 
     def close(self) -> None:
         """Remove everything from the page and free it."""
         with self._lock:
+            self._scene = None
             for widget in _all(self.box):
                 widget.close()
 
+    def _in_sight(self) -> set[str]:
+        hidden = set(self._tabbed)
+        if self._tabs.selected_index is not None:
+            hidden.discard(self._tabbed[self._tabs.selected_index])
+        return set(self.panels) - hidden
+
+    def _draw(self, names: set[str]) -> None:
+        with self._lock:
+            if self._scene is None:
+                return
+            for name in [name for name in self.panels if name in names & self._stale]:
+                self.panels[name].show(self._scene)
+                self._stale.discard(name)
+
 
 def _all(box: ipywidgets.Widget) -> list[ipywidgets.Widget]:
-    """A widget and all below it, the lowest first."""
+    """A widget and all that came with it, the lowest first."""
     below = [found for child in getattr(box, "children", ()) for found in _all(child)]
-    return [*below, box]
+    looks = (getattr(box, name, None) for name in ("layout", "style"))
+    return [*below, *(look for look in looks if isinstance(look, ipywidgets.Widget)), box]

@@ -19,7 +19,14 @@ from explorer.measurement import Measurement
 from explorer.torch_private import cuda_memory_trace, forget_cublas_workspaces
 
 
-def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps: int = 3) -> Measurement:
+def measure(
+    module: nn.Module,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    steps: int = 3,
+    progress: Callable[[int, int], None] | None = None,
+) -> Measurement:
     """Run real training steps and watch memory and time; the module is as before afterwards.
 
     On CPU the allocator's events are recorded by PyTorch's profiler (exact; library scratch memory included); on CUDA
@@ -30,6 +37,7 @@ def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps:
         batch: real tensors.
         loss: for a plain model, as for ``profile``; a scheduled module knows its own.
         steps: how many steps are timed; the median counts.
+        progress: called before each step with the number of steps done and of all; what it raises ends the measurement.
 
     Returns:
         The measurement; bytes include model and batch.
@@ -38,25 +46,70 @@ def measure(module: nn.Module, batch: Batch, *, loss: Loss | None = None, steps:
         ValueError: ``steps`` is not positive.
         OutOfMemory: a step does not fit; names the operator of a scheduled one.
     """
-    if steps < 1:
-        raise ValueError(f"steps is {steps}; it must be 1 or more")
+    _check(steps)
     device = device_of(module)
+    tell = _silent if progress is None else progress
     run = step_of(module, batch, loss=loss)
     base_bytes = persistent_bytes(module, batch)
     with unchanged(module), named("a training step", advice="Solve for a smaller budget, or take a smaller batch."):
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
+        tell(0, steps + 1)
         peak_bytes, reserved_bytes, times_ms, allocated_bytes = watch(run, base_bytes)
-        step_time_ms = statistics.median(_timed(run, device) for _ in range(steps))
+        timed_ms = []
+        for done in range(steps):
+            tell(1 + done, steps + 1)
+            timed_ms.append(_timed(run, device))
     return Measurement(
         device=describe_device(device).name,
         method="allocator history" if device.type == "cuda" else "profiler memory events",
         peak_bytes=peak_bytes,
         reserved_peak_bytes=reserved_bytes,
-        step_time_ms=step_time_ms,
+        step_time_ms=statistics.median(timed_ms),
         times_ms=times_ms,
         allocated_bytes=allocated_bytes,
     )
+
+
+def step_time_ms(
+    module: nn.Module,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    steps: int = 3,
+    progress: Callable[[int, int], None] | None = None,
+) -> float:
+    """Duration of a training step, as ``measure`` has it, without watching memory; the module is as before afterwards.
+
+    Args:
+        module: as for ``measure``.
+        batch: as for ``measure``.
+        loss: as for ``measure``.
+        steps: as for ``measure``.
+        progress: as for ``measure``.
+
+    Raises:
+        ValueError: ``steps`` is not positive.
+    """
+    _check(steps)
+    device = device_of(module)
+    run = step_of(module, batch, loss=loss)
+    tell = _silent if progress is None else progress
+    timed_ms = []
+    with unchanged(module):
+        for done in range(steps + 1):
+            tell(done, steps + 1)
+            timed_ms.append(_timed(run, device))
+    return statistics.median(timed_ms[1:])  # the first warms up
+
+
+def _silent(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def _check(steps: int) -> None:
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; it must be 1 or more")
 
 
 def _timed(run: Callable[[], None], device: torch.device) -> float:

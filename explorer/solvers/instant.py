@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from explorer.schedule import Schedule, keep_all
+from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.genes import genes_of
@@ -53,7 +53,7 @@ class PlanSearch:
         self.operators = len(problem.forward) + len(problem.backward)
         self._work = workspace(self.arrays, length=_ORDER_FACTOR * self.operators)
         self._lock = threading.Lock()
-        keep = self._add(keep_all(problem.graph))
+        keep = self._add(problem.keep_all())
         self.keep_all_peak_bytes, self.keep_all_ms = keep.peak_bytes, keep.time_ms
         low = min(self.floor.peak_bytes, self.keep_all_peak_bytes - _ARCHIVE_CELLS)
         self._archive = Archive(

@@ -89,6 +89,7 @@ class Remembered:
 def problem_key(profile: Profile, options: Options) -> str:
     """Equal for equal profiles and for options that allow the same schedules."""
     parts = [_VERSION, profile.digest, sorted(options.optimizations), options.exact, options.formulation]
+    parts += [options.pins.pairs] if options.pins else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
@@ -194,7 +195,8 @@ def label_of(profile: Profile, options: Options) -> str:
     chosen = options.optimizations
     names = "all" if chosen == ALL_OPTIMIZATIONS else ", ".join(sorted(chosen)) or "none"
     exact = ", bit-exact" if options.exact else ""
-    return f"{profile.graph.identity.model} on {profile.device.name}: {names}{exact}"
+    pinned = f", {len(options.pins)} pinned" if options.pins else ""
+    return f"{profile.graph.identity.model} on {profile.device.name}: {names}{exact}{pinned}"
 
 
 @contextmanager

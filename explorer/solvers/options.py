@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from explorer.device_profile import Profile
 from explorer.graph import FAITHFUL, Optimization
 from explorer.solvers.methods import METHODS
+from explorer.solvers.pins import NO_PINS, Pins
 from explorer.solvers.problem import Problem
 
+PINNABLE = ("monet", "monet-checkpointing")
 FORMULATIONS = ("grouped", "paper")
 ALL_OPTIMIZATIONS = FAITHFUL
 
@@ -31,6 +33,7 @@ class Options:
         optimizations: which implementations may be chosen beside PyTorch's own.
         exact: only bit-exact implementations.
         seed: of the plan search.
+        pins: what is decided already.
     """
 
     method: str = "monet"
@@ -40,11 +43,14 @@ class Options:
     optimizations: frozenset[Optimization] = ALL_OPTIMIZATIONS
     exact: bool = False
     seed: int = 0
+    pins: Pins = NO_PINS
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that mean nothing."""
         if self.method not in METHODS:
             raise ValueError(f"method is {self.method!r}; allowed: {', '.join(map(repr, METHODS))}")
+        if self.pins and self.method not in PINNABLE:
+            raise ValueError(f"pins are for {' and '.join(map(repr, PINNABLE))}, not for method {self.method!r}")
         if self.formulation not in FORMULATIONS:
             raise ValueError(f"formulation is {self.formulation!r}; allowed: {', '.join(map(repr, FORMULATIONS))}")
         if not 0 <= self.seed < _SEEDS:
@@ -55,8 +61,12 @@ class Options:
             raise ValueError(f"gap is {self.gap}; it must be 0 or more, such as 0.01 for 1 %")
 
     def problem(self, profile: Profile) -> Problem:
-        """The problem that these options make of a profile."""
-        return Problem.of(profile, optimizations=self.optimizations, exact=self.exact)
+        """The problem that these options make of a profile.
+
+        Raises:
+            ValueError: pins that cannot be honoured.
+        """
+        return Problem.of(profile, optimizations=self.optimizations, exact=self.exact, pins=self.pins)
 
 
 def parse_optimizations(optimizations: Optimizations) -> frozenset[Optimization]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from explorer.device_profile import Profile
 from explorer.graph import FAITHFUL, Implementation, Optimization, TrainingGraph
-from explorer.schedule import Run, Schedule, Step, with_frees
+from explorer.schedule import Run, Schedule, Step, keep_all, with_frees
+from explorer.solvers.pins import NO_PINS, Pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,11 @@ class Problem:
         fixed_bytes: in memory throughout.
         slack_ms: no schedule of the graph is quicker than the best of this problem by more than that: operators that
             the problem always runs in halves may be quicker in one piece.
+        pins: what the user decided; it is in the forms already, but for ``kept``.
+        kept: activations that must be in memory when the backward pass begins; nothing makes them again, and the
+            ``keeper`` reads them.
+        dropped: activations that must not be in memory then, each with its stand-in. What first runs make and read is
+            the stand-in, so it goes with the forward pass; the activation is what is made again.
     """
 
     profile: Profile
@@ -164,15 +170,29 @@ class Problem:
     backward: tuple[BackwardOperator, ...]
     fixed_bytes: int
     slack_ms: float = 0.0
+    pins: Pins = NO_PINS
+    kept: frozenset[int] = frozenset()
+    dropped: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, profile: Profile, *, optimizations: Iterable[Optimization] = FAITHFUL, exact: bool = False) -> Problem:
+    def of(
+        cls,
+        profile: Profile,
+        *,
+        optimizations: Iterable[Optimization] = FAITHFUL,
+        exact: bool = False,
+        pins: Pins = NO_PINS,
+    ) -> Problem:
         """The problem of ``profile``.
 
         Args:
             profile: graph and costs.
             optimizations: which implementations may be chosen, beside those that are always to be had.
             exact: only bit-exact ones.
+            pins: decisions that are taken already.
+
+        Raises:
+            ValueError: a pin names nothing that can be pinned, or pins contradict each other or the other arguments.
         """
         from explorer.solvers.problem_building import build  # here because it builds on this module
 
@@ -182,7 +202,7 @@ class Problem:
             wanted = implementation.optimization is None or implementation.optimization in chosen
             return wanted and (implementation.exact or not exact)
 
-        return build(profile, allowed)
+        return build(profile, allowed, pins)
 
     @property
     def graph(self) -> TrainingGraph:
@@ -203,8 +223,25 @@ class Problem:
 
     @cached_property
     def storage_index(self) -> dict[int, int]:
-        """Storage id to the index of its activation."""
-        return {x.storage: position for position, x in enumerate(self.activations)}
+        """Storage id to the index of its activation; of what is ``dropped``, not of its stand-in."""
+        stand_ins = set(self.dropped.values())
+        return {x.storage: position for position, x in enumerate(self.activations) if position not in stand_ins}
+
+    @cached_property
+    def first_index(self) -> dict[int, int]:
+        """The same for first runs: of what is ``dropped``, the stand-in."""
+        return self.storage_index | {self.activations[x].storage: stand_in for x, stand_in in self.dropped.items()}
+
+    @cached_property
+    def made_first(self) -> frozenset[int]:
+        """Activations that a first run may make."""
+        return frozenset(x for operator in self.forward for form in operator.first for x in form.writes)
+
+    @cached_property
+    def keeper(self) -> int | None:
+        """The backward operator that reads what is ``kept``: the first after the boundary; None if nothing is."""
+        after_boundary = (t for t, operator in enumerate(self.backward) if t and operator.forms)
+        return next(after_boundary, None) if self.kept else None
 
     def forms(self, operator: int, *, again: bool = False) -> tuple[Form, ...]:
         """Forms of the operator with this id in the graph."""
@@ -219,8 +256,8 @@ class Problem:
             schedule: valid, for this graph.
 
         Returns:
-            None where it runs an implementation that this problem does not have, or recomputes what this problem runs
-            once: forward operators before the backward pass, and backward ones.
+            None where it runs an implementation that this problem does not have, keeps what is pinned otherwise, or
+            recomputes what this problem runs once: forward operators before the backward pass, and backward ones.
         """
         count = self.graph.forward_count
         alive: set[int] = set()
@@ -248,6 +285,8 @@ class Problem:
             else:
                 (again if intervals else first).append(choice)
                 after_forward = after_forward if intervals else frozenset(alive)
+        if not self.kept <= after_forward or after_forward & self.dropped.keys():
+            return None
         while len(intervals) < len(self.backward):
             intervals.append(Interval((), None, frozenset(alive)))
         return Reading(tuple(first), after_forward, tuple(intervals))
@@ -260,9 +299,14 @@ class Problem:
                 if option.implementation == run.implementation:
                     return Choice(operator, f, o)
         # An option that others beat in every respect is none here: its form stands for it.
+        if self.graph.operators[run.operator].name in dict(self.pins.operators):
+            return None
         implementation = self.graph.operators[run.operator].implementation(run.implementation)
-        reads = {self.storage_index.get(x) for x in implementation.reads} - {None}
-        writes = {self.storage_index.get(x) for x in implementation.writes} - {None}
+        backward = run.operator >= len(self.forward)
+        index = self.storage_index if again or backward else self.first_index
+        reads = {index.get(x) for x in implementation.reads} - {None}
+        reads |= self.kept if backward and operator == self.keeper else set()
+        writes = {index.get(x) for x in implementation.writes} - {None}
         same = [f for f, form in enumerate(forms) if set(form.reads) == reads and set(form.writes) == writes]
         return Choice(operator, same[0], 0) if same else None
 
@@ -311,7 +355,27 @@ class Problem:
             alive_bytes += self._bytes(read - (alive - gone)) - self._bytes(gone)
             alive -= gone
             alive |= read
-        return with_frees(self.graph, reversed(runs), method=method, budget_bytes=budget_bytes)
+        return with_frees(
+            self.graph, reversed(runs), method=method, budget_bytes=budget_bytes, also_reads=self._also_read
+        )
+
+    def keep_all(self) -> Schedule:
+        """What recomputes nothing, as plain PyTorch does; with pins, a simple schedule that honours them.
+
+        Raises:
+            ValueError: none was found that honours all pins, whatever memory it takes.
+        """
+        if not self.pins:
+            return keep_all(self.graph)
+        from explorer.solvers.pinned_start import pinned_start  # here because it builds on this module
+
+        return pinned_start(self)
+
+    @cached_property
+    def _also_read(self) -> dict[int, frozenset[int]]:
+        if self.keeper is None:
+            return {}
+        return {len(self.forward) + self.keeper: frozenset(self.activations[x].storage for x in self.kept)}
 
     def _bytes(self, activations: Iterable[int]) -> int:
         return sum(self.activations[x].bytes for x in activations)

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Storage
+from explorer.solvers.pins import NO_PINS, Pins, check_served, resolve, restricted, without_unserved
 from explorer.solvers.problem import Activation, BackwardOperator, Form, ForwardOperator, Option, Problem
 
 Allowed = Callable[[Implementation], bool]
 
 
-def build(profile: Profile, allowed: Allowed) -> Problem:
-    """The problem of ``profile`` with PyTorch's own implementations and those that are ``allowed``."""
-    return _Builder(profile, allowed).build()
+def build(profile: Profile, allowed: Allowed, pins: Pins = NO_PINS) -> Problem:
+    """The problem of ``profile`` with PyTorch's own implementations and those that are ``allowed``, as pins leave it.
+
+    Raises:
+        ValueError: pins that cannot be honoured.
+    """
+    return _Builder(profile, allowed, pins).build()
 
 
 class _Builder:
     """Chooses implementations for every operator, then numbers activations and states the forms by them."""
 
-    def __init__(self, profile: Profile, allowed: Allowed) -> None:
+    def __init__(self, profile: Profile, allowed: Allowed, pins: Pins) -> None:
         self.profile = profile
         self.graph = profile.graph
+        self.pins, self.pinned = pins, resolve(pins, profile.graph)
         self.chosen = {x.id: self._implementations(x, allowed) for x in profile.graph.operators}
         self.slack_ms = 0.0
         self._leave_out_unserved()
         self._use_halves()
+        if pins:
+            check_served(self.graph, self.pinned, self.chosen)
+            self.chosen = without_unserved(self.graph, self.pinned, self.chosen)
         self._leave_out_useless()
         made = {x: op.id for op in self.graph.forward for impl in self.chosen[op.id] for x in impl.writes}
         self.index = {storage: position for position, storage in enumerate(made)}
-        self.activations = tuple(self._activation(self.graph.storages[x], made[x]) for x in made)
+        for x in self.pinned.kept - made.keys():
+            raise ValueError(f"{self.graph.storages[x].name!r} cannot be kept: it is of no use to what may be chosen")
+        dropped = [x for x in made if x in self.pinned.dropped]
+        self.stand_ins = {storage: len(made) + position for position, storage in enumerate(dropped)}
+        self.activations = tuple(self._activation(self.graph.storages[x], made[x]) for x in (*made, *dropped))
 
     def build(self) -> Problem:
         return Problem(
@@ -39,7 +53,14 @@ class _Builder:
             backward=self._backward(),
             fixed_bytes=self.profile.fixed_bytes,
             slack_ms=self.slack_ms,
+            pins=self.pins,
+            kept=self._kept,
+            dropped={self.index[x]: stand_in for x, stand_in in self.stand_ins.items()},
         )
+
+    @property
+    def _kept(self) -> frozenset[int]:
+        return frozenset(self.index[x] for x in self.pinned.kept if x in self.index)
 
     def _activation(self, storage: Storage, producer: int) -> Activation:
         return Activation(storage.id, self.profile.allocated_bytes(storage), producer, storage.held)
@@ -47,7 +68,8 @@ class _Builder:
     def _implementations(self, operator: Operator, allowed: Allowed) -> tuple[Implementation, ...]:
         # PyTorch's own is always to be had, unless the operator exists for an optimization's sake only.
         first = () if operator.optional else operator.implementations[:1]
-        return tuple(x for x in operator.implementations if allowed(x) or x in first)
+        found = tuple(x for x in operator.implementations if allowed(x) or x in first)
+        return restricted(self.pinned, operator, found)
 
     def _use_halves(self) -> None:
         """Where an optional backward operator makes what an earlier one need not make, run both, always.
@@ -63,7 +85,7 @@ class _Builder:
                 self.chosen[whole] = tuple(x for x in self.chosen[whole] if x not in pieces)
                 continue
             quickest = [min(self._ms(x) for x in found) for found in (pieces, self.chosen[half.id])]
-            whole_ms = min(self._ms(x) for x in self.chosen[whole] if x not in pieces)
+            whole_ms = min((self._ms(x) for x in self.chosen[whole] if x not in pieces), default=float("inf"))
             self.slack_ms += max(0.0, sum(quickest) - whole_ms)
             self.chosen[whole] = tuple(pieces)
 
@@ -89,28 +111,30 @@ class _Builder:
     def _forward(self, operator: Operator) -> ForwardOperator:
         chosen = self.chosen[operator.id]
         return ForwardOperator(
-            self._forms([x for x in chosen if x.first], {}),
-            self._forms([x for x in chosen if x.again], {}),
+            self._forms([x for x in chosen if x.first], {}, self.index | self.stand_ins),
+            self._forms([x for x in chosen if x.again], {}, self.index),
             operator.optional,
         )
 
-    def _forms(self, implementations: Sequence[Implementation], dying: Mapping[int, int]) -> tuple[Form, ...]:
+    def _forms(
+        self, implementations: Sequence[Implementation], dying: Mapping[int, int], index: Mapping[int, int]
+    ) -> tuple[Form, ...]:
         """Group by reads and writes; ``dying``: gradients that may be overwritten here, with their bytes."""
         groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Option]] = {}
         for implementation in implementations:
             over = implementation.overwrites
-            if over is not None and over not in self.index and over not in dying:
+            if over is not None and over not in index and over not in dying:
                 continue
-            if over in self.index and self.graph.storages[over].held:
+            if over is not None and over in index and self.graph.storages[over].held:
                 continue
-            reads = tuple(sorted({self.index[x] for x in implementation.reads if x in self.index}))
-            writes = tuple(sorted(self.index[x] for x in implementation.writes if x in self.index))
+            reads = tuple(sorted({index[x] for x in implementation.reads if x in index}))
+            writes = tuple(sorted(index[x] for x in implementation.writes if x in index))
             saved = 0 if over is None else dying.get(over, 0)
             option = Option(
                 implementation.name,
                 self._ms(implementation),
                 self.profile.workspace_bytes(implementation) - saved,
-                None if over is None else self.index.get(over),
+                None if over is None else index.get(over),
             )
             groups.setdefault((reads, writes), []).append(option)
         return tuple(Form(reads, writes, self._pareto(options)) for (reads, writes), options in groups.items())
@@ -134,11 +158,15 @@ class _Builder:
         chosen = {op.id: self.chosen[op.id] for op in graph.backward}
         last_use = {x: op for op, found in chosen.items() for impl in found[:1] for x in (*impl.reads, *impl.writes)}
         alive: dict[int, int] = {}
+        keeps = not self._kept
         result = []
         for operator in graph.backward:
             idle = sum(alive.values())
             dying = {x: alive[x] for x in alive if last_use[x] == operator.id and not graph.storages[x].held}
-            forms = self._forms(chosen[operator.id], dying)
+            forms = self._forms(chosen[operator.id], dying, self.index)
+            if forms and not keeps and operator.id > graph.forward_count:
+                keeps = True
+                forms = tuple(replace(form, reads=tuple(sorted({*form.reads, *self._kept}))) for form in forms)
             if forms:
                 alive |= {x: size(graph.storages[x]) for x in chosen[operator.id][0].writes}
             result.append(BackwardOperator(forms, idle, sum(alive.values()) - idle))

@@ -24,6 +24,7 @@ from explorer.device_profile import Profile
 from explorer.solution import Solution, Status
 from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
+from explorer.solvers.pins import PinsLike, parse_pins
 
 _LOG = logging.getLogger(__name__)
 _STDERR_LINES = 3
@@ -83,7 +84,11 @@ class SolveSession:
         gap: as of ``solve``.
         optimizations: as of ``solve``.
         exact: as of ``solve``.
+        pins: as of ``solve``.
         remember: as of ``solve``.
+
+    Raises:
+        ValueError: an argument is not allowed, or pins contradict each other.
 
     A larger budget never gets a worse schedule than a smaller one got before. Use it as a context manager, or call
     ``close``.
@@ -99,11 +104,16 @@ class SolveSession:
         gap: float = 0.01,
         optimizations: Optimizations = "all",
         exact: bool = False,
+        pins: PinsLike | None = None,
         remember: bool = True,
     ) -> None:
         """Starts the worker, so that it is ready for the first request."""
         chosen = parse_optimizations(optimizations)
-        options = Options("monet", formulation, time_limit, gap, optimizations=chosen, exact=exact)
+        options = Options(
+            "monet", formulation, time_limit, gap, optimizations=chosen, exact=exact, pins=parse_pins(pins)
+        )
+        if options.pins:
+            options.problem(profile).keep_all()  # so that pins that cannot be honoured are refused here
         self._setup = Setup(profile, options, (), remember)
         self._on_event = on_event
         self._frontier = Frontier()

@@ -16,6 +16,7 @@ from explorer.solution import Solution
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.methods import METHODS
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
+from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine, searches
 from explorer.units import parse_bytes
@@ -40,6 +41,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     gap: float = 0.01,
     optimizations: Optimizations = "all",
     exact: bool = False,
+    pins: PinsLike | None = None,
     remember: bool = True,
     seed: int = 0,
     steps: int | None = None,
@@ -60,6 +62,9 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         optimizations: which implementations may be chosen beside PyTorch's own: ``"all"``, ``"none"`` (checkpointing
             alone), or some of ``"output"``, ``"intermediate"``, ``"convolution"``, ``"inplace"``.
         exact: only implementations whose results are the same bits as PyTorch's own.
+        pins: what is decided already: a tensor's name to ``"keep"`` or ``"recompute"``, an operator's to an
+            implementation's (``{"relu_3": "recompute", "convolution_2": "chunks of 1"}``, or pairs of the same). The
+            schedule, the bounds and the smallest budget are then those of schedules that honour them (``Pins``).
         remember: start from what earlier solves of this problem found, and keep what this one finds
             (``SolveMemory``). A budget that had as much time before is answered at once.
         seed: of the plan search.
@@ -70,10 +75,12 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
 
     Raises:
-        ValueError: an argument is not allowed; the message names what is.
+        ValueError: an argument is not allowed, or pins contradict each other; the message names what is.
     """
     began = time.monotonic()
-    options = Options(method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed)
+    options = Options(
+        method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed, parse_pins(pins)
+    )
     budget_bytes = parse_bytes(budget)
     if method != "monet":
         (solution,) = METHODS[method].solve(profile, [budget_bytes], options=options)
@@ -124,7 +131,12 @@ def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps
 
 
 def smallest_budget(
-    profile: Profile, *, time_limit: float = 10.0, optimizations: Optimizations = "all", exact: bool = False
+    profile: Profile,
+    *,
+    time_limit: float = 10.0,
+    optimizations: Optimizations = "all",
+    exact: bool = False,
+    pins: PinsLike | None = None,
 ) -> Solution:
     """Find the smallest budget that a schedule fits.
 
@@ -133,12 +145,14 @@ def smallest_budget(
         time_limit: seconds; less is used where the smallest peak is proven earlier.
         optimizations: as in ``solve``.
         exact: as in ``solve``.
+        pins: as in ``solve``.
 
     Returns:
         A solution for that budget; its ``minimum`` says how small budgets can be at best, and which operator sets it.
     """
     began = time.monotonic()
-    options = Options(time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact)
+    chosen = parse_optimizations(optimizations)
+    options = Options(time_limit=time_limit, optimizations=chosen, exact=exact, pins=parse_pins(pins))
     planner = Planner(options.problem(profile))
     planner.search.fill(8, effort=0.5)
     seed = 0
@@ -154,7 +168,12 @@ def smallest_budget(
 
 @overload
 def trade_off(
-    profile: Profile, *, points: int = ..., optimizations: Optimizations = ..., exact: bool = ...
+    profile: Profile,
+    *,
+    points: int = ...,
+    optimizations: Optimizations = ...,
+    exact: bool = ...,
+    pins: PinsLike | None = ...,
 ) -> tuple[Solution, ...]: ...
 
 
@@ -183,6 +202,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     time_limit: float = 10.0,
     optimizations: Optimizations = "all",
     exact: bool = False,
+    pins: PinsLike | None = None,
     executor: Executor | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
@@ -198,6 +218,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
         time_limit: seconds for each method and budget.
         optimizations: as in ``solve``.
         exact: as in ``solve``.
+        pins: as in ``solve``; not for other methods.
         executor: where to solve, such as a Dask client's ``get_executor()``; a pool of processes if not given. In a
             script of its own, such a pool needs the usual ``if __name__ == "__main__":``.
         on_progress: called with how many tasks are done, how many there are, and whose the last one was.
@@ -209,7 +230,9 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     """
     if points < 2:
         raise ValueError(f"points is {points}; it must be 2 or more")
-    options = Options(time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact)
+    options = Options(
+        time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact, pins=parse_pins(pins)
+    )
     if methods is None:
         if budgets is not None:
             raise ValueError("budgets are for methods: name some, such as methods=['monet']")

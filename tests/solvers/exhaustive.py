@@ -42,7 +42,37 @@ Move = tuple[float, State, tuple[int, int] | None]
 """Milliseconds, what comes of it, and what ran as (operator id, form)."""
 
 
-def fastest(problem: Problem, budget_bytes: int, *, sweeps: bool) -> Best | None:
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a schedule must do besides fitting: pins, restated for this search alone.
+
+    Attributes:
+        kept: activations in memory after the forward pass and until the first backward operator behind the boundary
+            has run; nothing makes them again.
+        dropped: activations that are not in memory after the forward pass.
+    """
+
+    kept: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
+
+    def allows_start(self, kept: frozenset[int], held: set[int]) -> bool:
+        """May the forward pass end so?"""
+        return self.kept <= kept | held and not self.dropped & kept
+
+    def allows_free(self, problem: Problem, activation: int, stage: int) -> bool:
+        """May it go before this backward operator?"""
+        first = next((t for t, op in enumerate(problem.backward) if t and op.forms), 0)
+        return activation not in self.kept or stage > first
+
+    def allows_again(self, form: Form) -> bool:
+        """May it run again?"""
+        return not self.kept & set(form.writes)
+
+
+FREE = Rule()
+
+
+def fastest(problem: Problem, budget_bytes: int, *, sweeps: bool, rule: Rule = FREE) -> Best | None:
     """Search by Dijkstra over what is in memory; None if nothing fits.
 
     Args:
@@ -50,6 +80,7 @@ def fastest(problem: Problem, budget_bytes: int, *, sweeps: bool) -> Best | None
         budget_bytes: of the whole step.
         sweeps: recompute only before backward operators that may read an activation, in forward order, each operator
             once; otherwise anything after the boundary.
+        rule: what must hold besides.
     """
     room = budget_bytes - problem.fixed_bytes
     offers = merge(problem, pinned_share=0, fold=False).offers
@@ -57,6 +88,8 @@ def fastest(problem: Problem, budget_bytes: int, *, sweeps: bool) -> Best | None
     queue: list[tuple[float, int, State, State | None, tuple[int, int] | None]] = []
     starts: dict[State, Start] = {}
     for start in _forward_passes(problem, room):
+        if not rule.allows_start(start.kept, {x for x, found in enumerate(problem.activations) if found.held}):
+            continue
         state = State(0, 0, start.kept)
         if state not in starts or start.time_ms < starts[state].time_ms:
             starts[state] = start
@@ -73,7 +106,8 @@ def fastest(problem: Problem, budget_bytes: int, *, sweeps: bool) -> Best | None
         if state.stage == len(problem.backward):
             return Best(time_ms, _schedule(problem, state, came, starts, budget_bytes))
         again = state.stage in places
-        for cost_ms, following, ran in _moves(problem, state, room - problem.held_bytes, again=again, sweeps=sweeps):
+        free_bytes = room - problem.held_bytes
+        for cost_ms, following, ran in _moves(problem, state, free_bytes, rule, again=again, sweeps=sweeps):
             count += 1
             heapq.heappush(queue, (time_ms + cost_ms, count, following, state, ran))
     return None
@@ -122,27 +156,45 @@ def _fitting(problem: Problem, form: Form, room: int) -> Iterator[Option]:
             yield option
 
 
-def _moves(problem: Problem, state: State, room: int, *, again: bool, sweeps: bool) -> Iterator[Move]:
-    held = {x for x, activation in enumerate(problem.activations) if activation.held}
+def _moves(problem: Problem, state: State, room: int, rule: Rule, *, again: bool, sweeps: bool) -> Iterator[Move]:
+    """What may happen next: something goes, the backward operator runs, a forward operator runs again."""
+    for x in state.alive:
+        if rule.allows_free(problem, x, state.stage):
+            yield 0.0, State(state.stage, state.next_again, state.alive - {x}), None
+    yield from _backward_moves(problem, state, room, rule)
+    if again:
+        yield from _again_moves(problem, state, room, rule, sweeps=sweeps)
+
+
+def _held(problem: Problem) -> set[int]:
+    return {x for x, activation in enumerate(problem.activations) if activation.held}
+
+
+def _backward_moves(problem: Problem, state: State, room: int, rule: Rule) -> Iterator[Move]:
     live = sum(problem.activations[x].bytes for x in state.alive)
     stage = problem.backward[state.stage]
-    for x in state.alive:
-        yield 0.0, State(state.stage, state.next_again, state.alive - {x}), None
     if not stage.forms:
         yield 0.0, State(state.stage + 1, 0, state.alive), None
     for f, form in enumerate(stage.forms):
-        if set(form.reads) <= state.alive | held:
-            for option in _fitting(problem, form, room - live - stage.idle_bytes - stage.made_bytes):
+        if not set(form.reads) <= state.alive | _held(problem):
+            continue
+        for option in _fitting(problem, form, room - live - stage.idle_bytes - stage.made_bytes):
+            if option.overwrites is None or rule.allows_free(problem, option.overwrites, state.stage + 1):
                 left = state.alive - {option.overwrites}
                 yield option.time_ms, State(state.stage + 1, 0, left), (len(problem.forward) + state.stage, f)
-    for i in range(state.next_again, len(problem.forward)) if again else ():
+
+
+def _again_moves(problem: Problem, state: State, room: int, rule: Rule, *, sweeps: bool) -> Iterator[Move]:
+    held, live = _held(problem), sum(problem.activations[x].bytes for x in state.alive)
+    for i in range(state.next_again, len(problem.forward)):
         for f, form in enumerate(problem.forward[i].again):
-            if not set(form.reads) <= state.alive | held:
+            if not set(form.reads) <= state.alive | held or not rule.allows_again(form):
                 continue
             made = sum(problem.activations[x].bytes for x in form.writes)
-            for option in _fitting(problem, form, room - live - made - stage.idle_bytes):
-                left = (state.alive - {option.overwrites}) | (set(form.writes) - held)
-                yield option.time_ms, State(state.stage, i + 1 if sweeps else 0, left), (i, f)
+            for option in _fitting(problem, form, room - live - made - problem.backward[state.stage].idle_bytes):
+                if option.overwrites is None or rule.allows_free(problem, option.overwrites, state.stage):
+                    left = (state.alive - {option.overwrites}) | (set(form.writes) - held)
+                    yield option.time_ms, State(state.stage, i + 1 if sweeps else 0, left), (i, f)
 
 
 def _schedule(

@@ -24,6 +24,18 @@ _IDLE = """() => {
   return session?.isReady && session.session?.kernel?.status === "idle";
 }"""
 
+_ASK = """async (code) => {
+  const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  const future = kernel.requestExecute({ code, store_history: false });
+  let printed = "";
+  future.onIOPub = ({ header, content }) => {
+    if (header.msg_type === "stream") printed += content.text;
+    if (header.msg_type === "error") throw new Error(content.evalue);
+  };
+  await future.done;
+  return printed.trim();
+}"""
+
 
 class Lab:
     """A server with private settings, on a free port, showing ``root``."""
@@ -65,6 +77,10 @@ class Lab:
     def run_all(self, page: Page) -> None:
         """Run all cells; returns when the last has ended."""
         page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+
+    def ask(self, page: Page, expression: str) -> str:
+        """What the kernel of the notebook shown prints for an expression."""
+        return page.evaluate(_ASK, f"print({expression})")
 
     def processes(self, word: str) -> list[psutil.Process]:
         """What runs below the server with ``word`` among its arguments."""

@@ -49,7 +49,7 @@ class Widget:
     def diamond(self) -> str | None:
         """Where the trade-off plot has the current schedule."""
         return (
-            self.box.locator(".schedule-explorer-overview .scatterlayer .trace")
+            self.box.locator(".schedule-explorer-trade_off .scatterlayer .trace")
             .last.locator(".point")
             .get_attribute("transform")
         )
@@ -192,7 +192,7 @@ class TestOneWidgetInOneKernel:
         again = Widget(page)
         expect(again.status).to_have_text(said, timeout=LONG)
         expect(again.readout).to_have_value(value)
-        expect(again.box.locator(".js-plotly-plot")).to_have_count(2)
+        expect(again.box.locator(".js-plotly-plot")).to_have_count(4)
         assert len(again.areas()) == len(areas)
         again.slider.focus()
         for _ in range(20):
@@ -253,9 +253,13 @@ def test_profiling_shows_progress_and_errors_say_what_to_do(lab: Lab, page: Page
     expect(bad.status).to_have_text(re.compile("^Opening failed: .*torch.where.*call explore again"), timeout=LONG)
     expect(bad.slider).to_be_disabled()
     expect(good.status).to_have_text(SOLVED, timeout=LONG)
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     good.button("Run").click()
+    # As one who closes the tab in the middle of a run, and comes back.
+    lab.open(page, "own.ipynb", fresh=False)
     expect(good.status).to_have_text(re.compile("^Measured: peak"), timeout=LONG)
     expect(good.figures).to_contain_text("this schedule, measured")
+    expect(good.box.locator(".residual")).to_have_text(re.compile("Peak: .*Time: .* is the machine"))
     page.screenshot(path=shots / "own-model.png")
 
 

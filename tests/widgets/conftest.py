@@ -26,7 +26,7 @@ def trained() -> Trained:
 def impatient() -> Iterator[None]:
     """No test here is about how good an answer is: a solve whose proof takes longer ends after two seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("widgets.explorer.SolveSession", partial(SolveSession, time_limit=2.0))
+        patch.setattr("widgets.solving.SolveSession", partial(SolveSession, time_limit=2.0))
         yield
 
 

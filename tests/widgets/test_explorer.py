@@ -160,6 +160,12 @@ def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
         assert "Measured: peak" in made.message
         assert "measured" in made._view.controls.figures.value
         assert "measured" in names(made)
+        assert "is the machine" in made._view.controls.figures.value
+        made.run()
+        made.cancel()
+        made.wait(120)
+        assert made.message == "Cancelled running."
+        assert made.schedule is not None
         made.budget = "1 GiB"
         made.wait(60)
         assert made.measured_peak is None
@@ -170,7 +176,7 @@ def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
 
 def names(made: Explorer) -> set[str]:
     """Of the traces in the timeline."""
-    return {trace["name"] for trace in json.loads(made._view.plots.timeline)["data"]}
+    return {trace["name"] for trace in json.loads(made._view.panels["timeline"].plot.figure)["data"]}
 
 
 def test_running_a_bare_profile_says_what_to_do(opened: Explorer) -> None:
@@ -246,7 +252,7 @@ def test_close_frees_processes_threads_and_widgets(trained: Trained) -> None:
     assert made.status == "closed"
     assert threads() <= others
     assert workers() == other_workers
-    assert made._view.plots.comm is None
+    assert made._view.panels["timeline"].plot.comm is None
     assert "closed" in repr(made)
 
 

@@ -19,9 +19,9 @@ from tests.schedules import random_schedule
 from tests.widgets.trained import Trained
 from widgets import style
 from widgets.layers import NO_MODULE, group_layers, segments
-from widgets.overview import overview_figure
+from widgets.layers_plot import layers_figure
 from widgets.timeline_plot import timeline_figure
-from widgets.trade_off_plot import TradeOff
+from widgets.trade_off_plot import TradeOff, trade_off_figure
 
 
 def by_name(figure: go.Figure) -> dict[str, go.Scatter]:
@@ -82,7 +82,7 @@ def test_a_measurement_without_events_draws_nothing(trained: Trained) -> None:
     assert "measured" not in by_name(figure)
 
 
-def test_overview_puts_the_schedule_where_it_belongs(trained: Trained) -> None:
+def test_trade_off_and_layers_put_the_schedule_where_it_belongs(trained: Trained) -> None:
     profile = trained.profile
     plain = simulate(profile, keep_all(profile.graph))
     schedule = random_schedule(profile.graph, 4, keep=0.2)
@@ -96,8 +96,7 @@ def test_overview_puts_the_schedule_where_it_belongs(trained: Trained) -> None:
         (Bound(plain.time_ms * 0.9, BoundScope.PROBLEM),),
     )
     known = TradeOff(plain, (replace(solution, budget_bytes=timeline.peak_bytes),)).with_answer(solution)
-    figure = overview_figure(profile, known, timeline)
-    traces = by_name(figure)
+    traces = by_name(trade_off_figure(known)) | by_name(layers_figure(profile, plain, timeline))
     assert traces["this schedule"].x == (timeline.peak_bytes / style.GIB,)
     assert traces["this schedule"].y == pytest.approx((100 * (timeline.time_ms / plain.time_ms - 1),))
     assert traces["proven bound"].y == pytest.approx((-10.0,))
@@ -113,15 +112,15 @@ def test_overview_puts_the_schedule_where_it_belongs(trained: Trained) -> None:
 def test_a_budget_that_none_fits_draws_no_point_and_no_bound(trained: Trained) -> None:
     plain = simulate(trained.profile, keep_all(trained.profile.graph))
     none = Solution(Status.INFEASIBLE, 1024, bounds=(Bound(plain.time_ms, BoundScope.PROBLEM),))
-    traces = by_name(overview_figure(trained.profile, TradeOff(plain, ()).with_answer(none), plain))
+    traces = by_name(trade_off_figure(TradeOff(plain, ()).with_answer(none)))
     assert not {"this schedule", "proven bound"} & set(traces)
     assert list(traces["solved"].x) == []
 
 
 def test_layers_named_by_numbers_stay_names(trained: Trained) -> None:
     plain = simulate(trained.profile, keep_all(trained.profile.graph))
-    figure = overview_figure(trained.profile, TradeOff(plain, ()), plain)
-    assert figure.layout.xaxis2.type == figure.layout.xaxis3.type == "category"
+    figure = layers_figure(trained.profile, plain, plain)
+    assert figure.layout.xaxis.type == figure.layout.xaxis2.type == "category"
 
 
 def test_figures_travel_as_json_with_their_arrays(trained: Trained) -> None:

@@ -1,27 +1,59 @@
-// A native range input and a typed readout: both focusable and named, as assistive technology expects.
+// A native range input with marks, a typed readout and a list of presets: all focusable and named, as assistive
+// technology expects.
 const GIB = 2 ** 30;
+const REST_MS = 120;
+
+function make(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
 
 function render({ model, el }) {
   el.classList.add("schedule-explorer-budget");
-  const label = document.createElement("span");
-  const range = document.createElement("input");
-  const readout = document.createElement("input");
-  const unit = document.createElement("span");
-  label.textContent = "Budget";
-  unit.textContent = "GiB";
-  range.type = "range";
+  const range = make("input", { type: "range" });
+  const ticks = make("div", { className: "ticks" });
+  const readout = make("input", { type: "text", inputMode: "decimal", autocomplete: "off" });
+  const share = make("span", { className: "share" });
+  const presets = make("select");
   range.setAttribute("aria-label", "Memory budget");
+  ticks.setAttribute("aria-hidden", "true");
+  readout.setAttribute("aria-label", "Memory budget in GiB, or with another unit, or in % of PyTorch's peak");
+  readout.title = "GiB, or with a unit (260 MiB), or % of PyTorch's peak (80 %)";
+  presets.setAttribute("aria-label", "Budget presets");
   // Else JupyterLab takes arrows and Enter for its own shortcuts; it asks the focused element itself.
-  range.dataset.lmSuppressShortcuts = readout.dataset.lmSuppressShortcuts = "true";
-  readout.type = "number";
-  readout.setAttribute("aria-label", "Memory budget in GiB");
-  el.append(label, range, readout, unit);
+  for (const control of [range, readout, presets]) control.dataset.lmSuppressShortcuts = "true";
+  el.append(make("span", { textContent: "Budget" }), make("div", { className: "track" }, range, ticks));
+  el.append(make("span", { className: "entry" }, readout, make("span", { textContent: "GiB" }), share), presets);
 
   // Enough digits for one step of the slider to show.
   const digits = () => Math.min(6, Math.max(2, Math.ceil(-Math.log10(model.get("step_bytes") / GIB))));
   const write = (bytes) => {
+    const plain = model.get("plain_bytes");
     readout.value = (bytes / GIB).toFixed(digits());
+    share.textContent = plain ? `${((100 * bytes) / plain).toFixed(0)} % of PyTorch's peak` : "";
     range.setAttribute("aria-valuetext", `${readout.value} GiB`);
+  };
+  const mark = () => {
+    const [low, high] = [model.get("minimum_bytes"), model.get("maximum_bytes")];
+    const marks = model.get("marks");
+    ticks.replaceChildren(
+      ...marks
+        .filter(({ short }) => short)
+        .map(({ bytes, short }) => {
+          const tick = make("span", { textContent: short });
+          const at = (bytes - low) / (high - low || 1);
+          // The handle's centre does not reach the ends of the track.
+          tick.style.left = `calc(8px + ${at} * (100% - 16px))`;
+          tick.dataset.side = at < 0.1 ? "left" : at > 0.9 ? "right" : "middle";
+          return tick;
+        }),
+    );
+    const options = marks.map(({ bytes, label }) => {
+      const amount = `${(bytes / GIB).toFixed(digits())} GiB`;
+      return make("option", { value: String(bytes), textContent: label.includes("GiB") ? label : `${label}: ${amount}` });
+    });
+    presets.replaceChildren(make("option", { value: "", textContent: "Presets" }), ...options);
   };
   // What a hand is on is not changed under it.
   let dragging = false;
@@ -31,9 +63,7 @@ function render({ model, el }) {
     range.max = model.get("maximum_bytes");
     range.step = model.get("step_bytes");
     if (!dragging) range.value = model.get("budget_bytes");
-    readout.step = (model.get("step_bytes") / GIB).toFixed(digits());
-    readout.min = 0;
-    range.disabled = readout.disabled = model.get("disabled");
+    range.disabled = readout.disabled = presets.disabled = model.get("disabled");
     if (!dragging && !typing) write(model.get("budget_bytes"));
   };
   const push = (bytes) => {
@@ -44,28 +74,49 @@ function render({ model, el }) {
     dragging = true;
     write(Number(range.value));
   });
+  // A key that is held, or pressed time and again, asks once: when it rests.
+  let keyed = false;
+  let resting = 0;
+  range.addEventListener("keydown", () => (keyed = true));
+  range.addEventListener("pointerdown", () => (keyed = false));
   range.addEventListener("change", () => {
-    dragging = false;
-    push(Number(range.value));
+    clearTimeout(resting);
+    const settle = () => {
+      dragging = false;
+      push(Number(range.value));
+    };
+    if (keyed) resting = setTimeout(settle, REST_MS);
+    else settle();
   });
   readout.addEventListener("input", () => {
     typing = true;
   });
+  // What it means, or why it means nothing, is said by Python.
   const commit = () => {
     if (!typing) return;
     typing = false;
-    const bytes = Number(readout.value) * GIB;
-    if (bytes >= 1) push(bytes);
-    else pull();
+    const typed = readout.value;
+    pull();
+    model.send({ typed });
   };
   readout.addEventListener("change", commit);
   readout.addEventListener("blur", commit);
   readout.addEventListener("keydown", (event) => {
     if (event.key === "Enter") commit();
   });
+  presets.addEventListener("change", () => {
+    if (presets.value) push(Number(presets.value));
+    presets.value = "";
+  });
   model.on("change", pull);
+  model.on("change:marks", mark);
+  mark();
   pull();
-  return () => model.off("change", pull);
+  return () => {
+    clearTimeout(resting);
+    model.off("change", pull);
+    model.off("change:marks", mark);
+  };
 }
 
 export default { render };

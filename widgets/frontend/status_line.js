@@ -22,9 +22,20 @@ function render({ model, el }) {
     progress.hidden = fraction === null;
     progress.value = fraction ?? 0;
   };
+  // Said by the page: there is no kernel any more that could.
+  const lost = () => {
+    el.dataset.tone = "warning";
+    sign.textContent = SIGNS.warning;
+    text.textContent = "The kernel that solves was restarted or has ended: run the cell again to go on.";
+    progress.hidden = true;
+  };
   model.on("change", pull);
+  model.on("comm_live_update", lost);
   pull();
-  return () => model.off("change", pull);
+  return () => {
+    model.off("change", pull);
+    model.off("comm_live_update", lost);
+  };
 }
 
 export default { render };

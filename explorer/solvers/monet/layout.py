@@ -56,7 +56,16 @@ class Layout(Scaled):
         """
         activations, nodes = merged.last_useful
         decided = {x: t for x, t in activations.items() if merged.has_choice(x)}
-        kept = _numbered((g, x) for g, group in enumerate(groups) for x, t in decided.items() if t >= group.start)
+        there = set(merged.problem.made_first)
+        if merged.relaxed:
+            # What was merged away may be there after the forward pass, though what stands for it must not be.
+            there |= {y for x, standing in merged.representative.items() if x in there for y in standing}
+        kept = _numbered(
+            (g, x)
+            for g, group in enumerate(groups)
+            for x, t in decided.items()
+            if t >= group.start and (g or x in there)
+        )
         useful = [[i for i in sorted(nodes) if nodes[i] >= group.start] for group in groups]
         rerun = _numbered((g, i) for g, sweep in enumerate(useful) for i in sweep)
         stages = [(t, n) for t, stage in enumerate(merged.stages) if len(stage) > 1 for n in range(len(stage))]

@@ -1,0 +1,166 @@
+"""How the widget feels in a real JupyterLab: latencies as the page sees them, bytes sent, the kernel's freedom.
+
+    python -m benchmarks.widget_browser resnet50
+
+From the repository's root, with the test requirements installed. For positions of the slider: from its release to the
+plots redrawn with a schedule for that budget, first for budgets never asked for, then for the same ones again. Then 40
+fast key presses and how many solves they ended in; a selected layer and every tab; a cell that computes, without and
+with a solve beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import nbformat
+from playwright.sync_api import Page, sync_playwright
+
+from tests.ui.lab import Lab
+
+_LONG_MS = 180_000
+_MAIN = ("timeline", "trade_off", "layers")
+_CELL = """import time
+began = time.perf_counter()
+sum(i * i for i in range(4_000_000))
+took = time.perf_counter() - began"""
+
+_RELEASE = """async ([value, names]) => {
+  const box = document.querySelector(".schedule-explorer");
+  const range = box.querySelector("input[type=range]");
+  const plots = names.map((name) => box.querySelector(`.schedule-explorer-${name}`));
+  const shown = () => plots[0].data.find((trace) => trace.name === "budget")?.y[0];
+  const before = plots.map((plot) => Number(plot.dataset.drawn));
+  const began = performance.now();
+  range.dispatchEvent(new PointerEvent("pointerdown"));
+  range.value = value;
+  range.dispatchEvent(new Event("change"));
+  const wanted = Number(range.value) / 2 ** 30;
+  while (!(plots.every((plot, i) => Number(plot.dataset.drawn) > before[i]) && Math.abs(shown() - wanted) < 1e-9)) {
+    await new Promise((go) => setTimeout(go, 5));
+    if (performance.now() - began > 60000) throw new Error("no new drawing within a minute");
+  }
+  return performance.now() - began;
+}"""
+
+_DRAWN = """async ([act, name]) => {
+  const box = document.querySelector(".schedule-explorer");
+  const plot = box.querySelector(`.schedule-explorer-${name}`);
+  const before = Number(plot.dataset.drawn ?? 0);
+  const began = performance.now();
+  if (act === "tab") [...box.querySelectorAll("[role=tab]")].find((x) => x.textContent.startsWith(name.slice(0, 3)) ||
+    x.textContent.toLowerCase().includes(name)).click();
+  else {
+    const layers = box.querySelectorAll("select");
+    const layer = [...layers].find((x) => [...x.labels].some((label) => label.textContent === "Layer"));
+    layer.selectedIndex = Math.floor(layer.options.length / 2);
+    layer.dispatchEvent(new Event("change"));
+  }
+  while (Number(plot.dataset.drawn ?? 0) === before) {
+    await new Promise((go) => setTimeout(go, 5));
+    if (performance.now() - began > 60000) throw new Error("no new drawing within a minute");
+  }
+  return performance.now() - began;
+}"""
+
+
+def main() -> None:
+    """Print one block for each profile."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profiles", nargs="+", help="paths or bundled names")
+    parser.add_argument("--positions", type=int, default=8)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        root, home = Path(folder, "notebooks"), Path(folder, "home")
+        root.mkdir()
+        home.mkdir()
+        lab = Lab(root, home)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        try:
+            for name in arguments.profiles:
+                _profile(lab, browser.new_page(viewport={"width": 1440, "height": 1700}), name, arguments.positions)
+        finally:
+            browser.close()
+            lab.stop()
+
+
+def _profile(lab: Lab, page: Page, name: str, positions: int) -> None:
+    path = str(Path(name).resolve()) if Path(name).exists() else name
+    opening = (
+        f"import explorer\nview = explorer.explore({path!r})\nended = []\n"
+        "view.observe(lambda change: ended.append(view.message), 'message')\nview"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(opening)])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, lab.root / "bench.ipynb")
+    received: list[int] = []
+    errors: list[str] = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.append(len(data))))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    began = time.perf_counter()
+    lab.open(page, "bench.ipynb")
+    lab.run_all(page)
+    page.wait_for_function("() => document.querySelector('.schedule-explorer-layers')?.data", timeout=_LONG_MS)
+    lab_s = time.perf_counter() - began
+    _settled(lab, page)
+    print(f"{name}: opened after {lab_s:.1f} s with its kernel, {sum(received) / 1e6:.1f} MB sent to the page")
+    low, high = (int(lab.ask(page, f"view._view.controls.slider.{x}_bytes")) for x in ("minimum", "maximum"))
+    values = [low + (high - low) * (i + 1) // (positions + 1) for i in range(positions)]
+    for label in ("first valid schedule", "known answer"):
+        took = []
+        for value in values:
+            took.append(page.evaluate(_RELEASE, [value, _MAIN]))
+            _settled(lab, page)
+        print(f"  release to redrawn, {label}: median {statistics.median(took):.0f} ms, longest {max(took):.0f} ms")
+    _keys(lab, page)
+    for act, plot in (("select", "timeline"), ("tab", "matrix"), ("tab", "solver"), ("tab", "convolutions")):
+        try:
+            print(f"  {act} to {plot} redrawn: {page.evaluate(_DRAWN, [act, plot]):.0f} ms")
+        except Exception as error:  # noqa: BLE001 - a model without convolutions draws none
+            print(f"  {act} to {plot}: {str(error).splitlines()[0]}")
+    print(f"  {_freedom(lab, page, low, high)}")
+    print(f"  errors of the page: {errors or 'none'}")
+    page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
+    page.close()
+
+
+def _settled(lab: Lab, page: Page) -> None:
+    """Wait until the solver has ended."""
+    while lab.ask(page, "view.status") in ("opening", "solving"):
+        time.sleep(0.1)
+
+
+def _keys(lab: Lab, page: Page) -> None:
+    count = "sum(x.startswith(('Optimal', 'Solved')) for x in ended)"
+    before = int(lab.ask(page, count))
+    page.locator(".schedule-explorer input[type=range]").focus()
+    began = time.perf_counter()
+    for _ in range(40):
+        page.keyboard.press("ArrowLeft")
+    took = time.perf_counter() - began
+    time.sleep(0.5)
+    _settled(lab, page)
+    print(f"  40 keys within {took:.2f} s: {int(lab.ask(page, count)) - before} finished solve(s)")
+
+
+def _freedom(lab: Lab, page: Page, low: int, high: int) -> str:
+    """The same cell without a solve and during one, in turn."""
+    code = f"exec({_CELL!r}) or took"
+    apart, beside = [], []
+    for turn in range(5):
+        _settled(lab, page)
+        apart.append(float(lab.ask(page, code)))
+        lab.ask(page, f"setattr(view, 'budget_bytes', {low + (high - low) * (2 * turn + 3) // 17 + 4097})")
+        beside.append(float(lab.ask(page, code)))
+    ratio = statistics.median(beside) / statistics.median(apart)
+    return f"a cell beside a solve takes {ratio:.2f} of what it takes alone ({1000 * statistics.median(apart):.0f} ms)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""A first schedule that honours pins, whatever memory it takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from explorer.schedule import Schedule
+from explorer.solvers.plan_arrays import PlanArrays, plan_arrays
+from explorer.solvers.plan_kernel import Work, decode, judge, workspace
+from explorer.solvers.plan_starts import starting_plans
+from explorer.solvers.problem import Problem
+
+_ROOM = 40  # runs in an order, as a multiple of the operators
+
+
+def pinned_start(problem: Problem) -> Schedule:
+    """The first of a few simple plans that can run.
+
+    Raises:
+        ValueError: none of them can.
+    """
+    arrays = plan_arrays(problem)
+    work = workspace(arrays, length=_ROOM * (len(problem.forward) + len(problem.backward)))
+    everything = np.zeros(arrays.gene_count, np.int16)
+    everything[: arrays.gene_start[-1]] = 1
+    for genes in (everything, *starting_plans(arrays)):
+        order = _order(arrays, genes, work)
+        if order is not None:
+            return problem.schedule_of(order, method="pinned", budget_bytes=None)
+    names = ", ".join(f"{name}={choice}" for name, choice in problem.pins.pairs)
+    raise ValueError(f"no schedule honours these pins together, as far as simple ones tell: {names}")
+
+
+def _order(arrays: PlanArrays, genes: np.ndarray, work: Work) -> list[tuple[int, int]] | None:
+    """(operator, form) of every run; None where the plan cannot run."""
+    # By the interpreter: compiling takes longer than all of this.
+    count = decode.py_func(arrays, genes, work)
+    if count < 0 or not np.isfinite(judge.py_func(arrays, work, count, np.inf)[1]):
+        return None
+    order = []
+    for form in work.order[:count].tolist():
+        site = int(arrays.form_site[form])
+        operator = site if site < arrays.forward_count else site - arrays.forward_count
+        order.append((operator, form - int(arrays.form_start[site])))
+    return order

@@ -1,0 +1,66 @@
+"""What a page offers to those who do not use a mouse, or do not see well."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Locator
+
+_NAMES = """box => {
+  const controls = "button, input, select, textarea, summary, [role=tab], [role=slider], [tabindex='0']";
+  const name = (x) =>
+    x.getAttribute("aria-label") ||
+    document.getElementById(x.getAttribute("aria-labelledby"))?.textContent.trim() ||
+    [...(x.labels ?? [])].map((label) => label.textContent.trim()).join(" ") ||
+    (x.closest("label")?.textContent ?? "").trim() ||
+    (["INPUT", "SELECT", "TEXTAREA"].includes(x.tagName) ? "" : x.textContent.trim()) ||
+    x.title || x.placeholder || "";
+  return [...box.querySelectorAll(controls)]
+    .filter((x) => x.getClientRects().length && !x.closest(".modebar"))
+    .map((x) => [x.outerHTML.slice(0, 160), name(x)]);
+}"""
+
+_CONTRASTS = """box => {
+  const parse = (text) => {
+    const numbers = (text.match(/[\\d.]+/g) ?? []).map(Number);
+    return text.startsWith("rgb") ? [...numbers.slice(0, 3), numbers[3] ?? 1] : [0, 0, 0, 0];
+  };
+  const over = ([r, g, b, a], back) => [r, g, b].map((x, i) => x * a + back[i] * (1 - a));
+  const luminance = (rgb) => {
+    const [r, g, b] = rgb.map((x) => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const background = (x) => {
+    const layers = [];
+    for (let at = x; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour[3] > 0) layers.push(colour);
+      if (colour[3] === 1) break;
+    }
+    return layers.reverse().reduce((back, colour) => over(colour, back), [255, 255, 255]);
+  };
+  const found = [];
+  for (const x of box.querySelectorAll("*")) {
+    const own = [...x.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+    if (!own || !x.getClientRects().length || x.closest(":disabled, .modebar, style, option")) continue;
+    const style = getComputedStyle(x);
+    if (style.visibility === "hidden" || style.opacity === "0") continue;
+    const back = background(x);
+    const front = over(parse(x.closest("svg") ? style.fill : style.color), back);
+    const [high, low] = [luminance(front), luminance(back)].sort((a, b) => b - a);
+    found.push([x.textContent.trim().slice(0, 60), (high + 0.05) / (low + 0.05)]);
+  }
+  return found;
+}"""
+
+
+def unnamed(box: Locator) -> list[str]:
+    """Visible controls without an accessible name, as HTML."""
+    found: list[list[str]] = box.evaluate(_NAMES)
+    assert found, "there are controls"
+    return [html for html, name in found if not name]
+
+
+def faint(box: Locator, *, least: float = 4.5) -> list[tuple[str, float]]:
+    """Visible texts with less contrast than WCAG 2.1 (1.4.3) asks for, and theirs; what is disabled is exempt."""
+    found: list[tuple[str, float]] = [(said, ratio) for said, ratio in box.evaluate(_CONTRASTS)]
+    assert found, "there are texts"
+    return [(said, round(ratio, 2)) for said, ratio in found if ratio < least]

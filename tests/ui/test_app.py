@@ -1,0 +1,159 @@
+"""The explorer as a page, served by Voila as ``make app`` does, and in JupyterLab: explain, pin, compare, export."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+import explorer
+from tests.ui.lab import REPOSITORY, Lab, _environment, _free_port
+from tests.ui.test_explore import LONG, SOLVED, Widget, write_notebook
+from tests.widgets.trained import Trained
+
+pytestmark = pytest.mark.ui
+_START_S = 90
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a running Voila that serves the notebook of ``make app``."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    assert re.search(r"-m voila \$\(APP\)", makefile)
+    notebook = re.search(r"^APP := (\S+)", makefile, re.MULTILINE)
+    assert notebook is not None
+    home, port = tmp_path_factory.mktemp("voila"), _free_port()
+    with (home / "voila.log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "voila", str(REPOSITORY / notebook[1])),
+                *(f"--port={port}", "--Voila.ip=127.0.0.1", "--no-browser"),
+            ],
+            env=_environment(home),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            _wait(f"http://127.0.0.1:{port}/voila/static/voila.js", process, home / "voila.log")
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except urllib.error.HTTPError:
+            return  # it answers, whatever it thinks of that path
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise TimeoutError(log.read_text())
+
+
+def tab(page: Page, name: str) -> None:
+    page.get_by_role("tab", name=name).click()
+
+
+@pytest.mark.timeout(600)
+def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, shots: Path, tmp_path: Path) -> None:
+    page = context.new_page()
+    found: list[str] = []
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.goto(app)
+    widget = Widget(page)
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    expect(page.locator(".schedule-explorer-timeline[data-drawn]")).to_have_count(1, timeout=LONG)
+    page.screenshot(path=shots / "app.png", full_page=True)
+    # No code: a page for people who want the answer.
+    assert page.get_by_text("import explorer").count() == 0
+
+    tab(page, "Compare")
+    widget.button("Hold as reference").click()
+    widget.slider.focus()
+    for _ in range(10):
+        widget.slider.press("ArrowRight")
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    expect(page.locator(".schedule-explorer-compare .scatterlayer .trace")).to_have_count(2, timeout=LONG)
+    page.screenshot(path=shots / "app-compare.png", full_page=True)
+
+    tab(page, "Export")
+    with page.expect_download() as download:
+        widget.button("Save a report that works without Python and without a network").click()
+    report = tmp_path / "report.html"
+    download.value.save_as(report)
+    assert found == []
+    check_report(context, report, shots)
+    page.close()
+
+
+def check_report(context: BrowserContext, report: Path, shots: Path) -> None:
+    """Opened as a file, without a network, it shows its plots."""
+    page = context.new_page()
+    found: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(report.as_uri())
+    expect(page.locator(".plotly-graph-div .main-svg").first).to_be_visible(timeout=LONG)
+    assert page.locator(".plotly-graph-div").count() >= 4
+    page.screenshot(path=shots / "report.png", full_page=True)
+    assert found == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    page.close()
+
+
+@pytest.mark.timeout(600)
+def test_explain_pin_and_export_in_jupyterlab(
+    lab: Lab, page: Page, trained: Trained, shots: Path, tmp_path: Path
+) -> None:
+    trained.profile.save(lab.root / "tiny.json")
+    write_notebook(lab, "take.ipynb", "import explorer\n\nview = explorer.explore('tiny.json', time_limit=2)\nview")
+    lab.open(page, "take.ipynb")
+    lab.run_all(page)
+    widget = Widget(page)
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+
+    tab(page, "Explain and pin")
+    rows = widget.box.locator(".schedule-explorer-table:visible tbody tr button")
+    rows.nth(1).press("Enter")
+    name = rows.nth(1).inner_text()
+    expect(widget.box.get_by_text(f"'{name}' (")).to_be_visible()
+    widget.box.get_by_label("Tensor", exact=True).select_option(label="recompute it")
+    widget.button("Pin and solve").press("Enter")
+    expect(widget.box.get_by_text(f"{name}: recompute")).to_be_visible()
+    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    page.screenshot(path=shots / "explain-and-pin.png")
+    assert lab.ask(page, "view.choice.pins.broken_by(view._scene.profile.graph, view.schedule)") == "()"
+
+    tab(page, "Export")
+    for label in (
+        "Save the schedule as JSON",
+        "Save the Python program that trains with the schedule",
+        "Save the plot Timeline as PNG",
+        "Save the plot Trade-off as SVG",
+    ):
+        with page.expect_download() as download:
+            widget.button(label).press("Enter")
+        download.value.save_as(tmp_path / download.value.suggested_filename)
+    page.screenshot(path=shots / "export.png")
+    saved = {path.suffix: path for path in tmp_path.iterdir()}
+    assert saved.keys() == {".json", ".py", ".png", ".svg"}
+    assert json.loads(saved[".json"].read_text())["kind"] == "Schedule"
+    assert explorer.load_schedule(saved[".json"]).identity == trained.profile.graph.identity
+    assert saved[".png"].read_bytes().startswith(b"\x89PNG")
+    assert saved[".svg"].read_text().startswith("<svg")
+    compile(saved[".py"].read_text(), "program", "exec")

@@ -1,0 +1,249 @@
+"""Every panel and button in a real JupyterLab, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.ui.lab import Lab, fresh_page
+from tests.ui.reading import faint, unnamed
+from tests.ui.test_explore import LONG, SOLVED, Widget, write_notebook
+from tests.widgets.trained import Trained
+
+pytestmark = pytest.mark.ui
+
+_SETTLED = re.compile("^(Optimal|Solved|Added|Cancelled|Measured)")
+_MOST_BYTES = 12e6
+
+
+class Panels(Widget):
+    """One explorer on a page, panel by panel."""
+
+    def tab(self, name: str) -> None:
+        """Open a tab."""
+        self.box.get_by_role("tab", name=name).click()
+
+    def plot(self, name: str) -> Locator:
+        return self.box.locator(f".schedule-explorer-{name}")
+
+    def names(self, plot: str) -> list[str]:
+        """Of the traces that the page has drawn."""
+        return self.plot(plot).evaluate("x => (x.data ?? []).map(trace => trace.name)")
+
+    @property
+    def layer(self) -> Locator:
+        return self.box.get_by_label("Layer", exact=True)
+
+
+@pytest.fixture(scope="module")
+def seen(lab: Lab, context: BrowserContext, trained: Trained) -> Iterator[tuple[Page, list[str], list[int]]]:
+    """A page with an explorer of a model, what it complained about, and the sizes of what was sent to it."""
+    trained.profile.save(lab.root / "panels.json")
+    write_notebook(
+        lab,
+        "panels.ipynb",
+        "import explorer\n\nview = explorer.explore('panels.json', time_limit=2)\nended = []\n"
+        "view.observe(lambda change: ended.append(view.message), 'message')\nview",
+    )
+    errors: list[str] = []
+    sizes: list[int] = []
+    with fresh_page(context) as page:
+        page.set_viewport_size({"width": 1440, "height": 1700})
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("websocket", lambda socket: socket.on("framereceived", lambda data: sizes.append(len(data))))
+        lab.open(page, "panels.ipynb")
+        lab.run_all(page)
+        expect(Panels(page).status).to_have_text(SOLVED, timeout=LONG)
+        yield page, errors, sizes
+
+
+@pytest.fixture
+def page(seen: tuple[Page, list[str], list[int]]) -> Page:
+    return seen[0]
+
+
+@pytest.fixture
+def panels(page: Page) -> Panels:
+    return Panels(page)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(seen: tuple[Page, list[str], list[int]]) -> Iterator[None]:
+    """No test here may make the page complain."""
+    yield
+    assert seen[1] == []
+
+
+def test_opening_sends_little(seen: tuple[Page, list[str], list[int]], panels: Panels, shots: Path) -> None:
+    expect(panels.plot("timeline")).to_have_attribute("data-drawn", re.compile("[1-9]"))
+    assert 1e6 < sum(seen[2]) < _MOST_BYTES
+    panels.box.screenshot(path=shots / "panels.png")
+
+
+def test_presets_percentages_and_units_choose_a_budget(panels: Panels) -> None:
+    presets = panels.box.get_by_label("Budget presets")
+    presets.select_option(index=1)
+    expect(panels.status).to_have_text(re.compile("^Optimal"), timeout=LONG)
+    expect(panels.box.locator(".share")).to_have_text("100 % of PyTorch's peak")
+    for typed, share in (("90 %", "90 %"), ("900 KiB", "% of")):
+        panels.readout.fill(typed)
+        panels.readout.press("Enter")
+        expect(panels.box.locator(".share")).to_contain_text(share)
+    panels.readout.fill("a lot")
+    panels.readout.press("Enter")
+    expect(panels.status).to_have_text(re.compile("'a lot' is not a number.*'80 %'"))
+    panels.slider.press("End")
+    expect(panels.status).to_have_text(SOLVED, timeout=LONG)
+
+
+def test_play_sweeps_and_cancel_stops_it(panels: Panels, shots: Path) -> None:
+    panels.button("Play").click()
+    expect(panels.status).to_have_text(re.compile("^(Solving|Solved|Optimal)"))
+    first = panels.readout.input_value()
+    expect(panels.readout).not_to_have_value(first, timeout=LONG)
+    panels.box.screenshot(path=shots / "playing.png")
+    panels.button("Cancel").first.click()
+    expect(panels.button("Play")).to_be_enabled(timeout=LONG)
+
+
+def test_forty_keys_lead_to_one_solve(lab: Lab, page: Page, panels: Panels) -> None:
+    panels.to_the_end()
+    said = panels.status.inner_text()
+    count = "sum(x.startswith(('Optimal', 'Solved', 'No', 'Cancelled')) for x in ended)"
+    before = int(lab.ask(page, count))
+    panels.slider.focus()
+    for _ in range(40):
+        page.keyboard.press("ArrowLeft")
+    expect(panels.status).not_to_have_text(said)
+    expect(panels.status).to_have_text(SOLVED, timeout=LONG)
+    # One, unless the machine was too busy for the keys to be fast.
+    assert 1 <= int(lab.ask(page, count)) - before <= 4
+    assert int(lab.ask(page, "view.budget_bytes")) == int(panels.slider.input_value())
+
+
+def test_a_click_on_a_bar_a_row_or_the_timeline_selects_the_layer(page: Page, panels: Panels, shots: Path) -> None:
+    bars = [x.bounding_box() for x in panels.plot("layers").locator(".barlayer .point path").all()]
+    bar = max((x for x in bars if x is not None), key=lambda x: x["height"])
+    target = panels.plot("timeline").locator(".nsewdrag").first.bounding_box()
+    assert target is not None
+    for x, y in (
+        (bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2),
+        (target["x"] + target["width"] * 0.3, target["y"] + target["height"] * 0.8),
+    ):
+        panels.layer.select_option("none")
+        _until(panels, "timeline", "selected layer", there=False)
+        page.mouse.move(x - 2, y)
+        page.mouse.move(x, y)
+        expect(panels.box.locator(".hoverlayer .hovertext").first).to_be_visible()
+        page.mouse.click(x, y)
+        _until(panels, "timeline", "selected layer")
+        assert panels.layer.input_value() != "none"
+    panels.layer.select_option("stem.0")
+    panels.tab("Convolutions")
+    row = panels.box.get_by_role("button", name="blocks.1.0")
+    row.focus()
+    row.press("Enter")
+    expect(row).to_have_attribute("aria-pressed", "true")
+    expect(panels.layer).to_have_value("blocks.1.0")
+    assert "selected layer" in _until(panels, "timeline", "selected layer")
+    panels.box.screenshot(path=shots / "panel-convolutions.png")
+    panels.tab("Schedule matrix")
+    assert "selected layer" in _until(panels, "matrix", "selected layer")
+    panels.box.get_by_label("Only the selected layer").check()
+    _until(panels, "matrix", "selected layer", there=False)
+    panels.box.get_by_label("Only the selected layer").uncheck()
+    panels.box.screenshot(path=shots / "panel-matrix.png")
+    panels.layer.select_option("none")
+    _until(panels, "timeline", "selected layer", there=False)
+
+
+def _until(panels: Panels, plot: str, name: str, *, there: bool = True) -> list[str]:
+    """Wait until a plot has a trace of this name, or has none."""
+    panels.plot(plot).page.wait_for_function(
+        "([plot, name, there]) => document.querySelector(`.schedule-explorer-${plot}`)"
+        ".data?.some(trace => trace.name === name) === there",
+        arg=[plot, name, there],
+    )
+    return panels.names(plot)
+
+
+def test_a_click_on_the_curve_chooses_its_budget(page: Page, panels: Panels) -> None:
+    panels.to_the_end()
+    before = panels.readout.input_value()
+    point = panels.plot("trade_off").locator(".scatterlayer .trace").first.locator(".point").nth(2).bounding_box()
+    assert point is not None
+    page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    page.mouse.click(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    expect(panels.readout).not_to_have_value(before)
+    expect(panels.status).to_have_text(SOLVED, timeout=LONG)
+
+
+def test_other_curves_can_be_added(panels: Panels, shots: Path) -> None:
+    panels.box.get_by_label("Compare with").select_option("checkpointing alone")
+    expect(panels.status).to_have_text(re.compile("^Added the curve"), timeout=LONG)
+    _until(panels, "trade_off", "checkpointing alone")
+    panels.plot("trade_off").screenshot(path=shots / "panel-trade-off.png")
+    panels.box.get_by_label("Compare with").select_option("remove all")
+    _until(panels, "trade_off", "checkpointing alone", there=False)
+
+
+def test_what_is_alive_at_the_peak_unfolds_by_keyboard(page: Page, panels: Panels, shots: Path) -> None:
+    summary = panels.box.locator("summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    table = panels.box.locator("details table").first
+    expect(table).to_contain_text("all parameters")
+    expect(table).to_contain_text("float32")
+    panels.box.screenshot(path=shots / "panel-timeline.png")
+    page.keyboard.press("Enter")
+
+
+def test_the_solver_solves_without_an_optimization(panels: Panels, shots: Path) -> None:
+    panels.tab("Solver")
+    panels.box.get_by_label("In place").uncheck()
+    expect(panels.status).to_have_text(re.compile("^(Opening|Finding|Solving)"))
+    expect(panels.status).to_have_text(SOLVED, timeout=LONG)
+    expect(panels.box.get_by_role("log")).to_contain_text("ended: ")
+    expect(panels.plot("solver")).to_have_attribute("data-drawn", re.compile("[1-9]"))
+    panels.box.screenshot(path=shots / "panel-solver.png")
+    panels.box.get_by_label("In place").check()
+    expect(panels.status).to_have_text(re.compile("^(Opening|Finding|Solving)"))
+    expect(panels.status).to_have_text(SOLVED, timeout=LONG)
+
+
+def test_tabs_are_reached_by_keyboard(page: Page, panels: Panels) -> None:
+    panels.tab("Convolutions")
+    panels.box.get_by_role("tab", name="Convolutions").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(panels.box.get_by_role("tab", name="Schedule matrix")).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
+def test_every_control_has_a_name_and_every_text_is_readable(
+    page: Page, panels: Panels, shots: Path, theme: str
+) -> None:
+    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+    light = json.dumps("Light" in theme)
+    expect(page.locator(f"body[data-jp-theme-light='{light}']")).to_have_count(1)
+    for name in ("Convolutions", "Schedule matrix", "Solver"):
+        panels.tab(name)
+        expect(panels.plot({"Convolutions": "convolutions", "Solver": "solver"}.get(name, "matrix"))).to_be_visible()
+        shade = "light" if "Light" in theme else "dark"
+        panels.box.screenshot(path=shots / f"{shade}-{name.split()[-1].lower()}.png")
+        assert unnamed(panels.box) == []
+        assert faint(panels.box) == []
+
+
+def test_a_restarted_kernel_is_told(page: Page, panels: Panels, shots: Path) -> None:
+    """The last test of this page."""
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    expect(panels.status).to_have_text(re.compile("kernel.*run the cell again"), timeout=LONG)
+    panels.box.screenshot(path=shots / "kernel-restarted.png")
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    expect(Panels(page).status).to_have_text(SOLVED, timeout=LONG)

@@ -1,0 +1,204 @@
+"""Explaining, pinning, comparing and taking away, without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import explorer
+from explorer import model_source
+from explorer.explaining import Fate
+from explorer.simulation import simulate
+from explorer.solvers.pins import parse_pins
+from tests.widgets.trained import Trained
+from widgets import Explorer
+from widgets.comparing import Held, changes, compare_figure, differences
+from widgets.panels.compare import ComparePanel
+from widgets.panels.explain import ExplainPanel
+from widgets.panels.export import ExportPanel
+from widgets.snippet import snippet
+
+
+@pytest.fixture
+def tight(opened: Explorer) -> Explorer:
+    """At a budget that needs recomputation."""
+    assert opened._scene is not None
+    low, high = opened._scene.known.instant[0].budget_bytes, opened._scene.keep_all.peak_bytes
+    opened.budget_bytes = (low + high) // 2
+    return opened.wait(60)
+
+
+def panel_of(explorer_: Explorer, name: str) -> object:
+    panel = explorer_._view.panels[name]
+    assert explorer_._scene is not None
+    panel.show(explorer_._scene)
+    return panel
+
+
+def test_tensors_are_listed_and_explained(tight: Explorer, trained: Trained) -> None:
+    panel = panel_of(tight, "explain")
+    assert isinstance(panel, ExplainPanel)
+    assert "memory is worth" in panel.price.value
+    name = panel.table.rows[0]["key"]
+    panel.choose(name)
+    assert name in panel.told.value
+    tight.selection = "blocks.1"
+    panel = panel_of(tight, "explain")
+    assert isinstance(panel, ExplainPanel)
+    assert "blocks.1" in panel.table.title
+    assert {row["cells"][1].split(".")[0] for row in panel.table.rows} == {"blocks"}
+    tight.selection = ""
+    assert trained.profile is not None
+
+
+def test_a_pin_in_the_panel_solves_again_and_is_honoured(tight: Explorer, trained: Trained) -> None:
+    panel = panel_of(tight, "explain")
+    assert isinstance(panel, ExplainPanel)
+    kept = next(x for x in panel._found.values() if x.fate is Fate.KEPT and x.recomputation is not None)
+    panel.choose(kept.storage.name)
+    panel.stay.value = "recompute"
+    panel.apply.click()
+    tight.wait(60)
+    pins = parse_pins({kept.storage.name: "recompute"})
+    assert tight.choice.pins == pins
+    assert tight.schedule is not None
+    assert pins.broken_by(trained.profile.graph, tight.schedule) == ()
+    assert kept.storage.name in panel.pins.value
+    panel.clear.click()
+    tight.wait(60)
+    assert not tight.choice.pins
+
+
+def test_a_pin_that_cannot_be_is_refused_in_the_status_line(tight: Explorer) -> None:
+    before = tight.choice
+    tight.pin({"nothing": "keep"})
+    assert "no tensor 'nothing'" in tight.message
+    assert tight.choice == before
+    with pytest.raises(ValueError, match="no operator"):
+        tight.configure(pins={"nothing": "aten"})
+
+
+def test_the_next_schedule_stands_against_the_reference(tight: Explorer, trained: Trained) -> None:
+    panel = panel_of(tight, "compare")
+    assert isinstance(panel, ComparePanel)
+    panel.hold.click()
+    assert panel.reference is not None
+    before = panel.reference
+    assert panel.changed.rows == []
+    tight.budget_bytes = tight._scene.keep_all.peak_bytes if tight._scene else None
+    tight.wait(60)
+    panel_of(tight, "compare")
+    assert panel.reference is before
+    assert tight.schedule is not None
+    line = simulate(trained.profile, tight.schedule)
+    other = Held.of(trained.profile, "now", tight.schedule, line)
+    assert len(panel.changed.rows) == len(changes(before, other)) > 0
+    assert [row["cells"][0] for row in panel.figures.rows][:2] == ["peak memory", "step time"]
+    assert next(iter(differences(before, other)))[3].startswith("+")
+    figure = compare_figure(before, other)
+    assert [max(trace.y) * 2**30 for trace in figure.data] == [before.timeline.peak_bytes, line.peak_bytes]
+    panel.drop.click()
+    assert panel.reference is None
+
+
+class Saved:
+    """What an export panel sends to the page."""
+
+    def __init__(self, panel: ExportPanel, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.messages: list[dict[str, str]] = []
+        monkeypatch.setattr(panel.downloads, "send", self.messages.append)
+
+
+def test_every_button_saves_something(tight: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = panel_of(tight, "export")
+    assert isinstance(panel, ExportPanel)
+    assert not panel.downloads.disabled
+    saved = Saved(panel, monkeypatch)
+    keys = [button["key"] for group in panel.downloads.groups for button in group["buttons"]]
+    for key in keys:
+        panel.save(key)
+    assert panel.said.value == ""
+    assert len(saved.messages) == len(keys) == len({message["name"] for message in saved.messages})
+    drawn = [json.loads(message["figure"]) for message in saved.messages if "figure" in message]
+    assert all(figure["data"] for figure in drawn)
+
+
+def test_the_saved_schedule_is_the_one_shown(tight: Explorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = panel_of(tight, "export")
+    assert isinstance(panel, ExportPanel)
+    saved = Saved(panel, monkeypatch)
+    panel.save("schedule")
+    path = tmp_path / saved.messages[0]["name"]
+    path.write_text(saved.messages[0]["content"])
+    assert explorer.load_schedule(path) == tight.schedule
+
+
+def test_the_program_trains(
+    tight: Explorer, trained: Trained, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    panel = panel_of(tight, "export")
+    assert isinstance(panel, ExportPanel)
+    saved = Saved(panel, monkeypatch)
+    for key in ("schedule", "program"):
+        panel.save(key)
+        (folder / saved.messages[-1]["name"]).write_text(saved.messages[-1]["content"])
+    # The only thing to fill in: where the model comes from.
+    own = ModuleType("your_module")
+    own.__dict__.update(make_model=lambda: trained.model, make_batch=lambda: trained.batch)
+    monkeypatch.setitem(sys.modules, "your_module", own)
+    program = next(folder.glob("*.py"))
+    program.write_text(
+        program.read_text().replace("loss = None", "from torch.nn import functional as F\n\nloss = F.cross_entropy")
+    )
+    runpy.run_path(str(program))
+    printed = capsys.readouterr().out
+    losses = re.findall(r"^\d+ (\d+\.\d+)$", printed, re.MULTILINE)
+    assert len(losses) == 3
+    assert f"predicted are {tight.predicted_peak}" in printed
+
+
+def test_the_program_for_a_bundled_model_runs_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, batch, loss = model_source.bundled("resnet50", batch_size=2, image_size=32)
+    profile = explorer.profile(model, batch, loss=loss)
+    peak = simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+    solution = explorer.solve(profile, budget=int(0.98 * peak), steps=1)
+    assert solution.schedule is not None
+    solution.schedule.save(folder / "resnet50.json")
+    program = folder / "train.py"
+    program.write_text(snippet(profile, solution, file="resnet50.json", bundled="resnet50"))
+    runpy.run_path(str(program))
+    assert f"predicted are {solution.peak_bytes}" in capsys.readouterr().out
+
+
+def test_the_report_needs_nothing_else(tight: Explorer) -> None:
+    page = tight.to_html()
+    assert page.count('class="plotly-graph-div"') >= 4
+    # Nothing is fetched: scripts are inside, and there are no images, styles or fonts from elsewhere.
+    assert not re.search(r"<(script|img|link|iframe)[^>]+(src|href)=", page.split("</head>")[1])
+    assert not re.search(r"<(script|link)[^>]+(src|href)=", page.split("<body>")[0][:2000])
+    content = re.search(r"<script type='application/json' id='schedule'>(.*?)</script>", page, re.DOTALL)
+    assert content is not None
+    assert json.loads(content[1])["kind"] == "Schedule"
+
+
+def test_without_a_schedule_there_is_nothing_to_take(opened: Explorer) -> None:
+    opened.budget_bytes = 1000
+    opened.wait(60)
+    panel = panel_of(opened, "export")
+    assert isinstance(panel, ExportPanel)
+    assert panel.downloads.disabled
+    panel.save("schedule")
+    assert "no schedule yet" in panel.said.value
+    with pytest.raises(ValueError, match="no schedule"):
+        opened.to_html()
+    explaining = panel_of(opened, "explain")
+    assert isinstance(explaining, ExplainPanel)
+    comparing = panel_of(opened, "compare")
+    assert isinstance(comparing, ComparePanel)
+    assert comparing.hold.disabled

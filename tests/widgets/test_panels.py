@@ -1,0 +1,211 @@
+"""Panels by name, in one explorer and in several, with one selection for all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import traitlets
+
+import explorer
+from explorer.graph import Optimization
+from tests.widgets.conftest import plain_peak
+from tests.widgets.trained import Trained
+from widgets import Explorer
+from widgets.layers import NO_MODULE
+from widgets.panel import News
+from widgets.panels import PANELS, parse_panels
+from widgets.solver_plot import solver_figure
+
+
+def drawn(made: Explorer, panel: str) -> dict[str, Any]:
+    """The traces of a panel's plot, by name."""
+    plot: Any = made._view.panels[panel]
+    return {trace["name"]: trace for trace in json.loads(plot.plot.figure)["data"]}
+
+
+def open_tab(made: Explorer, panel: str) -> None:
+    """As a click on the tab does."""
+    made._view._tabs.selected_index = made._view._tabbed.index(panel)
+
+
+def test_panels_are_chosen_by_name(trained: Trained) -> None:
+    with explorer.explore(trained.profile, budget="1 GiB", panels=["solver", "timeline"]) as made:
+        made.wait(120)
+        assert list(made._view.panels) == ["timeline", "solver"]
+        assert drawn(made, "timeline")
+        assert drawn(made, "solver")
+    assert parse_panels(None) == PANELS
+    assert parse_panels([]) == ()
+
+
+@pytest.mark.parametrize(("panels", "told"), [(["pie"], "panels has 'pie'; allowed: 'timeline'"), ("solver", "list")])
+def test_unknown_panels_are_refused(trained: Trained, panels: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        explorer.explore(trained.profile, panels=panels)
+
+
+def test_a_layer_selected_anywhere_is_selected_everywhere(opened: Explorer) -> None:
+    open_tab(opened, "convolutions")
+    timeline: Any = opened._view.panels["timeline"]
+    timeline.plot._handle_custom_msg({"picked": "blocks.1.0"}, [])
+    assert opened.selection == "blocks.1.0"
+    assert opened._view.controls.layer.value == "blocks.1.0"
+    assert "selected layer" in drawn(opened, "timeline")
+    assert max(drawn(opened, "layers")["kept"]["marker"]["line"]["width"]) > 0
+    panel: Any = opened._view.panels["convolutions"]
+    assert panel.table.selected == ["blocks.1.0"]
+    assert "blocks.1.0" in panel.heading.value
+    open_tab(opened, "matrix")
+    assert "selected layer" in drawn(opened, "matrix")
+    opened._view.controls.layer.value = "blocks"
+    assert opened.selection == "blocks"
+    timeline.plot._handle_custom_msg({"picked": "blocks"}, [])
+    assert opened.selection == ""
+    assert "selected layer" not in drawn(opened, "timeline")
+    opened.selection = NO_MODULE
+    opened.selection = ""
+
+
+def test_a_layer_that_is_none_is_refused(opened: Explorer) -> None:
+    with pytest.raises(ValueError, match=r"selection is 'blocks\.9'; it must be a layer"):
+        opened.selection = "blocks.9"
+    assert opened.selection == ""
+
+
+def test_a_point_of_the_curve_is_a_budget(opened: Explorer) -> None:
+    budget = drawn(opened, "trade_off")["instant curve"]["customdata"][0]
+    panel: Any = opened._view.panels["trade_off"]
+    panel.plot._handle_custom_msg({"picked": budget}, [])
+    opened.wait(60)
+    assert opened.budget_bytes == budget
+    assert opened.schedule is not None
+
+
+def test_only_what_is_in_sight_is_drawn(opened: Explorer) -> None:
+    open_tab(opened, "solver")
+    panel: Any = opened._view.panels["matrix"]
+    before = panel.plot.figure
+    opened.budget_bytes = plain_peak_half(opened)
+    opened.wait(60)
+    assert panel.plot.figure == before
+    open_tab(opened, "matrix")
+    assert panel.plot.figure != before
+
+
+def plain_peak_half(made: Explorer) -> int:
+    """A budget that needs recomputation."""
+    slider = made._view.controls.slider
+    return (slider.minimum_bytes + slider.maximum_bytes) // 2
+
+
+def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
+    with explorer.explore(trained.profile, budget=plain_peak(trained)) as made:
+        made.wait(120)
+        panel: Any = made._view.panels["solver"]
+        for widget in panel.chosen.values():
+            widget.value = False
+        made.wait(120)
+        assert made.choice.optimizations == frozenset()
+        assert made.solution is not None
+        assert made.solution.schedule is not None
+        own = {x.name for op in trained.profile.graph.operators for x in op.implementations if x.optimization is None}
+        used = {step.implementation for step in made.solution.schedule.steps if hasattr(step, "implementation")}
+        assert used <= own
+        open_tab(made, "solver")
+        assert "schedule" in panel.log.value
+        made.configure(optimizations=["inplace"], time_limit=1.0)
+        made.wait(120)
+        assert panel.chosen[Optimization.INPLACE].value
+        assert panel.time_limit.value == 1.0
+        with pytest.raises(ValueError, match="time_limit is 0"):
+            made.configure(time_limit=0)
+        assert made.choice.time_limit == 1.0
+
+
+def test_curves_of_other_choices_are_added_and_removed(opened: Explorer) -> None:
+    panel: Any = opened._view.panels["trade_off"]
+    panel.others.value = "checkpointing"
+    opened.wait(120)
+    assert opened.curves == ["checkpointing"]
+    assert len(drawn(opened, "trade_off")["checkpointing alone"]["customdata"]) > 1
+    panel.others.value = "-"
+    opened.wait(60)
+    assert "checkpointing alone" not in drawn(opened, "trade_off")
+    with pytest.raises(ValueError, match="curves has 'gurobi'; allowed: 'checkpointing'"):
+        opened.curves = ["gurobi"]
+
+
+def test_typed_budgets(opened: Explorer, trained: Trained) -> None:
+    opened.choose_budget("90 %")
+    opened.wait(60)
+    assert opened.budget_bytes == int(0.9 * plain_peak(trained))
+    before = opened.budget_bytes
+    opened.choose_budget("plenty")
+    assert "budget 'plenty' is not a number" in opened.message
+    assert opened.budget_bytes == before
+
+
+def test_playing_sweeps_until_it_is_cancelled(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("widgets.work._SHOWN_S", 0.01)
+    seen: list[int] = []
+
+    def see(change: Any) -> None:
+        seen.append(change["new"])
+
+    opened.observe(see, "budget_bytes")
+    opened.play()
+    opened.wait(120)
+    slider = opened._view.controls.slider
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] == slider.minimum_bytes
+    opened.unobserve(see, "budget_bytes")
+    monkeypatch.setattr("widgets.work._SHOWN_S", 60.0)
+    opened.play()
+    assert opened.status == "playing"
+    opened.cancel()
+    opened.wait(60)
+
+
+def test_explorers_side_by_side_follow_one_budget(opened: Explorer, trained: Trained) -> None:
+    with explorer.explore(trained.profile, budget="1 GiB", panels=[]) as other:
+        other.wait(120)
+        link = traitlets.link((opened, "budget_bytes"), (other, "budget_bytes"))
+        selected = traitlets.link((opened, "selection"), (other, "selection"))
+        opened.budget_bytes = plain_peak_half(opened)
+        opened.selection = "blocks"
+        opened.wait(60)
+        other.wait(60)
+        assert other.budget_bytes == opened.budget_bytes
+        assert other.selection == "blocks"
+        assert other.predicted_peak is not None
+        link.unlink()
+        selected.unlink()
+        opened.selection = ""
+
+
+def test_explorers_leave_nothing(trained: Trained) -> None:
+    from ipywidgets.widgets.widget import _instances
+
+    from tests.widgets.test_explorer import threads, workers
+
+    before, other_threads, other_workers = set(_instances), threads(), workers()
+    for number in range(5):
+        with explorer.explore(trained.profile, budget="1 GiB") as made:
+            if number == 0:
+                made.wait(120)  # the others close while they open, and the benchmark has twenty
+        made._activity.wait(60)
+    assert set(_instances) == before
+    assert workers() == other_workers
+    assert not [x for x in threads() - other_threads if x.is_alive()]
+
+
+def test_the_solver_plot_has_what_was_told() -> None:
+    news = (News(0.1, 120.0, None, None), News(0.5, 110.0, 99.0, None), News(2.0, 110.0, 104.5, 108.0))
+    traces = {trace.name: trace for trace in solver_figure(news).data}
+    assert list(traces["best schedule"].y) == [120.0, 110.0, 110.0]
+    assert list(traces["bound for all schedules"].x) == [0.5, 2.0]
+    assert list(traces["bound for the grouping"].y) == [108.0]
+    assert traces["gap"].y == pytest.approx((10.0, 5.0))
+    assert len(solver_figure(()).data) == 4

@@ -1,0 +1,117 @@
+"""The implementations of every convolution: what each takes, and which the schedule chose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from explorer.device_profile import Profile
+from explorer.graph import Implementation, Operator, Phase, Role, TrainingGraph
+from explorer.simulation import Stage, Timeline
+
+
+class Part(StrEnum):
+    """What a call of a convolution computes."""
+
+    FORWARD = "forward"
+    RECOMPUTE = "recompute"
+    WEIGHT_GRADIENT = "weight gradient"
+    INPUT_GRADIENT = "input gradient"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One implementation of one part of a convolution.
+
+    Attributes:
+        operator: id.
+        part: what it computes.
+        implementation: its name.
+        workspace_bytes: memory beyond what it reads and writes.
+        time_ms: of one run.
+        runs: how often the schedule runs it; 0 if it did not choose it.
+        both: computes the gradients of weight and input at once.
+    """
+
+    operator: int
+    part: Part
+    implementation: str
+    workspace_bytes: int
+    time_ms: float
+    runs: int
+    both: bool = False
+
+
+def convolutions(graph: TrainingGraph) -> tuple[str, ...]:
+    """Layers with a convolution, in order; a convolution outside modules counts as a layer by its own name."""
+    return tuple(dict.fromkeys(operator.layer or operator.name for operator in graph.forward if _convolves(operator)))
+
+
+def ways(profile: Profile, timeline: Timeline, layer: str) -> tuple[Way, ...]:
+    """Every implementation of the convolutions of one layer, part by part."""
+    graph = profile.graph
+    runs = _runs(timeline)
+    found: list[Way] = []
+    for operator in graph.operators:
+        if layer not in (operator.layer, operator.name) or not _convolves(operator):
+            continue
+        found += [
+            Way(
+                operator.id,
+                part,
+                implementation.name,
+                profile.workspace_bytes(implementation),
+                profile.cost(implementation).time_ms,
+                runs[operator.id, implementation.name, part is Part.RECOMPUTE],
+                both=_is_both(graph, implementation),
+            )
+            for implementation in operator.implementations
+            for part in _parts(graph, operator, implementation)
+        ]
+    return tuple(found)
+
+
+def plain_name(way: Way) -> str:
+    """The implementation's name without the part that it is for."""
+    if way.both:
+        return f"{way.implementation}, both at once"
+    return way.implementation.removeprefix(f"{way.part.value}, ").replace(way.part.value, "aten, alone")
+
+
+def chosen(profile: Profile, timeline: Timeline) -> dict[str, dict[Part, tuple[Way, ...]]]:
+    """What the schedule chose for every layer with convolutions."""
+    result = {}
+    for layer in convolutions(profile.graph):
+        used = [way for way in ways(profile, timeline, layer) if way.runs]
+        result[layer] = {part: tuple(way for way in used if way.part is part) for part in Part}
+    return result
+
+
+def _runs(timeline: Timeline) -> Counter[tuple[int, str, bool]]:
+    again = (stage is Stage.RECOMPUTE for stage in timeline.stages)
+    return Counter(zip(timeline.operators, timeline.implementations, again, strict=True))
+
+
+def _convolves(operator: Operator) -> bool:
+    return "conv" in operator.target
+
+
+def _is_both(graph: TrainingGraph, implementation: Implementation) -> bool:
+    roles = {graph.storages[storage].role for storage in implementation.writes}
+    return {Role.GRADIENT, Role.PARAMETER_GRADIENT} <= roles
+
+
+def _parts(graph: TrainingGraph, operator: Operator, implementation: Implementation) -> tuple[Part, ...]:
+    if operator.phase is Phase.FORWARD:
+        return tuple(
+            part
+            for part, served in ((Part.FORWARD, implementation.first), (Part.RECOMPUTE, implementation.again))
+            if served
+        )
+    roles = {graph.storages[storage].role for storage in implementation.writes}
+    return tuple(
+        part
+        for part, role in ((Part.WEIGHT_GRADIENT, Role.PARAMETER_GRADIENT), (Part.INPUT_GRADIENT, Role.GRADIENT))
+        if role in roles
+    )

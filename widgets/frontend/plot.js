@@ -1,0 +1,91 @@
+// One plotly figure, which arrives whole, as JSON, in the trait `figure`; what is clicked goes back as a message.
+const shared = (globalThis.scheduleExplorerPlots ??= (() => {
+  let resolve;
+  const promise = new Promise((settle) => (resolve = settle));
+  return { promise, resolve };
+})());
+const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
+const CONFIG = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+
+function render({ model, el }) {
+  const place = document.createElement("div");
+  place.className = `schedule-explorer-plot schedule-explorer-${model.get("name")}`;
+  place.setAttribute("role", "img");
+  const tip = document.createElement("div");
+  tip.className = "schedule-explorer-tip";
+  tip.hidden = true;
+  el.classList.add("schedule-explorer-figure");
+  el.append(place, tip);
+
+  // One drawing at a time: what arrives meanwhile replaces what waits.
+  let busy = false;
+  let waiting = false;
+  let plotly = null;
+  const draw = async () => {
+    waiting = true;
+    if (busy) return;
+    busy = true;
+    try {
+      plotly ??= await (await shared.promise)();
+      while (waiting) {
+        waiting = false;
+        const text = model.get("figure");
+        if (!text) continue;
+        const figure = JSON.parse(text);
+        const fresh = !place.data;
+        place.setAttribute("aria-label", figure.layout.meta ?? model.get("name"));
+        await plotly.react(place, figure.data, figure.layout, CONFIG);
+        if (fresh) {
+          place.on("plotly_click", pick);
+          place.on("plotly_hover", point);
+          place.on("plotly_unhover", () => (tip.hidden = true));
+        }
+        place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
+      }
+    } finally {
+      busy = false;
+    }
+  };
+  const pick = ({ points }) => {
+    for (const { customdata, data, pointNumber } of points) {
+      const picked = customdata ?? data.meta?.picks?.[pointNumber[1]];
+      if (picked !== undefined && picked !== null) {
+        model.send({ picked });
+        return;
+      }
+    }
+  };
+  // A matrix would need a text for every cell; its rows, columns and values have names instead.
+  const point = ({ points: [{ data, pointNumber, z }], event }) => {
+    const names = data.meta?.rows && data.meta;
+    tip.hidden = !names;
+    if (!names) return;
+    const [row, column] = pointNumber;
+    tip.textContent = `${names.columns[column]}: ${names.values[z]} at ${names.rows[row]}`;
+    const { left, top } = el.getBoundingClientRect();
+    const right = event.clientX - left > el.clientWidth / 2;
+    tip.style.left = right ? "" : `${event.clientX - left + 14}px`;
+    tip.style.right = right ? `${el.clientWidth - (event.clientX - left) + 14}px` : "";
+    tip.style.top = `${event.clientY - top + 14}px`;
+  };
+  // Drawn where it has a width, which the page gives it after this call, or when its tab is opened.
+  let stale = true;
+  const changed = () => {
+    stale = place.clientWidth < LEAST_WIDTH;
+    if (!stale) draw();
+  };
+  const sized = new ResizeObserver(() => {
+    if (place.clientWidth < LEAST_WIDTH) return;
+    if (stale) changed();
+    else if (place.data) plotly.Plots.resize(place);
+  });
+  model.on("change:figure", changed);
+  sized.observe(place);
+  return () => {
+    sized.disconnect();
+    model.off("change:figure", changed);
+    if (place.data) plotly.purge(place);
+  };
+}
+
+export default { render };

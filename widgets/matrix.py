@@ -1,0 +1,88 @@
+"""Stages by operators: which activations are in memory when, and which are made again (Checkmate's view)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from explorer.graph import TrainingGraph
+from explorer.simulation import Stage, Timeline
+
+
+class Cell(IntEnum):
+    """What a stage does with an operator's result; where several cells are drawn as one, the highest shows."""
+
+    ABSENT = 0
+    KEPT = 1
+    COMPUTED = 2
+    RECOMPUTED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """What is kept and what is computed, stage by stage.
+
+    Attributes:
+        cells: uint8, shape (rows, columns), values of ``Cell``.
+        stages: operator that each row's stage is for, its first where a row stands for several; shape (rows,).
+        operators: forward operator of each column, its first where a column stands for several; shape (columns,).
+        forward_rows: how many rows are of the forward pass.
+    """
+
+    cells: np.ndarray
+    stages: np.ndarray
+    operators: np.ndarray
+    forward_rows: int
+
+
+def schedule_matrix(
+    graph: TrainingGraph,
+    timeline: Timeline,
+    *,
+    among: frozenset[int] = frozenset(),
+    most_rows: int = 360,
+    most_columns: int = 480,
+) -> Matrix:
+    """Rows are stages, one for every operator that runs for the first time, with the recomputations just before it.
+
+    Args:
+        graph: of the timeline.
+        timeline: what happens.
+        among: forward operators to show; all if there is none.
+        most_rows: neighbouring stages are gathered until so few are left.
+        most_columns: neighbouring operators are gathered until so few are left.
+    """
+    stage_of_run, stages = _stages(timeline)
+    cells = np.zeros((len(stages), graph.forward_count), dtype=np.uint8)
+    for lifetime in timeline.lifetimes:
+        producer = graph.producer[lifetime.storage]
+        if producer < graph.forward_count:
+            rows = slice(stage_of_run[lifetime.start], stage_of_run[lifetime.end] + 1)
+            cells[rows, producer] = np.maximum(cells[rows, producer], Cell.KEPT)
+    operators = np.array(timeline.operators)
+    again = np.array([stage is Stage.RECOMPUTE for stage in timeline.stages], dtype=bool)
+    first = (operators < graph.forward_count) & ~again
+    cells[stage_of_run[first], operators[first]] = Cell.COMPUTED
+    cells[stage_of_run[again], operators[again]] = Cell.RECOMPUTED
+    columns = np.array([x for x in range(graph.forward_count) if not among or x in among], dtype=np.int64)
+    if not len(columns):
+        columns = np.arange(graph.forward_count)
+    cells = cells[:, columns]
+    row_starts, column_starts = _starts(len(stages), most_rows), _starts(len(columns), most_columns)
+    cells = np.maximum.reduceat(np.maximum.reduceat(cells, row_starts, axis=0), column_starts, axis=1)
+    forward_rows = int((stages[row_starts] < graph.forward_count).sum())
+    return Matrix(cells, stages[row_starts], columns[column_starts], forward_rows)
+
+
+def _stages(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
+    """Stage of every run, and the operator of every stage."""
+    own = np.array([stage is not Stage.RECOMPUTE for stage in timeline.stages], dtype=bool)
+    stage_of_run = np.cumsum(own) - own
+    return stage_of_run, np.array(timeline.operators)[own]
+
+
+def _starts(count: int, most: int) -> np.ndarray:
+    """First of each of at most ``most`` nearly equal stretches."""
+    return np.unique(np.linspace(0, count, min(most, count), endpoint=False).astype(np.int64))

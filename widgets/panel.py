@@ -1,0 +1,110 @@
+"""What a panel is, and what panels draw from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import ipywidgets
+
+from explorer.device_profile import Profile
+from explorer.measurement import Measurement
+from explorer.residual import Residual
+from explorer.simulation import Timeline
+from explorer.solution import Solution
+from widgets.layers import members
+from widgets.trade_off_plot import TradeOff
+
+if TYPE_CHECKING:
+    from widgets.explorer import Explorer
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a solve knew at one moment.
+
+    Attributes:
+        elapsed_s: since the budget was asked for.
+        time_ms: of the best schedule; None before the first.
+        bound_ms: no schedule takes less; None where nothing is proven.
+        grouping_ms: no schedule of the integer program's grouping takes less; None before there is one.
+    """
+
+    elapsed_s: float
+    time_ms: float | None
+    bound_ms: float | None
+    grouping_ms: float | None
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that there is to draw at one moment: a value, from which every panel makes its picture.
+
+    Attributes:
+        profile: what is explored.
+        keep_all: the plain step.
+        known: what the trade-off plot shows.
+        solution: the answer shown; None before the first.
+        timeline: of its schedule; None where it has none.
+        measurement: of the same schedule; None before a run.
+        residual: why that differs from the timeline; None before a run.
+        news: how the solve went so far, oldest first.
+        log: what the solver said, a line each.
+        selection: module path of the selected layer, with all below it; empty for none.
+    """
+
+    profile: Profile
+    keep_all: Timeline
+    known: TradeOff
+    solution: Solution | None = None
+    timeline: Timeline | None = None
+    measurement: Measurement | None = None
+    residual: Residual | None = None
+    news: tuple[News, ...] = ()
+    log: tuple[str, ...] = ()
+    selection: str = ""
+
+    @property
+    def drawn(self) -> Timeline:
+        """The schedule's timeline, or the plain step's where there is no schedule."""
+        return self.keep_all if self.timeline is None else self.timeline
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget of the answer shown."""
+        return None if self.solution is None else self.solution.budget_bytes
+
+    @cached_property
+    def selected(self) -> frozenset[int]:
+        """Ids of the operators of the selected layer."""
+        return members(self.profile.graph, self.selection)
+
+
+class Panel(Protocol):
+    """One part of the explorer: made from the explorer it belongs to, drawn again for every new scene.
+
+    A panel changes nothing itself: what is clicked in it sets a trait of the explorer (``selection``, ``budget_bytes``)
+    or calls one of its methods, and the next scene shows the effect. ``show`` may be called from any thread, by one at
+    a time; it raises nothing for a scene without a schedule.
+
+    Attributes:
+        name: what ``explore(panels=[…])`` calls it.
+        title: on its tab, and for those who cannot see it.
+    """
+
+    name: str
+    title: str
+
+    @property
+    def box(self) -> ipywidgets.Widget:
+        """Its widget; closed with the explorer."""
+        ...
+
+    def show(self, scene: Scene) -> None:
+        """Draw a scene."""
+        ...
+
+
+PanelMaker = Callable[["Explorer"], Panel]

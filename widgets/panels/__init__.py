@@ -1,0 +1,41 @@
+"""The panels that an explorer can show. To add one, write a module with a class as ``widgets.panel.Panel`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from widgets.panel import PanelMaker
+from widgets.panels.compare import ComparePanel
+from widgets.panels.convolutions import ConvolutionsPanel
+from widgets.panels.explain import ExplainPanel
+from widgets.panels.export import ExportPanel
+from widgets.panels.layers import LayersPanel
+from widgets.panels.matrix import MatrixPanel
+from widgets.panels.solver import SolverPanel
+from widgets.panels.timeline import TimelinePanel
+from widgets.panels.trade_off import TradeOffPanel
+
+MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, TradeOffPanel, LayersPanel)}
+"""Always in sight."""
+TABS: dict[str, PanelMaker] = {
+    panel.name: panel
+    for panel in (ConvolutionsPanel, MatrixPanel, SolverPanel, ExplainPanel, ComparePanel, ExportPanel)
+}
+"""Behind tabs, in this order."""
+PANELS = (*MAIN, *TABS)
+
+
+def parse_panels(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Names of panels as a tuple, in the order in which they are shown; all for None.
+
+    Raises:
+        ValueError: a name is unknown; says which there are.
+    """
+    if names is None:
+        return PANELS
+    if isinstance(names, str):
+        raise ValueError(f"panels is {names!r}; it must be a list of names, such as ['timeline']")
+    chosen = list(names)
+    if unknown := [name for name in chosen if name not in PANELS]:
+        raise ValueError(f"panels has {unknown[0]!r}; allowed: {', '.join(map(repr, PANELS))}")
+    return tuple(name for name in PANELS if name in chosen)

@@ -1,0 +1,98 @@
+"""The compare panel: a schedule held as reference, and the next ones against it."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+import ipywidgets
+
+from widgets import style
+from widgets.comparing import Held, change_rows, changes, compare_figure, differences
+from widgets.controls import button
+from widgets.figures import Plot
+from widgets.panel import Scene
+from widgets.table import Row, Table
+
+if TYPE_CHECKING:
+    from widgets.explorer import Explorer
+
+_MOST = 100
+_EMPTY = (
+    "<p>Hold the schedule shown as the reference; then move the budget, pin something, or choose other options.</p>"
+)
+
+
+class ComparePanel:
+    """Two schedules side by side; a tensor in the list selects its layer."""
+
+    name = "compare"
+    title = "Compare"
+
+    def __init__(self, _: Explorer) -> None:
+        """No reference yet."""
+        self._scene: Scene | None = None
+        self.reference: Held | None = None
+        self._other: Held | None = None
+        self.hold = button("Hold as reference", "anchor", "Compare the next schedules with the one shown now")
+        self.drop = button("Forget the reference", "times", "Compare with nothing")
+        self.said = ipywidgets.HTML(_EMPTY)
+        self.plot = Plot("compare")
+        self.figures = Table("Both schedules", ["", "reference", "this schedule", "difference"])
+        self.changed = Table("Tensors they deal with differently", ["tensor", "size", "reference", "this schedule"])
+        self._below = ipywidgets.VBox([self.plot, self.figures, self.changed])
+        self._below.layout.display = "none"
+        self.hold.on_click(lambda _: self.hold_now())
+        self.drop.on_click(lambda _: self.forget())
+        self.box = ipywidgets.VBox([ipywidgets.HBox([self.hold, self.drop]), self.said, self._below])
+        self._offer()
+
+    def show(self, scene: Scene) -> None:
+        """Compare the schedule shown with the reference."""
+        self._scene = scene
+        self._offer()
+        if self.reference is None or not self._has_schedule(scene):
+            return
+        held = self._held(scene)
+        self.plot.draw(compare_figure(self.reference, held))
+        self.figures.fill(Row("", cells) for cells in differences(self.reference, held))
+        found = changes(self.reference, held)
+        self.changed.fill((Row("", cells) for cells in change_rows(found[:_MOST])), title=self._title(len(found)))
+
+    def hold_now(self) -> None:
+        """Take the schedule shown as the reference."""
+        if self._scene is None or not self._has_schedule(self._scene):
+            return
+        self.reference = self._held(self._scene)
+        self.said.value = f"<p>Reference: {html.escape(self.reference.label)}.</p>"
+        self._below.layout.display = ""
+        self.show(self._scene)
+
+    def forget(self) -> None:
+        """Compare with nothing."""
+        self.reference = None
+        self.said.value = _EMPTY
+        self._below.layout.display = "none"
+        self._offer()
+
+    def _held(self, scene: Scene) -> Held:
+        assert scene.solution is not None, "asked before"
+        assert scene.solution.schedule is not None, "asked before"
+        schedule = scene.solution.schedule
+        if self._other is None or self._other.schedule != schedule:
+            label = f"{style.format_gib(scene.solution.budget_bytes)}, {style.format_ms(scene.drawn.time_ms)}"
+            self._other = Held.of(scene.profile, label, schedule, scene.drawn)
+        return self._other
+
+    def _offer(self) -> None:
+        self.hold.disabled = self._scene is None or not self._has_schedule(self._scene)
+        self.drop.disabled = self.reference is None
+
+    @staticmethod
+    def _has_schedule(scene: Scene) -> bool:
+        return scene.solution is not None and scene.solution.schedule is not None
+
+    @staticmethod
+    def _title(count: int) -> str:
+        more = f", the {_MOST} largest" if count > _MOST else ""
+        return f"{count} tensors they deal with differently{more}"

@@ -1,0 +1,56 @@
+"""The convolutions panel: implementations of the selected layer, and every layer's choices."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import ipywidgets
+
+from widgets import style
+from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, ways
+from widgets.convolutions_plot import convolution_figure
+from widgets.figures import Plot
+from widgets.layers import covers, module_paths
+from widgets.panel import Scene
+from widgets.table import Row, Table
+
+if TYPE_CHECKING:
+    from widgets.explorer import Explorer
+
+
+class ConvolutionsPanel:
+    """Workspace against time; a row of the table selects its layer."""
+
+    name = "convolutions"
+    title = "Convolutions"
+
+    def __init__(self, explorer: Explorer) -> None:
+        """Empty."""
+        self.heading = ipywidgets.HTML()
+        self.plot = Plot("convolutions")
+        self.table = Table("Choices of all layers", ["layer", *(part.value for part in Part)], on_pick=explorer.select)
+        self.box = ipywidgets.VBox([self.heading, self.plot, self.table])
+
+    def show(self, scene: Scene) -> None:
+        """Draw the first convolution of the selected layer, or of the model."""
+        layers = convolutions(scene.profile.graph)
+        if not layers:
+            self.heading.value = "<p>This model has no convolutions.</p>"
+            return
+        selected = [layer for layer in layers if covers(scene.selection, layer)]
+        layer = (selected or layers)[0]
+        why = "" if selected else " (select a layer, here or in a plot, to see another)"
+        self.heading.value = f"<p>Implementations of <strong>{html.escape(layer)}</strong>{why}</p>"
+        self.plot.draw(convolution_figure(layer, ways(scene.profile, scene.drawn, layer)))
+        found = chosen(scene.profile, scene.drawn)
+        paths = set(module_paths(scene.profile.graph))
+        rows = (Row(x if x in paths else "", (x, *(describe(found[x][part]) for part in Part))) for x in layers)
+        self.table.fill(rows, selected=selected)
+
+
+def describe(used: Sequence[Way]) -> str:
+    """What was chosen for one part, with its time; a dash where it never runs."""
+    told = dict.fromkeys(f"{plain_name(way)} {style.format_ms(way.time_ms)}" for way in used)
+    return ", ".join(told) or "–"

@@ -1,0 +1,192 @@
+"""The explain panel: what becomes of each tensor, what memory is worth, and pins."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets
+
+from explorer.explaining import Fate, TensorExplanation, explain_all, sentence
+from explorer.graph import Operator
+from explorer.pricing import memory_price
+from explorer.schedule import Schedule
+from explorer.solvers.pins import Pins, Stay
+from explorer.units import format_bytes
+from widgets import style
+from widgets.controls import button
+from widgets.layers import members
+from widgets.panel import Scene
+from widgets.table import Row, Table
+
+if TYPE_CHECKING:
+    from widgets.explorer import Explorer
+
+_LARGEST = 24
+_FREE = "let the solver decide"
+_COLUMNS = ("tensor", "layer", "size", "is", "making it again", "at the peak")
+
+
+class ExplainPanel:
+    """The tensors of the selected layer, or the largest; the one chosen is explained, and may be pinned."""
+
+    name = "explain"
+    title = "Explain and pin"
+
+    def __init__(self, explorer: Explorer) -> None:
+        """Empty."""
+        self._explorer = explorer
+        self._found: dict[str, TensorExplanation] = {}
+        self._explained: Schedule | None = None
+        self._scene: Scene | None = None
+        self._following = False
+        self.price = ipywidgets.HTML()
+        self.table = Table("Tensors", _COLUMNS, on_pick=self.choose)
+        self.told = ipywidgets.HTML()
+        self.stay = _dropdown("Tensor", [(_FREE, ""), *((f"{x.value} it", x.value) for x in Stay)])
+        self.operator = _dropdown("Operator", [])
+        self.implementation = _dropdown("Implementation", [(_FREE, "")])
+        self.apply = button("Pin and solve", "thumb-tack", "Solve again with these decisions")
+        self.clear = button("Remove all pins", "times", "Let the solver decide everything again")
+        self.pins = ipywidgets.HTML()
+        self._chosen = ""
+        self.operator.observe(lambda _: self._offer_implementations(), "value")
+        self.apply.on_click(lambda _: self._pin())
+        self.clear.on_click(lambda _: explorer.pin({}))
+        explorer.observe(lambda _: self._show_pins(), "choice")
+        row = ipywidgets.HBox(
+            [self.stay, self.operator, self.implementation, self.apply, self.clear],
+            layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
+        )
+        self.box = ipywidgets.VBox([self.price, self.table, self.told, row, self.pins])
+        self._show_pins()
+
+    def show(self, scene: Scene) -> None:
+        """Explain the schedule shown."""
+        self._scene = scene
+        schedule = None if scene.solution is None else scene.solution.schedule
+        if schedule is None:
+            self.told.value = "<p>There is no schedule to explain yet.</p>"
+            return
+        if schedule != self._explained:
+            self._explained = schedule
+            self._found = {x.storage.name: x for x in explain_all(scene.profile, schedule)}
+        self.price.value = f"<p>{html.escape(price_sentence(scene))}</p>"
+        shown = self._shown(scene)
+        if self._chosen not in shown:
+            self._chosen = next(iter(shown), "")
+        self._draw()
+
+    def choose(self, tensor: str) -> None:
+        """Explain this tensor."""
+        self._chosen = tensor
+        self._draw()
+
+    def _shown(self, scene: Scene) -> list[str]:
+        """The tensors of the selected layer, or the largest of all, the largest first."""
+        made = [x for x in self._found.values() if not scene.selected or x.producer in scene.selected]
+        made.sort(key=lambda x: -x.allocated_bytes)
+        return [x.storage.name for x in made[: None if scene.selected else _LARGEST]]
+
+    def _draw(self) -> None:
+        scene = self._scene
+        if scene is None or not self._found:
+            return
+        shown = self._shown(scene)
+        of = f"of {scene.selection}" if scene.selected else "of the model, the largest"
+        graph = scene.profile.graph
+        rows = (Row(x, row_cells(self._found[x], graph.operators[self._found[x].producer or 0])) for x in shown)
+        self.table.fill(rows, selected=[self._chosen], title=f"Tensors {of}")
+        found = self._found.get(self._chosen)
+        self.told.value = "" if found is None else f"<p>{html.escape(sentence(scene.profile, found))}</p>"
+        self._offer_operators(scene, found)
+
+    def _offer_operators(self, scene: Scene, found: TensorExplanation | None) -> None:
+        """The operators of the layer, the one that makes the tensor first."""
+        graph = scene.profile.graph
+        wanted: dict[int, None] = {} if found is None or found.producer is None else {found.producer: None}
+        if found is not None:
+            wanted |= dict.fromkeys(found.readers)
+        layer = scene.selection or (graph.operators[next(iter(wanted))].layer if wanted else "")
+        wanted |= dict.fromkeys(sorted(members(graph, layer) if layer else ()))
+        names = [graph.operators[x].name for x in wanted]
+        if tuple(names) != tuple(self.operator.options):
+            self.operator.options = names
+        pinned = dict(self._explorer.choice.pins.tensors)
+        self.stay.value = str(pinned.get(self._chosen, ""))
+        self._offer_implementations()
+
+    def _offer_implementations(self) -> None:
+        if self._scene is None or not self.operator.value:
+            return
+        operator = self._operator(self.operator.value)
+        options = [(_FREE, ""), *((x.name, x.name) for x in operator.implementations)]
+        pinned = dict(self._explorer.choice.pins.operators).get(operator.name, "")
+        if tuple(options) != tuple(self.implementation.options):
+            self.implementation.options = options
+        self.implementation.value = pinned
+
+    def _operator(self, name: str) -> Operator:
+        assert self._scene is not None, "drawn"
+        return next(x for x in self._scene.profile.graph.operators if x.name == name)
+
+    def _pin(self) -> None:
+        """Add what the controls say to the pins, in place of what was pinned for the same."""
+        before = self._explorer.choice.pins
+        tensors, operators = dict(before.tensors), dict(before.operators)
+        tensors.pop(self._chosen, None)
+        if self._chosen and self.stay.value:
+            tensors[self._chosen] = Stay(self.stay.value)
+        if self.operator.value:
+            operators.pop(self.operator.value, None)
+            if self.implementation.value:
+                operators[self.operator.value] = self.implementation.value
+        self._explorer.pin(Pins(tuple(sorted(tensors.items())), tuple(sorted(operators.items()))))
+
+    def _show_pins(self) -> None:
+        pins = self._explorer.choice.pins
+        self.clear.disabled = not pins
+        listed = "".join(f"<li>{html.escape(name)}: {html.escape(choice)}</li>" for name, choice in pins.pairs)
+        self.pins.value = f"<p>Pinned:</p><ul>{listed}</ul>" if pins else "<p>Nothing is pinned.</p>"
+
+
+def row_cells(found: TensorExplanation, producer: Operator) -> tuple[str, ...]:
+    """A tensor's line in the table."""
+    again = "–"
+    if found.made_again:
+        again = f"took {style.format_ms(found.made_again_ms)}"
+    elif found.recomputation is not None:
+        again = f"would take {style.format_ms(found.recomputation.time_ms)}"
+    size = format_bytes(found.allocated_bytes)
+    fate = found.fate.value if found.fate is not Fate.ABSENT else "not made"
+    return found.storage.name, producer.layer or "–", size, fate, again, "yes" if found.at_peak else "no"
+
+
+def price_sentence(scene: Scene) -> str:
+    """What memory is worth at the budget shown."""
+    known = [x for x in _solutions(scene) if x.schedule is not None]
+    if scene.budget_bytes is None or not known:
+        return ""
+    price = memory_price(known, scene.budget_bytes)
+    told = f"At {style.format_gib(scene.budget_bytes)}, memory is worth {_rate(price.more_ms_per_gib)} to have more of"
+    if price.less_ms_per_gib is not None:
+        told += f", {_rate(price.less_ms_per_gib)} to give up"
+    return f"{told} (milliseconds of step time for a GiB, by the best schedules known at budgets next to this one)."
+
+
+def _solutions(scene: Scene) -> Iterable[Any]:
+    return (*scene.known.instant, *scene.known.solved)
+
+
+def _rate(ms_per_gib: float) -> str:
+    return f"{ms_per_gib:,.0f} ms" if ms_per_gib >= 10 else f"{ms_per_gib:.2g} ms"
+
+
+def _dropdown(label: str, options: list[Any]) -> ipywidgets.Dropdown:
+    return ipywidgets.Dropdown(
+        description=label,
+        options=options,
+        style={"description_width": "initial"},
+        layout=ipywidgets.Layout(width="290px"),
+    )

@@ -1,0 +1,120 @@
+"""The export panel: files to take away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import ipywidgets
+import traitlets
+
+from explorer import storage_format
+from explorer.schedule import SCHEMA
+from widgets import text
+from widgets.figures import frontend
+from widgets.panel import Scene
+from widgets.report import figures, report
+from widgets.snippet import snippet
+
+if TYPE_CHECKING:
+    from widgets.explorer import Explorer
+
+_TITLES = {
+    "timeline": "Timeline",
+    "trade_off": "Trade-off",
+    "layers": "Layers",
+    "matrix": "Schedule matrix",
+    "solver": "Solver",
+}
+_KINDS = ("png", "svg")
+_WIDTH = 1000
+
+
+class Downloads(anywidget.AnyWidget):
+    """Buttons, and files that the page saves.
+
+    Args:
+        groups: a title with buttons each: key, label and a name that says what it saves.
+        on_wanted: called with the key of a button that is pressed.
+    """
+
+    _esm = frontend("export.js")
+    groups = traitlets.List().tag(sync=True)
+    disabled = traitlets.Bool(True).tag(sync=True)
+
+    def __init__(self, groups: list[dict[str, Any]], *, on_wanted: Any) -> None:
+        """Nothing can be saved yet."""
+        super().__init__(groups=groups)
+        self.on_msg(lambda _, content, __: on_wanted(content["wanted"]))
+
+    def save(self, name: str, content: str, kind: str) -> None:
+        """Have the page save a file."""
+        self.send({"name": name, "content": content, "type": kind})
+
+    def save_picture(self, name: str, figure: str, kind: str) -> None:
+        """Have the page draw a figure and save that."""
+        self.send({"name": name, "figure": figure, "kind": kind, "width": _WIDTH})
+
+
+class ExportPanel:
+    """Schedule, program, report, and pictures of the plots."""
+
+    name = "export"
+    title = "Export"
+
+    def __init__(self, explorer: Explorer) -> None:
+        """Nothing to save yet."""
+        self._explorer = explorer
+        self._scene: Scene | None = None
+        files = [
+            _button("schedule", "Schedule (JSON)", "Save the schedule as JSON"),
+            _button("program", "Program (Python)", "Save the Python program that trains with the schedule"),
+            _button("report", "Report (HTML)", "Save a report that works without Python and without a network"),
+        ]
+        pictures = [
+            _button(f"{name}.{kind}", f"{title} {kind.upper()}", f"Save the plot {title} as {kind.upper()}")
+            for name, title in _TITLES.items()
+            for kind in _KINDS
+        ]
+        groups = [{"title": "Files", "buttons": files}, {"title": "Pictures of the plots", "buttons": pictures}]
+        self.downloads = Downloads(groups, on_wanted=self.save)
+        self.said = ipywidgets.HTML()
+        self.box = ipywidgets.VBox([self.downloads, self.said])
+
+    def show(self, scene: Scene) -> None:
+        """Offer what is there."""
+        self._scene = scene
+        self.downloads.disabled = scene.solution is None or scene.solution.schedule is None
+
+    def save(self, key: str) -> None:
+        """Save what a button stands for; an error ends in the panel."""
+        self.said.value = ""
+        try:
+            self._save(key)
+        except Exception as error:  # noqa: BLE001 - the page has no other place for it
+            self.said.value = f"<p role='alert'>Could not save {key}: {text.failure(error)}</p>"
+
+    def _save(self, key: str) -> None:
+        scene = self._scene
+        if scene is None or scene.solution is None or scene.solution.schedule is None:
+            raise ValueError("there is no schedule yet; wait for the solver, or choose a larger budget")
+        stem, bundled = self._explorer.file_stem, self._explorer.bundled
+        file = f"{stem}.json"
+        if key == "schedule":
+            self.downloads.save(
+                file, storage_format.text_of(scene.solution.schedule, schema=SCHEMA), "application/json"
+            )
+        elif key == "program":
+            program = snippet(scene.profile, scene.solution, file=file, bundled=bundled)
+            self.downloads.save(f"{stem}.py", program, "text/x-python")
+        elif key == "report":
+            self.downloads.save(f"{stem}.html", report(scene, file=file, bundled=bundled), "text/html")
+        else:
+            name, _, kind = key.rpartition(".")
+            figure = figures(scene)[name].to_json()
+            assert figure is not None, "plotly's to_json always returns text"
+            self.downloads.save_picture(f"{stem}-{name.replace('_', '-')}.{kind}", figure, kind)
+
+
+def _button(key: str, label: str, name: str) -> dict[str, str]:
+    return {"key": key, "label": label, "name": name}

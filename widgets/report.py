@@ -1,0 +1,105 @@
+"""A page that shows a schedule to people without Python: self-contained, it works offline."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+import plotly.offline
+
+from explorer import storage_format
+from explorer.explaining import Fate, explain_all
+from explorer.schedule import SCHEMA
+from explorer.units import format_bytes
+from widgets import text
+from widgets.layers_plot import layers_figure
+from widgets.matrix_plot import matrix_figure
+from widgets.panel import Scene
+from widgets.snippet import snippet
+from widgets.solver_plot import solver_figure
+from widgets.timeline_plot import timeline_figure
+from widgets.trade_off_plot import trade_off_figure
+
+_STYLE = """
+body { max-width: 1100px; margin: 24px auto; padding: 0 16px; color: #222; font: 15px/1.5 system-ui, sans-serif; }
+table { border-collapse: collapse; } th, td { padding: 2px 14px 2px 0; text-align: left; }
+pre { padding: 8px; overflow: auto; background: #f4f4f4; }
+"""
+
+
+def figures(scene: Scene) -> dict[str, go.Figure]:
+    """Every plot of a scene, by the name of its panel."""
+    found = {
+        "timeline": timeline_figure(
+            scene.profile,
+            scene.drawn,
+            budget_bytes=scene.budget_bytes,
+            ceiling_bytes=scene.keep_all.peak_bytes,
+            measurement=scene.measurement,
+            selected=scene.selected,
+        ),
+        "trade_off": trade_off_figure(scene.known),
+        "layers": layers_figure(scene.profile, scene.keep_all, scene.drawn, selection=scene.selection),
+        "matrix": matrix_figure(scene.profile.graph, scene.drawn, selected=scene.selected, only_selected=False),
+    }
+    return found | ({"solver": solver_figure(scene.news)} if scene.news else {})
+
+
+def report(scene: Scene, *, file: str, bundled: str | None) -> str:
+    """The whole page; the schedule itself lies in it as JSON.
+
+    Args:
+        scene: what to show.
+        file: name of the schedule's file, for the program that the page shows.
+        bundled: as in ``snippet``.
+
+    Raises:
+        ValueError: there is no schedule yet.
+    """
+    solution = scene.solution
+    if solution is None or solution.schedule is None:
+        raise ValueError("there is no schedule to report yet; wait for the solver, or choose a larger budget")
+    title = text.heading(scene.profile)
+    table = text.figures(scene.profile, scene.keep_all, solution, scene.timeline, scene.measurement)
+    content = storage_format.text_of(solution.schedule, schema=SCHEMA).replace("</", "<\\/")
+    program = snippet(scene.profile, solution, file=file, bundled=bundled)
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        f"<p>{html.escape(text.outcome(solution, scene.keep_all.time_ms))}</p>",
+        table,
+        *_plots(figures(scene)),
+        f"<h2>Tensors</h2>{_tensors(scene)}",
+        f"<h2>To train with it</h2><pre>{html.escape(program)}</pre>",
+        f"<script type='application/json' id='schedule'>{content}</script>",
+    ]
+    return (
+        "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'>"
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style>"
+        f"<script>{plotly.offline.get_plotlyjs()}</script></head><body><main>{''.join(parts)}</main></body></html>"
+    )
+
+
+def _plots(found: Mapping[str, go.Figure]) -> list[str]:
+    """Each as a figure with its description."""
+    made = []
+    for name, figure in found.items():
+        described = html.escape(str(figure.layout.meta or name), quote=True)
+        drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{name}")
+        made.append(f"<figure role='img' aria-label=\"{described}\" style='margin: 24px 0'>{drawn}</figure>")
+    return made
+
+
+def _tensors(scene: Scene) -> str:
+    """How many, and how many bytes, for each fate."""
+    assert scene.solution is not None, "asked before"
+    assert scene.solution.schedule is not None, "asked before"
+    found = explain_all(scene.profile, scene.solution.schedule)
+    lines = []
+    for fate in Fate:
+        those = [x for x in found if x.fate is fate]
+        if those:
+            size = format_bytes(sum(x.allocated_bytes for x in those))
+            lines.append(f"<tr><th scope='row'>{fate.value}</th><td>{len(those)}</td><td>{size}</td></tr>")
+    head = "<tr><th scope='col'>what becomes of them</th><th scope='col'>tensors</th><th scope='col'>bytes</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{''.join(lines)}</tbody></table>"

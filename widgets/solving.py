@@ -1,0 +1,132 @@
+"""The solver behind an explorer: one session at a time, its options, and what it said about the latest budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from threading import Lock
+
+from explorer.device_profile import Profile
+from explorer.graph import Optimization
+from explorer.solution import BoundScope, Solution
+from explorer.solvers import SolveEvent, SolveSession
+from explorer.solvers.options import Options
+from explorer.solvers.pins import NO_PINS, Pins
+from widgets import text
+from widgets.background import Latest
+from widgets.panel import News
+
+_DRAW_INTERVAL_S = 0.25
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a session is asked for, by the names of its arguments.
+
+    Attributes:
+        optimizations: which implementations may be chosen beside PyTorch's own.
+        exact: only bit-exact ones.
+        time_limit: seconds for each budget.
+        pins: what the user decided.
+    """
+
+    optimizations: frozenset[Optimization]
+    exact: bool = False
+    time_limit: float = 10.0
+    pins: Pins = NO_PINS
+
+    def check(self, profile: Profile | None) -> None:
+        """Raise ValueError for a choice that no session takes; pins are checked where there is a profile."""
+        options = Options(
+            optimizations=self.optimizations, exact=self.exact, time_limit=self.time_limit, pins=self.pins
+        )
+        if profile is not None and self.pins:
+            options.problem(profile).keep_all()
+
+
+class Solving:
+    """Sessions one after the other; events of the latest request, as often as a person can follow.
+
+    Args:
+        on_event: called from a background thread. It never gets an event of a request that was superseded before the
+            call; ``is_latest`` says whether one was since.
+    """
+
+    def __init__(self, on_event: Callable[[SolveEvent], None]) -> None:
+        """No session yet."""
+        self._on_event = on_event
+        self._lock = Lock()
+        self._session: SolveSession | None = None
+        self._request = self._passed = -1
+        self._news: list[News] = []
+        self._log: list[str] = []
+        self._events: Latest[SolveEvent] = Latest(self._pass, interval_s=_DRAW_INTERVAL_S)
+
+    @property
+    def open(self) -> bool:
+        """Is there a session?"""
+        return self._session is not None
+
+    @property
+    def news(self) -> tuple[News, ...]:
+        """Of the latest request."""
+        with self._lock:
+            return tuple(self._news)
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """Of the latest request."""
+        with self._lock:
+            return tuple(self._log)
+
+    def start(self, profile: Profile, choice: Choice) -> SolveSession:
+        """A session that ``use`` takes, or that the caller closes: its process starts while other things are done."""
+        return SolveSession(profile, on_event=self._receive, **{key: getattr(choice, key) for key in asdict(choice)})
+
+    def use(self, session: SolveSession) -> SolveSession | None:
+        """Ask this session from now on; returns the one before, for the caller to close when there is time for that."""
+        with self._lock:
+            before, self._session, self._request = self._session, session, -1
+        return before
+
+    def request(self, budget_bytes: int) -> None:
+        """Solve for a budget; whatever was asked before is superseded."""
+        with self._lock:
+            assert self._session is not None, "opened"
+            self._news, self._log = [], []
+            self._request = self._session.request(budget_bytes)
+
+    def is_latest(self, event: SolveEvent) -> bool:
+        """Was nothing asked since?"""
+        return event.request == self._request
+
+    def cancel(self) -> None:
+        """End the latest request with what is known."""
+        if self._session is not None:
+            self._session.cancel()
+
+    def close(self) -> None:
+        """End the session and the thread."""
+        with self._lock:
+            session, self._session, self._request = self._session, None, -1
+        if session is not None:
+            session.close()
+        self._events.close()
+
+    def _receive(self, event: SolveEvent) -> None:
+        """Called by the session, in its thread; drawing happens in another."""
+        with self._lock:
+            if event.request == self._request:
+                self._note(event.solution, final=event.final)
+        self._events.put(event, urgent=event.final or event.request != self._passed)
+
+    def _note(self, solution: Solution, *, final: bool) -> None:
+        bounds = (solution.bound_ms(scope) for scope in (BoundScope.PROBLEM, BoundScope.GROUPING))
+        news = News(solution.elapsed_s, solution.time_ms, *bounds)
+        self._log.append(text.log_line(news, self._news[-1] if self._news else None, solution if final else None))
+        self._news.append(news)
+
+    def _pass(self, event: SolveEvent) -> None:
+        if self.is_latest(event):
+            self._on_event(event)
+            self._passed = event.request

@@ -1,0 +1,243 @@
+"""What an explorer does in the background: open, solve, sweep, compare, run; and what it shows of that."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from explorer.residual import explain
+from explorer.schedule import keep_all
+from explorer.simulation import simulate
+from explorer.solution import Solution
+from explorer.solvers import SolveEvent, trade_off
+from widgets import style, text
+from widgets.background import Jobs
+from widgets.budget import sweep
+from widgets.curves import budgets, known_curves
+from widgets.panel import Scene
+from widgets.solving import Choice, Solving
+from widgets.state import State
+from widgets.subject import Subject
+from widgets.trade_off_plot import TradeOff
+
+if TYPE_CHECKING:
+    from widgets.view import View
+
+OPENING, RUNNING, PLAYING, COMPARING, SOLVING = KINDS = ("opening", "running", "playing", "comparing", "solving")
+_STEPS = 3
+_SHOWN_S = 0.8  # at least, each budget of a sweep
+_POLL_S = 0.05
+_ROOM = 0.9  # of the device's memory, for plain steps to run there
+
+
+class Work(State):
+    """The half of an explorer that works in threads; ``_view`` is set by the other half before the first starts."""
+
+    _view: View
+
+    def __init__(self, subject: Subject, *, choice: Choice, first_bytes: int | None) -> None:
+        """Nothing is under way.
+
+        Args:
+            subject: what is explored.
+            choice: what to ask the solver for.
+            first_bytes: first budget; None for the middle of the slider.
+        """
+        super().__init__()
+        self._subject = subject
+        self.set_trait("choice", choice)
+        self._used = choice
+        self._first_bytes = first_bytes
+        self._lock = RLock()
+        self._jobs = Jobs(on_change=self._offer, on_stop=self._stopped, on_error=self._failed)
+        self._activity = self._jobs.activity
+        self._closed = False
+        self._error: BaseException | None = None
+        self._curves: dict[str, tuple[Solution, ...]] = {}
+        self._solving = Solving(self._draw)
+
+    def _say(self, message: str, tone: str, *, progress: float | None = None) -> None:
+        self._view.controls.say(message, tone, progress=progress)
+        self.set_trait("message", message)
+
+    def _offer(self) -> None:
+        """Bring status and buttons in line with what goes on."""
+        under_way = next((kind for kind in KINDS if kind in self._activity), None)
+        if self._closed:
+            return
+        self._view.controls.enable(
+            under_way=under_way is not None,
+            playing=PLAYING in self._activity,
+            busy=under_way in (OPENING, RUNNING),
+            schedule=self.schedule is not None,
+        )
+        settled = self.solution.status.value if self.solution is not None else "failed"
+        self.set_trait("status", under_way or settled)
+
+    def _set_scene(self, scene: Scene) -> None:
+        """Draw a scene; what is there to see is always the latest."""
+        self._scene = scene
+        self._view.show(scene)
+
+    # What goes on in the background
+
+    def _stopped(self, kind: str) -> None:
+        self._say(f"Cancelled {kind}.", "warning")
+
+    def _failed(self, kind: str, error: Exception) -> None:
+        self._error = error
+        first = kind == OPENING and self._scene is None
+        advice = "Correct it and call explore again." if first else "The schedule is still there."
+        self._say(f"{kind.capitalize()} failed: {text.failure(error)}. {advice}", "bad")
+
+    def _outdated(self) -> bool:
+        """Was the solver asked for something else than its session solves?"""
+        return self._used != self.choice and not self._closed
+
+    def _open(self) -> None:
+        def progress(done: int, total: int, label: str) -> None:
+            self._jobs.look()
+            self._say(f"Profiling {label} ({done} of {total})", "busy", progress=done / max(total, 1))
+
+        self._used = choice = self.choice
+        self._say(f"Opening {self._subject.name}", "busy")
+        profile = self._subject.profiled(progress)
+        self._jobs.look()
+        # First, so that its process starts while the curve is computed.
+        session = self._solving.start(profile, choice)
+        try:
+            self._say("Finding the smallest feasible budget", "busy")
+            plain = simulate(profile, keep_all(profile.graph))
+            points = trade_off(profile, optimizations=choice.optimizations, exact=choice.exact, pins=choice.pins)
+            self._jobs.look()
+        except BaseException:
+            session.close()
+            raise
+        with self._lock:
+            if self._closed:
+                session.close()
+                return
+            before = self._solving.use(session)
+            self._opened(Scene(profile, plain, TradeOff(plain, points), selection=self.selection))
+        if before is not None:
+            before.close()
+
+    def _opened(self, scene: Scene) -> None:
+        if self._scene is not None:
+            # The answer before is of another problem, but still there until the next.
+            before = self._scene
+            scene = replace(scene, solution=before.solution, timeline=before.timeline)
+            scene = replace(scene, measurement=before.measurement, residual=before.residual)
+            scene = replace(scene, known=replace(scene.known, others=before.known.others))
+        smallest, plain = scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes
+        self._view.controls.slider.set_range(smallest, plain)
+        self._view.controls.slider.disabled = False
+        self._set_scene(scene)
+        if self.budget_bytes is None:
+            self.budget_bytes = self._first_bytes or (smallest + plain) // 2
+        else:
+            self._solve()
+
+    def _play(self) -> None:
+        assert self._scene is not None, "checked"
+        slider = self._view.controls.slider
+        for budget_bytes in sweep(slider.minimum_bytes, self._scene.keep_all.peak_bytes):
+            self.set_trait("budget_bytes", budget_bytes)
+            began = time.monotonic()
+            while time.monotonic() - began < _SHOWN_S or self._scene.budget_bytes != budget_bytes:
+                time.sleep(_POLL_S)
+                if self._jobs.stopped or self.budget_bytes != budget_bytes:
+                    return
+
+    def _add_curves(self) -> None:
+        """Compute what is missing, and show what was asked for."""
+        for name in [name for name in self.curves if name not in self._curves]:
+            curve = known_curves()[name]
+            self._curves[name] = ()
+            scene = self._scene
+            if scene is None:
+                raise ValueError("nothing is open yet; wait until the first schedule is there")
+            for point in curve.make(
+                scene.profile, budgets(scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes)
+            ):
+                self._curves[name] += (point,)
+                self._say(f"Computing the curve of {curve.title}: {len(self._curves[name])} points", "busy")
+                self._jobs.look()
+            self._say(f"Added the curve of {curve.title}.", "good")
+        with self._lock:
+            if self._scene is not None:
+                others = tuple((known_curves()[name].title, self._curves[name]) for name in self.curves)
+                self._set_scene(replace(self._scene, known=replace(self._scene.known, others=others)))
+
+    def _measure(self) -> None:
+        self._activity.wait_for(SOLVING)
+        with self._lock:
+            schedule, scene = self.schedule, self._scene
+        timeline = None if scene is None else scene.timeline
+        if schedule is None or scene is None or timeline is None:
+            raise ValueError("the schedule is gone: another budget was chosen, which none fits")
+
+        def stage(label: str, done: float) -> None:
+            self._jobs.look()
+            self._say(label, "busy", progress=done)
+
+        room = scene.profile.device.memory_bytes
+        plain = room is None or scene.keep_all.peak_bytes < _ROOM * room
+        measurement, plain_ms = self._subject.measured(schedule, steps=_STEPS, plain=plain, stage=stage)
+        self._jobs.look()
+        residual = explain(timeline, measurement, plain=scene.keep_all, plain_step_time_ms=plain_ms)
+        with self._lock:
+            if self.schedule is not schedule or self._scene is None:
+                self._say(f"{text.measured(timeline, measurement)} It is no longer the schedule shown.", "warning")
+                return
+            self._set_scene(replace(self._scene, measurement=measurement, residual=residual))
+            self.set_trait("measurement", measurement)
+            self.set_trait("measured_peak", measurement.peak_bytes)
+            self._say(text.measured(timeline, measurement), "good")
+
+    def _solve(self) -> None:
+        """Ask for the present budget; whatever was asked before is superseded."""
+        if not self._solving.open:
+            return
+        assert self.budget_bytes is not None, "a session starts with a budget"
+        self._activity.begin(SOLVING)
+        self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
+        self._solving.request(self.budget_bytes)
+        self._offer()
+
+    def _draw(self, event: SolveEvent) -> None:
+        with self._lock:
+            if not self._solving.is_latest(event) or self._closed:
+                return
+            try:
+                self._show(event)
+            except Exception as error:  # noqa: BLE001 - the thread must live on for the next answer
+                self._say(f"Drawing failed: {text.failure(error)}. Move the slider to try again.", "bad")
+            # An observer of the schedule may have asked for another one meanwhile.
+            if event.final and self._solving.is_latest(event):
+                self._activity.end(SOLVING)
+            self._offer()
+
+    def _show(self, event: SolveEvent) -> None:
+        assert self._scene is not None, "open"
+        solution, scene = event.solution, self._scene
+        if solution.schedule != self.schedule:
+            found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
+            scene = replace(scene, timeline=found, measurement=None, residual=None)
+        news, log = self._solving.news, self._solving.log
+        self._set_scene(replace(scene, solution=solution, known=scene.known.with_answer(solution), news=news, log=log))
+        self.set_trait("measurement", self._scene.measurement)
+        if self.measurement is None:
+            self.set_trait("measured_peak", None)
+        self.set_trait("solution", solution)
+        self.set_trait("predicted_peak", solution.peak_bytes)
+        self.set_trait("schedule", solution.schedule)
+        self.set_trait("gap", text.best_gap(solution))
+        if not self._solving.is_latest(event):
+            return
+        if event.final:
+            self._say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
+        else:
+            self._say(text.progress(solution, scene.keep_all.time_ms), "busy")
