@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from explorer.schedule import Schedule
+from explorer.schedule import Schedule, keep_all
+from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Status
 from tests.widgets.trained import Trained
 from widgets import text
@@ -65,3 +67,16 @@ def test_exceptions_become_sentences() -> None:
     assert text.failure(ValueError("a < b")) == "a < b"
     assert text.failure(KeyError("x")) == "KeyError: 'x'"
     assert text.failure(RuntimeError()) == "RuntimeError"
+
+
+def test_estimated_figures_say_so(trained: Trained) -> None:
+    profile = trained.profile
+    schedule = keep_all(profile.graph)
+    timeline = simulate(profile, schedule)
+    answer = solution(Status.OPTIMAL, schedule=schedule, time_ms=timeline.time_ms, peak_bytes=timeline.peak_bytes)
+    assert "estimated" not in text.figures(profile, timeline, answer, timeline, None) + text.heading(profile)
+    guessed = replace(profile, device=replace(profile.device, estimated=True))
+    said = text.figures(guessed, timeline, answer, timeline, None)
+    assert "no recomputation, estimated" in said
+    assert "this schedule, estimated" in said
+    assert "estimated, not measured, for" in text.heading(guessed)
