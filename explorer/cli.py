@@ -145,7 +145,7 @@ def estimate(
 @app.command()
 def profiles() -> None:
     """List the profiles that come with the package."""
-    table = Table(Column("name", no_wrap=True), "batch", "device", "without recomputation")
+    table = Table(Column("name", no_wrap=True), "batch", Column("device", no_wrap=True), "without recomputation")
     for name, path in bundled_profiles().items():
         known = load_profile(path)
         plain = simulate(known, keep_all(known.graph))

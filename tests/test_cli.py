@@ -183,3 +183,18 @@ def test_explore_prints_a_url_where_there_is_no_browser(here: Path) -> None:
     assert url is not None
     cells = json.loads((here / "explore-mlp.ipynb").read_text())["cells"]
     assert "explorer.explore('mlp.json')" in cells[0]["source"]
+
+
+@pytest.mark.usefixtures("here")
+def test_an_estimate_for_a_device_that_is_not_here() -> None:
+    said = call("estimate", "resnet50", "--device", "t4", "--batch-size", "2", "--image-size", "64", "-o", "t4.json")
+    assert "on T4 (estimated)" in said
+    assert explorer.load_profile("t4.json").device.estimated
+    assert "no device 'toaster'" in call("estimate", "resnet50", "--device", "toaster", code=2)
+
+
+def test_bundled_profiles_are_listed() -> None:
+    said = call("profiles")
+    assert "resnet50-p100-16gb" in said
+    assert "resnet50-small-cpu" in said
+    assert "A100-80GB (estimated)" in said

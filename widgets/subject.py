@@ -93,28 +93,27 @@ class Subject:
                     "explore(model, batch), or apply the saved schedule with explorer.apply"
                 )
             assert self.profile is not None, "a bundled name comes with its profile"
+            device = _device_for(self.profile)
             made = model_source.bundled(bundled_model(self.bundled), like=self.profile.graph.batch)
-            self.model, self.batch, self.loss = _on_device(made, self.profile)
+            self.model, self.batch, self.loss = model_source.moved(made, device)
         return self.model, self.batch, self.loss
 
 
-def _on_device(made: tuple[Any, Any, Any], profile: Profile) -> tuple[Any, Any, Any]:
-    """A bundled model and its batch where its profile's schedules run.
+def _device_for(profile: Profile) -> str:
+    """Where a profile's schedules run.
 
     Raises:
         ValueError: that is a GPU, and there is none here.
     """
     import torch
 
-    if profile.device.kind != "cuda":
-        return made
-    if not torch.cuda.is_available():
+    if profile.device.kind == "cuda" and not torch.cuda.is_available():
         how = "estimated for" if profile.device.estimated else "measured on"
         raise ValueError(
             f"this profile was {how} {profile.device.name}, and its schedules run on a CUDA device; there is none "
             "here. To run schedules on this machine explore a model of your own, or 'resnet50-small-cpu'"
         )
-    return model_source.moved(made, "cuda")
+    return profile.device.kind
 
 
 def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:

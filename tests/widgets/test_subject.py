@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import explorer
+from explorer.schedule import keep_all
 from tests.widgets.trained import Trained
+from widgets.subject import subject
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,12 @@ def test_a_truncated_profile_is_refused(trained: Trained, tmp_path: Path) -> Non
     path.write_text(path.read_text()[:500])
     with pytest.raises(ValueError, match="truncated"):
         explorer.explore(str(path))
+
+
+def test_schedules_of_an_estimate_do_not_run_where_there_is_no_gpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one here")
+    found = subject("resnet50", None, loss=None, device=None)
+    assert found.profile is not None and found.profile.device.estimated
+    with pytest.raises(ValueError, match=r"estimated for A100-80GB.*there is none"):
+        found.measured(keep_all(found.profile.graph), steps=1, stage=lambda *_: None)

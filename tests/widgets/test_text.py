@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,3 +82,16 @@ def test_residuals_are_explained(trained: Trained, found: Residual, told: list[s
     timeline = simulate(trained.profile, keep_all(trained.profile.graph))
     said = text.residual(trained.profile, timeline, found)
     assert all(words in said for words in told), said
+
+
+def test_estimated_figures_say_so(trained: Trained) -> None:
+    profile = trained.profile
+    schedule = keep_all(profile.graph)
+    timeline = simulate(profile, schedule)
+    answer = solution(Status.OPTIMAL, schedule=schedule, time_ms=timeline.time_ms, peak_bytes=timeline.peak_bytes)
+    assert "estimated" not in text.figures(profile, timeline, answer, timeline, None) + text.heading(profile)
+    guessed = replace(profile, device=replace(profile.device, estimated=True))
+    said = text.figures(guessed, timeline, answer, timeline, None)
+    assert "no recomputation, estimated" in said
+    assert "this schedule, estimated" in said
+    assert "estimated, not measured, for" in text.heading(guessed)
