@@ -50,26 +50,9 @@ def convolutions(graph: TrainingGraph) -> tuple[str, ...]:
 
 def ways(profile: Profile, timeline: Timeline, layer: str) -> tuple[Way, ...]:
     """Every implementation of the convolutions of one layer, part by part."""
-    graph = profile.graph
     runs = _runs(timeline)
-    found: list[Way] = []
-    for operator in graph.operators:
-        if layer not in (operator.layer, operator.name) or not _convolves(operator):
-            continue
-        found += [
-            Way(
-                operator.id,
-                part,
-                implementation.name,
-                profile.workspace_bytes(implementation),
-                profile.cost(implementation).time_ms,
-                runs[operator.id, implementation.name, part is Part.RECOMPUTE],
-                both=_is_both(graph, implementation),
-            )
-            for implementation in operator.implementations
-            for part in _parts(graph, operator, implementation)
-        ]
-    return tuple(found)
+    of_layer = [x for x in profile.graph.operators if layer in (x.layer, x.name) and _convolves(x)]
+    return tuple(way for operator in of_layer for way in _ways(profile, operator, runs))
 
 
 def plain_name(way: Way) -> str:
@@ -81,11 +64,32 @@ def plain_name(way: Way) -> str:
 
 def chosen(profile: Profile, timeline: Timeline) -> dict[str, dict[Part, tuple[Way, ...]]]:
     """What the schedule chose for every layer with convolutions."""
-    result = {}
-    for layer in convolutions(profile.graph):
-        used = [way for way in ways(profile, timeline, layer) if way.runs]
-        result[layer] = {part: tuple(way for way in used if way.part is part) for part in Part}
-    return result
+    graph, runs = profile.graph, _runs(timeline)
+    found: dict[str, list[Way]] = {layer: [] for layer in convolutions(graph)}
+    for operator in graph.operators:
+        if _convolves(operator):
+            used = [way for way in _ways(profile, operator, runs) if way.runs]
+            found.setdefault(operator.layer or operator.name, []).extend(used)
+    return {
+        layer: {part: tuple(way for way in used if way.part is part) for part in Part} for layer, used in found.items()
+    }
+
+
+def _ways(profile: Profile, operator: Operator, runs: Counter[tuple[int, str, bool]]) -> list[Way]:
+    graph = profile.graph
+    return [
+        Way(
+            operator.id,
+            part,
+            implementation.name,
+            profile.workspace_bytes(implementation),
+            profile.cost(implementation).time_ms,
+            runs[operator.id, implementation.name, part is Part.RECOMPUTE],
+            both=_is_both(graph, implementation),
+        )
+        for implementation in operator.implementations
+        for part in _parts(graph, operator, implementation)
+    ]
 
 
 def _runs(timeline: Timeline) -> Counter[tuple[int, str, bool]]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from explorer.device_profile import Profile
 from explorer.simulation import Category, Stage, Timeline
@@ -16,6 +15,7 @@ from widgets.figures import axis, base_layout
 from widgets.layers import LayerGroups, covers, group_layers, sums
 
 _TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved, of what a plain step keeps)")
+_SPLIT = 0.5
 
 
 def layers_figure(profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str = "") -> go.Figure:
@@ -27,21 +27,26 @@ def layers_figure(profile: Profile, keep_all: Timeline, timeline: Timeline, *, s
         timeline: of the schedule shown.
         selection: layer to mark, as ``Scene`` has it.
     """
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.16, subplot_titles=_TITLES)
-    for row, bars in enumerate(_bars(profile, keep_all, timeline, selection), start=1):
-        for bar in bars:
-            figure.add_trace(bar, row=row, col=1)
-    figure.update_annotations(font={"size": 13})
-    figure.update_layout(
+    upper, lower = _bars(profile, keep_all, timeline, selection)
+    for bar in lower:
+        bar.update(xaxis="x2", yaxis="y2")
+    # Laid out by hand: plotly's helper for subplots takes longer than all the rest.
+    layout = go.Layout(
         **base_layout(310, "; ".join(_TITLES)),
         barmode="overlay",
         bargap=0.2,
-        xaxis=axis("", type="category", showticklabels=False),
-        xaxis2=axis("", type="category", tickangle=-40, tickfont={"size": 10}, automargin=True),
-        yaxis=axis("", nticks=4),
-        yaxis2=axis("", rangemode="tozero", nticks=4),
+        annotations=[_title(text, y) for text, y in zip(_TITLES, (1.0, _SPLIT - 0.08), strict=True)],
+        xaxis=axis("", type="category", showticklabels=False, anchor="y", matches="x2"),
+        xaxis2=axis("", type="category", tickangle=-40, tickfont={"size": 10}, automargin=True, anchor="y2"),
+        yaxis=axis("", nticks=4, domain=[_SPLIT + 0.08, 1]),
+        yaxis2=axis("", rangemode="tozero", nticks=4, domain=[0, _SPLIT - 0.08]),
     )
-    return figure
+    return go.Figure([*upper, *lower], layout)
+
+
+def _title(text: str, y: float) -> dict:
+    place = {"x": 0.5, "xref": "paper", "y": y, "yref": "paper", "yanchor": "bottom"}
+    return {"text": text, "showarrow": False, "font": {"size": 13}, **place}
 
 
 def _bars(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,6 +21,8 @@ from widgets.layers import NO_MODULE, segments
 
 _HEADROOM = 1.12
 _BINS = 1500
+_CATEGORY_NAMES = [category.value for category in CATEGORIES]
+_amount = lru_cache(maxsize=8192)(format_bytes)  # the same amounts stand in run after run
 _NAMED = 10  # tensors, where the peak is pointed at
 
 
@@ -141,7 +144,7 @@ def _total(profile: Profile, timeline: Timeline) -> go.Scatter:
 
 
 def _selected(timeline: Timeline, selected: frozenset[int], top: float) -> go.Scatter:
-    """A band at the upper edge over the runs of the selected layer."""
+    """Triangles at the upper edge over the runs of the selected layer."""
     marked = np.array([operator in selected for operator in timeline.operators])
     return go.Scatter(
         name="selected layer",
@@ -166,10 +169,10 @@ def _hover(profile: Profile, timeline: Timeline, run: int) -> str:
     ]
     for made in operator.implementation(implementation).writes:
         storage = profile.graph.storages[made]
-        size = format_bytes(profile.allocated_bytes(storage))
+        size = _amount(profile.allocated_bytes(storage))
         lines.insert(2, html.escape(f"makes {storage.name} {describe(storage)}, {size}"))
-    parts = zip(CATEGORIES, timeline.bytes[run].tolist(), strict=True)
-    return "<br>".join(lines + [f"{category.value} {format_bytes(amount)}" for category, amount in parts if amount])
+    parts = zip(_CATEGORY_NAMES, timeline.bytes[run].tolist(), strict=True)
+    return "<br>".join(lines + [f"{name} {_amount(amount)}" for name, amount in parts if amount])
 
 
 def _budget(budget_bytes: int, runs: int) -> go.Scatter:
