@@ -102,7 +102,7 @@ def test_an_infeasible_budget_is_exit_code_1(here: Path) -> None:
         (("profile", "mymodels:make", "--batch-size", "2"), "makes its own batch"),
         (("profile", "gpt2", "--image-size", "32"), "does not take all of image_size"),
         (("profile", "resnet50", "--image-size", "3y2"), "size '3y2'"),
-        (("profile", "mymodels:make", "--encoding", "fp4"), "encoding is 'fp4'; allowed: 'lossless', 'fp16'"),
+        (("profile", "mymodels:make", "--encoding", "fp4"), "encoding is 'fp4'"),
         (("profile", "mymodels:make", "--device", "toaster"), "device 'toaster' cannot be used"),
         (("solve", "missing.json", "--budget", "1 GiB"), "cannot read missing.json"),
         (("solve", "mymodels.py", "--budget", "1 GiB"), "not complete JSON"),

@@ -19,7 +19,7 @@ from torch import fx
 
 from explorer.graph import Optimization
 from explorer.operators.bits import in_memory_order
-from explorer.operators.registry import Variant, auxiliary, is_dense, value_of
+from explorer.operators.registry import Variant, all_arguments, auxiliary, is_dense, value_of
 
 aten = torch.ops.aten
 FORMATS = {"fp16": 16, "fp10": 10.67, "fp8": 8}
@@ -28,7 +28,6 @@ _COLUMNS = 256
 _CHUNK = 2**18  # elements that are encoded or decoded at a time: what takes workspace
 _MANY = 1024  # feature maps have more elements than that
 _LARGEST = {"fp16": 65504.0, "fp10": 63488.0, "fp8": 448.0}
-_RECTIFIED = (aten.relu.default, aten.hardtanh.default)
 _POOLED = (aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default)
 
 
@@ -123,7 +122,9 @@ def _has_zeros(source: fx.Node) -> bool:
     call = source.args[0] if source.target is operator.getitem else source
     if isinstance(call, fx.Node) and call.target in _POOLED and source.args[1:] == (0,):
         call = call.args[0]
-    return isinstance(call, fx.Node) and call.target in _RECTIFIED
+    if not isinstance(call, fx.Node):
+        return False
+    return call.target is aten.relu.default or (call.target is aten.hardtanh.default and all_arguments(call)[1] == 0)
 
 
 def dense_bytes(count: int, code: str) -> int:

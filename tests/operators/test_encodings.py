@@ -95,7 +95,7 @@ class Network(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.first = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(16)
         self.second = nn.Conv2d(16, 16, 3, padding=1)
         self.third = nn.Conv2d(16, 16, 3, padding=1)
