@@ -242,21 +242,25 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     chosen = list(methods)
     for name in chosen:
         replace(options, method=name)  # refuses an unknown one before any work begins
-    if budgets is None:
-        planner = Planner(options.problem(profile))
-        planner.search.ready(timeout=_COMPILED_S)
-        planner.seek_minimum(timeout=0.0)
-        low, high = planner.minimum().budget_bytes, planner.search.keep_all_peak_bytes
-        budgets = np.linspace(low, high, points, dtype=np.int64).tolist()
+    amounts = _ladder(profile, points, options) if budgets is None else [parse_bytes(x) for x in budgets]
     return compare(
         profile,
         chosen,
-        [parse_bytes(x) for x in budgets],
+        amounts,
         options=options,
         executor=executor,
         on_progress=on_progress,
         should_stop=should_stop,
     )
+
+
+def _ladder(profile: Profile, points: int, options: Options) -> list[int]:
+    """Budgets from the smallest known to the peak without recomputation."""
+    planner = Planner(options.problem(profile))
+    planner.search.ready(timeout=_COMPILED_S)
+    planner.seek_minimum(timeout=0.0)
+    low, high = planner.minimum().budget_bytes, planner.search.keep_all_peak_bytes
+    return np.linspace(low, high, points, dtype=np.int64).tolist()
 
 
 def _curve(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:

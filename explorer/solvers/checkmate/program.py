@@ -60,7 +60,7 @@ class Program:
     def kept(self, x: np.ndarray, stage: int, storage: int) -> float:
         """S_{t,x} of a solution, which may be fractional."""
         terms, constant = self.layout.s(stage, storage)
-        return constant + sum(x[self.blocks[block].start + at] * factor for block, at, factor in terms)
+        return constant + sum(float(x[self.blocks[block].start + at]) * factor for block, at, factor in terms)
 
     def encode(self, schedule: Schedule) -> np.ndarray | None:
         """The solution that evaluates what a schedule does; None where the program has none.
