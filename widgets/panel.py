@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import ipywidgets
 
+from explorer.deviation import Deviation
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
-from explorer.residual import Residual
 from explorer.simulation import Timeline
 from explorer.solution import Solution
 from widgets.layers import members
@@ -49,7 +49,7 @@ class Scene:
         solution: the answer shown; None before the first.
         timeline: of its schedule; None where it has none.
         measurement: of the same schedule; None before a run.
-        residual: why that differs from the timeline; None before a run.
+        deviation: why that differs from the timeline; None before a run.
         news: how the solve went so far, oldest first.
         log: what the solver said, a line each.
         selection: module path of the selected layer, with all below it; empty for none.
@@ -61,7 +61,7 @@ class Scene:
     solution: Solution | None = None
     timeline: Timeline | None = None
     measurement: Measurement | None = None
-    residual: Residual | None = None
+    deviation: Deviation | None = None
     news: tuple[News, ...] = ()
     log: tuple[str, ...] = ()
     selection: str = ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from explorer.deviation import Deviation
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
-from explorer.residual import Residual
 from explorer.simulation import Timeline
 from explorer.solution import BoundScope, Solution, Status
 from explorer.units import format_bytes
@@ -104,9 +104,9 @@ def measured(timeline: Timeline, measurement: Measurement) -> str:
     )
 
 
-def residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
+def deviation(profile: Profile, timeline: Timeline, found: Deviation) -> str:
     """Why a run differs from its prediction, in sentences."""
-    told = [_peak_residual(profile, timeline, found)]
+    told = [_peak_deviation(profile, timeline, found)]
     if found.held_bytes is not None:
         told.append(
             f"The allocator held {format_bytes(found.held_bytes)} more from the device, in pieces it could not use."
@@ -126,7 +126,7 @@ def residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
     return " ".join(told)
 
 
-def _peak_residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
+def _peak_deviation(profile: Profile, timeline: Timeline, found: Deviation) -> str:
     if found.peak_bytes == 0:
         return "Peak: as predicted, to the byte."
     difference = f"{'+' if found.peak_bytes > 0 else '−'}{format_bytes(abs(found.peak_bytes))}"

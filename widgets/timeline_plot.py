@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 import plotly.graph_objects as go
 
+from explorer.deviation import runs_of
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
-from explorer.residual import runs_of
 from explorer.simulation import CATEGORIES, Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style

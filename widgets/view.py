@@ -57,9 +57,9 @@ class View:
             self.controls.figures.value = text.figures(
                 scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement
             )
-            if scene.residual is not None:
-                told = text.residual(scene.profile, scene.drawn, scene.residual)
-                self.controls.figures.value += f"<p class='residual'>{html.escape(told)}</p>"
+            if scene.deviation is not None:
+                told = text.deviation(scene.profile, scene.drawn, scene.deviation)
+                self.controls.figures.value += f"<p class='deviation'>{html.escape(told)}</p>"
             self._scene = scene
             self._stale = set(self.panels)
             self._draw(self._in_sight())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from explorer.residual import explain
+from explorer.deviation import deviation_of
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solution import Solution
@@ -129,7 +129,7 @@ class Work(State):
             # The answer before is of another problem, but still there until the next.
             before = self._scene
             scene = replace(scene, solution=before.solution, timeline=before.timeline)
-            scene = replace(scene, measurement=before.measurement, residual=before.residual)
+            scene = replace(scene, measurement=before.measurement, deviation=before.deviation)
             scene = replace(scene, known=replace(scene.known, others=before.known.others))
         smallest, plain = scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes
         self._view.controls.slider.set_range(smallest, plain)
@@ -187,12 +187,12 @@ class Work(State):
         plain = room is None or scene.keep_all.peak_bytes < _ROOM * room
         measurement, plain_ms = self._subject.measured(schedule, steps=_STEPS, plain=plain, stage=stage)
         self._jobs.look()
-        residual = explain(timeline, measurement, plain=scene.keep_all, plain_step_time_ms=plain_ms)
+        deviation = deviation_of(timeline, measurement, plain=scene.keep_all, plain_step_time_ms=plain_ms)
         with self._lock:
             if self.schedule is not schedule or self._scene is None:
                 self._say(f"{text.measured(timeline, measurement)} It is no longer the schedule shown.", "warning")
                 return
-            self._set_scene(replace(self._scene, measurement=measurement, residual=residual))
+            self._set_scene(replace(self._scene, measurement=measurement, deviation=deviation))
             self.set_trait("measurement", measurement)
             self.set_trait("measured_peak", measurement.peak_bytes)
             self._say(text.measured(timeline, measurement), "good")
@@ -225,7 +225,7 @@ class Work(State):
         solution, scene = event.solution, self._scene
         if solution.schedule != self.schedule:
             found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
-            scene = replace(scene, timeline=found, measurement=None, residual=None)
+            scene = replace(scene, timeline=found, measurement=None, deviation=None)
         news, log = self._solving.news, self._solving.log
         self._set_scene(replace(scene, solution=solution, known=scene.known.with_answer(solution), news=news, log=log))
         self.set_trait("measurement", self._scene.measurement)

@@ -11,7 +11,7 @@ from explorer.simulation import Timeline
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
+class Deviation:
     """What a run took beyond its prediction, by cause; negative where it took less.
 
     Attributes:
@@ -35,9 +35,9 @@ class Residual:
         return None if self.machine_ms is None else self.time_ms - self.machine_ms
 
 
-def explain(
+def deviation_of(
     timeline: Timeline, measurement: Measurement, *, plain: Timeline, plain_step_time_ms: float | None
-) -> Residual:
+) -> Deviation:
     """Take the difference between measurement and prediction apart.
 
     Args:
@@ -50,7 +50,7 @@ def explain(
     machine = None
     if plain_step_time_ms is not None and plain.time_ms > 0:
         machine = timeline.time_ms * (plain_step_time_ms / plain.time_ms - 1)
-    return Residual(
+    return Deviation(
         peak_bytes=measurement.peak_bytes - timeline.peak_bytes,
         peak_share=_peak_share(measurement),
         held_bytes=None if held is None else held - measurement.peak_bytes,

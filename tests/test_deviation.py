@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from explorer.deviation import deviation_of
 from explorer.measurement import Measurement
-from explorer.residual import explain
 from explorer.schedule import keep_all
 from explorer.simulation import Timeline, simulate
 from tests.schedules import random_schedule
@@ -33,7 +33,7 @@ def seen(timeline: Timeline, *, more_bytes: int = 0, slower: float = 1.0, reserv
 
 
 def test_nothing_differs(timeline: Timeline, plain: Timeline) -> None:
-    found = explain(timeline, seen(timeline), plain=plain, plain_step_time_ms=plain.time_ms)
+    found = deviation_of(timeline, seen(timeline), plain=plain, plain_step_time_ms=plain.time_ms)
     assert (found.peak_bytes, found.held_bytes) == (0, None)
     assert found.time_ms == pytest.approx(0)
     assert found.machine_ms == pytest.approx(0)
@@ -43,18 +43,18 @@ def test_nothing_differs(timeline: Timeline, plain: Timeline) -> None:
 
 
 def test_a_slow_machine_is_not_the_schedules_fault(timeline: Timeline, plain: Timeline) -> None:
-    found = explain(timeline, seen(timeline, slower=1.5), plain=plain, plain_step_time_ms=1.5 * plain.time_ms)
+    found = deviation_of(timeline, seen(timeline, slower=1.5), plain=plain, plain_step_time_ms=1.5 * plain.time_ms)
     assert found.machine_ms == pytest.approx(0.5 * timeline.time_ms)
     assert found.own_ms == pytest.approx(0, abs=1e-9)
-    alone = explain(timeline, seen(timeline, slower=1.5), plain=plain, plain_step_time_ms=None)
+    alone = deviation_of(timeline, seen(timeline, slower=1.5), plain=plain, plain_step_time_ms=None)
     assert alone.machine_ms is alone.own_ms is None
     assert alone.time_ms == pytest.approx(0.5 * timeline.time_ms)
 
 
 def test_unforeseen_memory_and_what_the_allocator_holds_are_told(timeline: Timeline, plain: Timeline) -> None:
     measurement = seen(timeline, more_bytes=1000, reserved=timeline.peak_bytes + 5000)
-    found = explain(timeline, measurement, plain=plain, plain_step_time_ms=None)
+    found = deviation_of(timeline, measurement, plain=plain, plain_step_time_ms=None)
     assert found.peak_bytes == 1000
     assert found.held_bytes == 4000
     nothing = Measurement("cuda", "statistics", 10, None, 1.0, np.zeros(0), np.zeros(0, dtype=np.int64))
-    assert explain(timeline, nothing, plain=plain, plain_step_time_ms=None).peak_share is None
+    assert deviation_of(timeline, nothing, plain=plain, plain_step_time_ms=None).peak_share is None
