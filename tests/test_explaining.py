@@ -85,7 +85,7 @@ def test_a_mask_stands_for_what_it_was_made_of():
 
 
 def test_an_operator_tells_its_runs_and_its_choices():
-    profile = explorer.load_profile("resnet50")
+    profile = explorer.load_profile("resnet50-small-cpu")
     pins = {"batch_norm_11": "recompute", "convolution_2": "chunks of 1"}
     found = explorer.solve(profile, budget="300 MiB", pins=pins, steps=1)
     assert found.schedule is not None

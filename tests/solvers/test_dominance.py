@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from explorer import keep_all, load_profile, simulate, solve
-from explorer.device_profile import bundled_path
-from explorer.solvers.methods import METHODS
+from explorer.solvers.methods import METHODS, Answers
 from explorer.solvers.options import Options
 
-PROFILES = sorted(x.stem for x in bundled_path("resnet50").parent.glob("*.json"))
-OTHERS = ("rotor", "rotor-revolve", "checkpoint-sequential", "checkpoint-blocks", "eager")
+# A measured one, and an estimated one of another kind; ``benchmarks/compare.py`` does any.
+PROFILES = ("resnet50-small-cpu", "vgg16-a100-80gb")
+OTHERS = tuple(x.name for x in METHODS.values() if x.answers is Answers.CURVE)
 
 
 @pytest.mark.parametrize("name", PROFILES)

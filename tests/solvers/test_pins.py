@@ -260,7 +260,7 @@ def test_memory_of_past_solves_keeps_pins_apart():
 
 @pytest.fixture(scope="module")
 def resnet() -> Profile:
-    return explorer.load_profile("resnet50")
+    return explorer.load_profile("resnet50-small-cpu")
 
 
 def test_resnet_honours_pins_of_each_kind(resnet: Profile):
