@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from explorer.device_profile import Profile
-from explorer.graph import Optimization
+from explorer.graph import FAITHFUL, Optimization
 from explorer.solution import Solution
-from explorer.solvers import solve, trade_off
-from explorer.solvers.options import METHODS
+from explorer.solvers import trade_off
+from explorer.solvers.methods import METHODS, Answers, Method
+from explorer.solvers.options import Options
 
 _POINTS = 10
 _TIME_LIMIT_S = 3.0
@@ -33,9 +34,10 @@ class Curve:
 def known_curves() -> dict[str, Curve]:
     """By name: MONeT with fewer optimizations, then the other methods that ``explorer.solve`` has."""
     found = {"checkpointing": Curve("checkpointing alone", _of_optimizations())}
-    for optimization in Optimization:
+    for optimization in (x for x in Optimization if x in FAITHFUL):
         found[f"{optimization.value} alone"] = Curve(f"{optimization.value} alone", _of_optimizations(optimization))
-    return found | {name: Curve(name, _of_method(name)) for name in METHODS if not name.startswith("monet")}
+    others = {name: method for name, method in METHODS.items() if not name.startswith("monet")}
+    return found | {name: Curve(method.title, _of_method(method)) for name, method in others.items()}
 
 
 def budgets(smallest_bytes: int, plain_bytes: int) -> tuple[int, ...]:
@@ -50,9 +52,13 @@ def _of_optimizations(*chosen: Optimization) -> Callable[[Profile, Sequence[int]
     return make
 
 
-def _of_method(name: str) -> Callable[[Profile, Sequence[int]], Iterator[Solution]]:
+def _of_method(method: Method) -> Callable[[Profile, Sequence[int]], Iterator[Solution]]:
+    options = Options(method.name, time_limit=_TIME_LIMIT_S)
+
     def make(profile: Profile, budgets_bytes: Sequence[int]) -> Iterator[Solution]:
-        for budget_bytes in budgets_bytes:
-            yield solve(profile, budget=budget_bytes, method=name, time_limit=_TIME_LIMIT_S)
+        # What answers many budgets from one table is asked once; the others one by one: points show as they come.
+        once = method.answers is Answers.CURVE
+        for asked in [budgets_bytes] if once else [[x] for x in budgets_bytes]:
+            yield from method.solve(profile, asked, options=options)
 
     return make
