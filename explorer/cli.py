@@ -68,7 +68,9 @@ def profile(
 ) -> None:
     """Measure time and memory of every operator of a training step."""
     import explorer
+    from explorer.operators.encodings import Encoding
 
+    encodings = None if encoding is None else Encoding.of(encoding)
     sizes = {
         "batch_size": batch_size,
         "image_size": _sides(image_size),
@@ -84,7 +86,7 @@ def profile(
             loss=loss,
             device=device,
             optimizer=optimizer,
-            encoding=encoding,
+            encoding=encodings,
             progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
         )
     target = output or Path(f"{model.rpartition(':')[2]}.json")

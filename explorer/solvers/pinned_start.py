@@ -34,8 +34,8 @@ def pinned_start(problem: Problem) -> Schedule:
 def _order(arrays: PlanArrays, genes: np.ndarray, work: Work) -> list[tuple[int, int]] | None:
     """(operator, form) of every run; None where the plan cannot run."""
     # By the interpreter: compiling takes longer than all of this.
-    count = decode.py_func(arrays, genes, work)
-    if count < 0 or not np.isfinite(judge.py_func(arrays, work, count, np.inf)[1]):
+    count, quickest_ms = decode.py_func(arrays, genes, work, np.inf)
+    if count < 0 or not np.isfinite(judge.py_func(arrays, work, count, np.inf, quickest_ms, 0.0, np.inf)[1]):
         return None
     order = []
     for form in work.order[:count].tolist():

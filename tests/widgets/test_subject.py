@@ -56,4 +56,4 @@ def test_schedules_of_an_estimate_do_not_run_where_there_is_no_gpu() -> None:
     found = subject("resnet50", None, loss=None, device=None)
     assert found.profile is not None and found.profile.device.estimated
     with pytest.raises(ValueError, match=r"estimated for A100-80GB.*there is none"):
-        found.measured(keep_all(found.profile.graph), steps=1, stage=lambda *_: None)
+        found.measured(keep_all(found.profile.graph), steps=1, plain=False, stage=lambda *_: None)

@@ -50,7 +50,7 @@ class SolverPanel:
             style={"description_width": "initial"},
             layout=ipywidgets.Layout(width="170px"),
         )
-        self.chosen = {x: _checkbox(_NAMES[x]) for x in Optimization}
+        self.chosen = {x: _checkbox(_NAMES[x]) for x in _NAMES}
         self.exact = _checkbox("Bit-exact only")
         for widget in (self.time_limit, self.exact, *self.chosen.values()):
             widget.observe(self._ask, "value")
