@@ -98,7 +98,7 @@ def plot(moments: list[Moment]) -> str:
         )
     figure.update_xaxes(title_text="seconds", type="log")
     figure.update_yaxes(title_text="time of a step, ms")
-    figure.update_layout(template="plotly_white", width=900, height=420)
+    figure.update_layout(template="plotly_white", width=900, height=420, margin={"t": 20})
     return figure.to_html(include_plotlyjs=True)
 
 
