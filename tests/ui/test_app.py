@@ -128,11 +128,14 @@ def test_explain_pin_and_export_in_jupyterlab(
     expect(widget.status).to_have_text(SOLVED, timeout=LONG)
 
     tab(page, "Explain and pin")
-    rows = widget.box.locator(".schedule-explorer-table:visible tbody tr button")
-    rows.nth(1).press("Enter")
+    # There are other tables in sight, one of them folded.
+    tensors = widget.box.locator(".schedule-explorer-table").filter(has_text="making it again")
+    rows = tensors.locator("tbody tr button")
     name = rows.nth(1).inner_text()
+    rows.nth(1).press("Enter")
     expect(widget.box.get_by_text(f"'{name}' (")).to_be_visible()
     widget.box.get_by_label("Tensor", exact=True).select_option(label="recompute it")
+    expect(widget.button("Pin and solve")).to_be_enabled()
     widget.button("Pin and solve").press("Enter")
     expect(widget.box.get_by_text(f"{name}: recompute")).to_be_visible()
     expect(widget.status).to_have_text(SOLVED, timeout=LONG)

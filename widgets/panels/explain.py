@@ -51,6 +51,7 @@ class ExplainPanel:
         self.clear = button("Remove all pins", "times", "Let the solver decide everything again")
         self.pins = ipywidgets.HTML()
         self._chosen = ""
+        self._offered: tuple[str, Pins] | None = None
         self.operator.observe(lambda _: self._offer_implementations(), "value")
         self.apply.on_click(lambda _: self._pin())
         self.clear.on_click(lambda _: explorer.pin({}))
@@ -113,9 +114,13 @@ class ExplainPanel:
         names = [graph.operators[x].name for x in wanted]
         if tuple(names) != tuple(self.operator.options):
             self.operator.options = names
-        pinned = dict(self._explorer.choice.pins.tensors)
-        self.stay.value = str(pinned.get(self._chosen, ""))
-        self._offer_implementations()
+        self.apply.disabled = found is None
+        pins = self._explorer.choice.pins
+        # What someone has begun to choose outlives better schedules that come meanwhile.
+        if self._offered != (self._chosen, pins):
+            self._offered = (self._chosen, pins)
+            self.stay.value = str(dict(pins.tensors).get(self._chosen, ""))
+            self._offer_implementations()
 
     def _offer_implementations(self) -> None:
         if self._scene is None or not self.operator.value:
