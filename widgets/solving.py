@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from threading import Lock
@@ -58,6 +59,7 @@ class Solving:
         self._lock = Lock()
         self._session: SolveSession | None = None
         self._request = self._passed = -1
+        self._asked_at = 0.0
         self._news: list[News] = []
         self._log: list[str] = []
         self._events: Latest[SolveEvent] = Latest(self._pass, interval_s=_DRAW_INTERVAL_S)
@@ -94,6 +96,7 @@ class Solving:
         with self._lock:
             assert self._session is not None, "opened"
             self._news, self._log = [], []
+            self._asked_at = time.monotonic()
             self._request = self._session.request(budget_bytes)
 
     def is_latest(self, event: SolveEvent) -> bool:
@@ -122,7 +125,8 @@ class Solving:
 
     def _note(self, solution: Solution, *, final: bool) -> None:
         bounds = (solution.bound_ms(scope) for scope in (BoundScope.PROBLEM, BoundScope.GROUPING))
-        news = News(solution.elapsed_s, solution.time_ms, *bounds)
+        # By a clock of its own: what was remembered tells how long it took when it was found.
+        news = News(time.monotonic() - self._asked_at, solution.time_ms, *bounds)
         self._log.append(text.log_line(news, self._news[-1] if self._news else None, solution if final else None))
         self._news.append(news)
 
