@@ -11,7 +11,16 @@ import torch
 from torch import fx
 
 from explorer.graph import Optimization
-from explorer.operators.registry import Variant, all_arguments, auxiliary, is_dense, output_of, rule, value_of
+from explorer.operators.registry import (
+    Variant,
+    all_arguments,
+    auxiliary,
+    device_kind,
+    is_dense,
+    output_of,
+    rule,
+    value_of,
+)
 
 aten = torch.ops.aten
 _POSITIONS = 255
@@ -40,7 +49,7 @@ def forward(node: fx.Node) -> Iterator[Variant]:
     source = value_of(all_arguments(node)[0])
     results = [value_of(x) for x in (output_of(node, 0), output_of(node, 1)) if x is not None]
     planes = all(x.dim() == 4 and x.is_contiguous() for x in (source, *results))
-    if planes and source.device.type == "cpu" and source.shape[1] > 1:
+    if planes and device_kind(source.device) == "cpu" and source.shape[1] > 1:
         yield Variant("channels last", max_pool_by_pixels, tuple(all_arguments(node)), optimization=_ALGORITHM)
 
 
