@@ -10,7 +10,6 @@ compared as the judge rounds them.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import time
@@ -19,6 +18,8 @@ from types import ModuleType
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from judging import judge_in
 
 from explorer.published import as_checkmate_counts, plan_of, profile_of
 from explorer.solution import BoundScope
@@ -41,7 +42,7 @@ def main() -> None:
     arguments = parser.parse_args()
     wanted = [x.split(":") for x in arguments.only.split(",") if x]
     seconds = {name: float(x) for name, x in (pair.split("=") for pair in arguments.seconds.split(","))}
-    judge = _judge(arguments.folder)
+    judge = judge_in(arguments.folder)
     print(f"{'instance':9}{'GiB':>4}{'published':>18}{'bound':>9} |{'ours':>18}{'against':>9}{'bound':>9}{'in s':>7}")
     results = []
     for path in sorted(arguments.folder.glob("*-checkmate.json")):
@@ -59,15 +60,6 @@ def main() -> None:
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
     raise SystemExit(any(map(_is_worse, results)))
-
-
-def _judge(folder: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("verify", folder / "verify.py")
-    if spec is None or spec.loader is None or not (folder / "verify.py").exists():
-        raise SystemExit(f"{folder} has no verify.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _solve(

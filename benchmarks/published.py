@@ -10,7 +10,6 @@ configuration for all; the time begins when a problem is loaded and its search c
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import sys
@@ -22,6 +21,8 @@ from types import ModuleType
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from judging import judge_in
 
 from explorer.device_profile import Profile, load_profile
 from explorer.published import plan_of
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--fail-above", type=float, help="percent above the published objective")
     parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args()
-    judge = _judge(options.folder)
+    judge = judge_in(options.folder)
     times = sorted(float(x) for x in options.seconds.split(","))
     wanted = [tuple(x.split(":")) for x in options.only.split(",") if x]
     print(f"{'instance':14}{'GiB':>5}{'published':>11}{'bound':>9}{'in s':>8} |", end="")
@@ -102,15 +103,6 @@ def main() -> None:
     for x in worse:
         print(f"{x.instance} at {x.budget_gib:g} GiB: {x.status}, above what is allowed")
     sys.exit(1 if worse else 0)
-
-
-def _judge(folder: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("verify", folder / "verify.py")
-    if spec is None or spec.loader is None or not (folder / "verify.py").exists():
-        raise SystemExit(f"{folder} has no verify.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _solve(

@@ -71,13 +71,8 @@ def profile(
     from explorer.operators.encodings import Encoding
 
     encodings = None if encoding is None else Encoding.of(encoding)
-    sizes = {
-        "batch_size": batch_size,
-        "image_size": _sides(image_size),
-        "volume_size": _sides(volume_size),
-        "sequence_length": sequence_length,
-    }
-    made, batch, loss = _model(model, {name: size for name, size in sizes.items() if size is not None}, device=device)
+    sizes = _sizes(batch_size, image_size, volume_size, sequence_length)
+    made, batch, loss = _model(model, sizes, device=device)
     with _progress() as bar:
         task = bar.add_task("capture", total=None)
         result = explorer.profile(
@@ -119,15 +114,10 @@ def estimate(
     from explorer.profiling.devices import device_spec
 
     spec = device_spec(device)
-    sizes = {
-        "batch_size": batch_size,
-        "image_size": _sides(image_size),
-        "volume_size": _sides(volume_size),
-        "sequence_length": sequence_length,
-    }
+    sizes = _sizes(batch_size, image_size, volume_size, sequence_length)
     # A function of the user's may look at its tensors; the bundled models need no memory.
     with torch.device("cpu" if ":" in model else "meta"):
-        made, batch, loss = _model(model, {name: size for name, size in sizes.items() if size is not None})
+        made, batch, loss = _model(model, sizes)
     with _progress() as bar:
         task = bar.add_task("capture", total=None)
         result = explorer.estimate(
@@ -367,6 +357,19 @@ def _pin(text: str) -> tuple[str, str]:
     if not (name and equals and choice):
         raise ValueError(f"pin {text!r} must be TENSOR=keep, TENSOR=recompute or OPERATOR=IMPLEMENTATION")
     return name, choice
+
+
+def _sizes(
+    batch_size: int | None, image_size: str | None, volume_size: str | None, sequence_length: int | None
+) -> dict[str, Any]:
+    """Those of a bundled model's batch that were given."""
+    given = {
+        "batch_size": batch_size,
+        "image_size": _sides(image_size),
+        "volume_size": _sides(volume_size),
+        "sequence_length": sequence_length,
+    }
+    return {name: size for name, size in given.items() if size is not None}
 
 
 def _sides(size: str | None) -> tuple[int, ...] | int | None:
