@@ -20,10 +20,10 @@ from explorer.profiling.material import Material
 
 _MIN_REPEATS = 3
 _MAX_REPEATS = 20
-_TIME_PER_CALL_S = 0.015
+_TIME_PER_CALL_S = 0.010
 _OTHER_MIN_REPEATS = 1
-_OTHER_TIME_PER_CALL_S = 0.004
-_SLOWER = 2.0
+_OTHER_TIME_PER_CALL_S = 0.0025
+_SLOWER = 1.5
 _CHEAP_MS = 1.0
 _SPAN = "explorer: "
 _ADVICE = "Profile a smaller batch, or free what else is on the device."
