@@ -12,11 +12,12 @@ import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
+from explorer.solvers.demands import demand
 from explorer.solvers.frontier import Frontier, Point
 from explorer.solvers.genes import genes_of
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.plan_annealing import Archive, Course, anneal
-from explorer.solvers.plan_arrays import GENE, plan_arrays
+from explorer.solvers.plan_arrays import GENE, PlanArrays, plan_arrays
 from explorer.solvers.plan_kernel import decode, judge, workspace
 from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.problem import Problem
@@ -33,6 +34,9 @@ _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
 _SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so try …
 _STARTS = 4  # … this many searches, each …
 _STRICTER = 10.0  # … with so many times the penalty of the one before
+_DEMAND = 1.0  # effort for each demand (``demand``), half of it without
+_DEMANDING = 3.0  # penalty while room is made for one
+_DRAWS = 1000  # more demands than in one search
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
 
 
@@ -120,8 +124,9 @@ class PlanSearch:
             effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where it finds nothing good, a few
                 more follow.
             seed: of the random moves; equal seeds on equal histories give equal answers. By their remainder of 4 they
-                start from the best plan known, which need not fit (1), from keeping everything (2 and 3), or from the
-                best that fits (0). What was learned is a start in any case.
+                start from the best plan known, which need not fit (1), from keeping everything (2), or from the best
+                that fits: as it is (0), or after room was made there for something quicker (3). What was learned is a
+                start in any case.
             stop: uint8, shape (1,): another thread may set it to end the search.
         """
         if self._has_choices:
@@ -187,11 +192,13 @@ class PlanSearch:
         """Anneal from keeping everything, or from what was learned and the best of the archive."""
         self._seeded.result()
         tries = max(200, int(effort * _WORK / self.operators))
+        if seed % 4 == 3 and self._make_room(budget_bytes, effort=effort, seed=seed, penalty=penalty, stop=stop):
+            tries = 0
         with self._lock:
             starts, temperatures = self._keep_everything(), _HOT
             with self._learning:
                 learned, self._learned = self._learned, []
-            if learned or seed % 4 in (0, 1):
+            if learned or tries == 0 or seed % 4 in (0, 1):
                 start = self._start(budget_bytes, fitting=seed % 4 != 1, penalty=max(_EXCESS, penalty))
                 starts = np.stack([start, *learned])
                 temperatures = _COLD
@@ -199,6 +206,31 @@ class PlanSearch:
                 starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop
             )
         return starts[:1]
+
+    def _make_room(
+        self, budget_bytes: int, *, effort: float, seed: int, penalty: float, stop: np.ndarray | None
+    ) -> bool:
+        """Anneal while something quicker is demanded, then without; false if the best schedule leaves no demand."""
+        self.best(budget_bytes)
+        for number in range(max(1, round(effort / _DEMAND))):
+            known = self.frontier.best(budget_bytes)
+            draw = _DRAWS * seed + number
+            extra = None if known is None else demand(self.problem, self.arrays, known.schedule, seed=draw)
+            if extra is None:
+                return False
+            demands = self.arrays._replace(option_extra=extra)
+            tries = max(100, int(_DEMAND / 2 * _WORK / self.operators))
+            with self._lock:
+                plan = self._start(budget_bytes, fitting=True, penalty=penalty)[None].copy()
+                aside = self._archive._replace(times_ms=np.zeros_like(self._archive.times_ms))
+                strict = max(_DEMANDING, penalty)
+                self._kernel(
+                    plan, budget_bytes, tries=tries, seed=draw, penalty=strict, stop=stop, arrays=demands, archive=aside
+                )
+                # What serves the demand deserves a search of its own though it be no better yet.
+                self._kernel(plan, budget_bytes, tries=tries, seed=draw, penalty=penalty, stop=stop)
+            self._remember(plan, budget_bytes)
+        return True
 
     def _start(self, budget_bytes: int, *, fitting: bool, penalty: float) -> np.ndarray:
         """The quickest plan in the archive that fits; or one that need not fit.
@@ -231,10 +263,12 @@ class PlanSearch:
         seed: int = 0,
         penalty: float = _PENALTY,
         stop: np.ndarray | None = None,
+        arrays: PlanArrays | None = None,
+        archive: Archive | None = None,
     ) -> tuple[float, float, int]:
         """Anneal, as ``anneal`` says; peak, time and number of runs. The caller holds the lock."""
         return anneal(
-            self.arrays,
+            arrays or self.arrays,
             starts,
             float(budget_bytes),
             Course(
@@ -246,7 +280,7 @@ class PlanSearch:
             ),
             np.zeros(1, np.uint8) if stop is None else stop,
             self._work,
-            self._archive,
+            archive or self._archive,
         )
 
     def _remember(self, plan: np.ndarray, budget_bytes: int | None) -> None:

@@ -11,13 +11,14 @@ from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import plan_annealing
+from explorer.solvers.demands import demand
 from explorer.solvers.genes import genes_of
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.problem import Problem
 from tests.schedules import random_schedule
 from tests.solvers.exhaustive import fastest
-from tests.solvers.graphs import chain, joint_profiles, profiles
+from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
 
 
 @settings(deadline=None, max_examples=50)
@@ -139,3 +140,27 @@ def test_a_graph_in_which_nothing_can_be_recomputed_has_one_answer():
     profile = chain(1)
     search = PlanSearch(Problem.of(profile))
     assert search.improve(search.keep_all_peak_bytes).time_ms == pytest.approx(search.keep_all_ms)
+
+
+def test_quicker_options_are_demanded_where_there_was_no_room_for_them():
+    builder, count = GraphBuilder(), 12
+    workspace = (count - 1) * 100
+    made = [builder.forward((INPUT,), (100,))[0] for _ in range(count)]
+    gradient = builder.start_backward()
+    for x in reversed(made):
+        needs, slower = (workspace, ((40.0, 0),)) if x == made[-1] else (0, ())
+        gradient = builder.backward((gradient, x), 4, time_ms=10.0, workspace_bytes=needs, algorithms=slower)
+    search = PlanSearch(Problem.of(builder.profile()))
+    assert search.ready(timeout=120)
+    budget = search.keep_all_peak_bytes - workspace
+    peak_bytes, time_ms, runs = search._kernel(search._keep_everything(), budget)
+    assert (peak_bytes <= budget, time_ms) == (True, pytest.approx(count + 40 + (count - 1) * 10))
+    slow = search._schedule(search._work.order[:runs].tolist(), budget)
+    extra = demand(search.problem, search.arrays, slow, seed=0)
+    assert extra is not None
+    changed = np.flatnonzero(extra != search.arrays.option_extra)
+    assert extra[changed].tolist() == [workspace]  # the slow option is as large as the quick one
+    quick = search.improve(budget, seed=3)
+    assert quick is not None
+    assert quick.time_ms == pytest.approx(2 * count - 1 + count * 10)
+    assert demand(search.problem, search.arrays, quick.schedule, seed=0) is None
