@@ -10,13 +10,17 @@ from torch import nn
 from torch.nn import functional as F
 
 import explorer
+from explorer.capture.stand_in import capture_for_cuda
 from explorer.device_profile import bundled_model, bundled_profiles, load_profile
+from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.graph import Optimization
 from explorer.models import MODELS
 from explorer.operators.convolution_algorithms import Geometry
 from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.profiling.convolution_costs import Part, convolution_cost
+from explorer.profiling.counting import Counting, Precisions
 from explorer.profiling.devices import device_spec, device_table
+from explorer.profiling.profiling import subjects_of
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import solve
@@ -99,6 +103,18 @@ def test_better_devices_and_lower_precision_take_less_time() -> None:
     assert time_ms("H100") < time_ms("A100-80GB") < time_ms("P100-16GB")
     assert time_ms("A100-80GB", "tf32") < time_ms("A100-80GB", "float32")
     assert time_ms("A100-80GB", "bfloat16") < time_ms("A100-80GB", "tf32")
+
+
+def test_what_was_counted_before_changes_no_figure() -> None:
+    """An operator that was seen is not run again: its cost, and the memory of its results, must be the same."""
+    model = nn.Sequential(small()[:3], nn.MaxPool2d(3, 2, 1), *small()[3:])
+    subjects = subjects_of(capture_for_cuda(model, batch(5), loss=F.cross_entropy), CUDA_ROUNDING_BYTES)
+    spec, precisions = device_spec("T4"), Precisions(matmul="float32", convolution="float32")
+    shared = Counting(spec, precisions)
+    for _ in range(2):
+        for subject in subjects.values():
+            alone = Counting(spec, precisions).cost(subject.call, written_bytes=subject.written_bytes)
+            assert shared.cost(subject.call, written_bytes=subject.written_bytes) == alone
 
 
 class Attention(nn.Module):
