@@ -197,7 +197,7 @@ def label_of(profile: Profile, options: Options) -> str:
     names = "all" if chosen == ALL_OPTIMIZATIONS else ", ".join(sorted(chosen)) or "none"
     exact = ", bit-exact" if options.exact else ""
     pinned = f", {len(options.pins)} pinned" if options.pins else ""
-    return f"{profile.graph.identity.model} on {profile.device.name}: {names}{exact}{pinned}"
+    return f"{profile.graph.identity.model} on {profile.device.label}: {names}{exact}{pinned}"
 
 
 @contextmanager

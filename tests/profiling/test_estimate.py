@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import explorer
 from explorer.capture.stand_in import capture_for_cuda
+from explorer.cli_tables import summary
 from explorer.device_profile import bundled_model, bundled_profiles, load_profile
 from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.graph import Optimization
@@ -24,6 +25,8 @@ from explorer.profiling.profiling import subjects_of
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import solve
+from explorer.solvers.memory import label_of
+from explorer.solvers.options import Options
 
 NEEDED = "P100-16GB V100-16GB V100-32GB T4 A10 A100-40GB A100-80GB L4 L40S RTX-3090 RTX-4090 RTX-5090 H100 H200 B200"
 
@@ -65,6 +68,13 @@ def test_a_batch_that_no_machine_holds_is_estimated() -> None:
     assert all(torch.equal(x, state[name]) for name, x in model.state_dict().items())
 
 
+def test_wherever_its_device_is_named_it_is_called_an_estimate() -> None:
+    estimated, measured = load_profile("unet-a100-80gb"), load_profile("resnet50-small-cpu")
+    for say in (summary, lambda x: label_of(x, Options())):
+        assert "A100-80GB (estimated)" in say(estimated)
+        assert "estimated" not in say(measured)
+
+
 def test_bytes_are_those_of_a_real_capture() -> None:
     model, data = small(), batch(4)
     measured = explorer.profile(model, data, loss=F.cross_entropy)
@@ -81,7 +91,7 @@ def test_an_estimate_can_be_solved_for_and_saved(tmp_path: Path) -> None:
     profile = explorer.estimate(small(), batch(64), loss=F.cross_entropy, device="T4", optimizer="adam")
     assert profile.optimizer_state_bytes > 0
     plain = simulate(profile, keep_all(profile.graph)).peak_bytes
-    found = solve(profile, budget=int(0.9 * plain), time_limit=3, remember=False)
+    found = solve(profile, budget=int(0.9 * plain), steps=1)
     assert found.schedule is not None
     assert found.peak_bytes is not None and found.peak_bytes <= 0.9 * plain
     profile.save(tmp_path / "small.json.gz")

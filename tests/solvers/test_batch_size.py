@@ -10,7 +10,7 @@ from explorer.solvers.batch_size import largest_batch, with_batch_size
 from explorer.solvers.checkmate.nodes import Nodes
 from tests.solvers.graphs import chain
 
-PROFILE = chain(6)  # measured for 10 samples
+PROFILE = chain(4)  # measured for 10 samples
 
 
 def test_growth() -> None:
