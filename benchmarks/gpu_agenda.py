@@ -44,7 +44,7 @@ from torch.utils.checkpoint import checkpoint
 import explorer
 from explorer.device_profile import Profile
 from explorer.execution.device import describe_device
-from explorer.execution.out_of_memory import OutOfMemory, release
+from explorer.execution.out_of_memory import release
 from explorer.models import MODELS
 from explorer.solution import Solution
 
@@ -253,28 +253,49 @@ def solution_within(profile: Profile, budget_bytes: int, options: Options) -> So
     """The best schedule that can be found with what is installed: by SCIP and search, or by search alone."""
     if find_spec("pyscipopt") is not None and find_spec("cvxpy") is not None:
         return explorer.solve(profile, budget=budget_bytes, time_limit=options.time_limit, remember=False)
-    curve = explorer.trade_off(profile, points=POINTS)
-    fitting = [x for x in curve if x.peak_bytes is not None and x.peak_bytes <= budget_bytes]
+    fitting = [
+        x for x in curve_of(profile.digest, profile) if x.peak_bytes is not None and x.peak_bytes <= budget_bytes
+    ]
     return min(fitting, key=lambda x: x.time_ms or 0.0, default=None)
 
 
-def runs(options: Options) -> Iterator[Piece]:
-    """Each schedule that is there, on the device, and plain PyTorch beside them."""
+_CURVES: dict[str, tuple[Solution, ...]] = {}
 
-    def make(path: Path, *, name: str, shares: list[float]) -> None:
+
+def curve_of(digest: str, profile: Profile) -> tuple[Solution, ...]:
+    """By plan search alone, once for each profile."""
+    if digest not in _CURVES:
+        _CURVES[digest] = explorer.trade_off(profile, points=POINTS)
+    return _CURVES[digest]
+
+
+def runs(options: Options) -> Iterator[Piece]:
+    """Each schedule that is there, on the device, and plain PyTorch beside it."""
+
+    def make(path: Path, *, name: str, share: float) -> None:
         model, batch, loss = sample_of(name, options)
         profile = explorer.load_profile(profile_path(name, options))
-        rows = [row_of(explorer.measure(model, batch, loss=loss, steps=options.steps), what="plain PyTorch")]
-        for share in shares:
-            schedule = explorer.load_schedule(schedule_path(name, share, options))
-            rows.append(run_row(f"{share} of the peak", profile, schedule, (model, batch, loss), options))
-        write(path, rows, options)
+        schedule = explorer.load_schedule(schedule_path(name, share, options))
+        plain = row_of(explorer.measure(model, batch, loss=loss, steps=options.steps), what="plain PyTorch")
+        ours = run_row(f"{share} of the peak", profile, schedule, (model, batch, loss), options)
+        print(f"  {differences(ours)}; {ours['step_time_ms'] / plain['step_time_ms'] - 1:+.1%} time", flush=True)
+        write(path, [plain, ours], options)
 
     for name in options.models:
-        shares = [x for x in SHARES if schedule_path(name, x, options).exists()]
-        if shares:
-            path = options.folder / "runs" / f"{name}{'-tf32' if options.tf32 else ''}.json"
-            yield f"runs of {name}", path, partial(make, name=name, shares=shares)
+        for share in SHARES:
+            schedule = schedule_path(name, share, options)
+            if schedule.exists():
+                path = options.folder / "runs" / schedule.name
+                yield f"run of {name} at {share}", path, partial(make, name=name, share=share)
+
+
+def differences(row: dict[str, Any]) -> str:
+    """Measured against predicted, as people read it."""
+    peak, time_ms = row["peak_bytes"], row["step_time_ms"]
+    return (
+        f"peak {explorer.format_bytes(peak)} ({peak / row['predicted_peak_bytes'] - 1:+.2%} of the prediction), "
+        f"{time_ms:.1f} ms ({time_ms / row['predicted_time_ms'] - 1:+.1%})"
+    )
 
 
 def run_row(what: str, profile: Profile, schedule: explorer.Schedule, sample: Sample, options: Options) -> dict:
@@ -310,7 +331,7 @@ def rivals(options: Options) -> Iterator[Piece]:
         for what, measure in ways_to_save(profile, sample, options):
             try:
                 row = measure()
-            except (OutOfMemory, ImportError, ValueError, RuntimeError) as error:
+            except Exception as error:  # noqa: BLE001 - a compiler that is not there, memory that is not enough
                 rows.append({"what": what, "error": f"{type(error).__name__}: {error}"})
                 continue
             rows.append(row)
