@@ -52,8 +52,12 @@ def to_plain(value: Any) -> Any:
         return [to_plain(x) for x in value]
     if isinstance(value, dict):
         return {str(key): to_plain(x) for key, x in value.items()}
-    assert isinstance(value, Enum), f"{kind.__name__} is not among the types that are stored"
-    return value.value
+    if isinstance(value, Enum):
+        return value.value
+    # What passes for a string or a number without being one exactly: PyTorch's version, NumPy's floats.
+    plain = next((x for x in (str, float, int) if isinstance(value, x)), None)
+    assert plain is not None, f"{kind.__name__} is not among the types that are stored"
+    return plain(value)
 
 
 def from_plain(content: Any, kind: type[T]) -> T:

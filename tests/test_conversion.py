@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from explorer.conversion import WrongContentError, from_plain, to_plain
@@ -41,6 +42,19 @@ def test_numbers_as_people_write_them() -> None:
     spec = from_plain(plain, DeviceSpec)
     assert (spec.memory_gib, spec.bandwidth_gb_s, spec.cublas_workspace_bytes) == (4.0, 1000.0, 2_000_000)
     assert type(spec.memory_gib) is float
+
+
+class Version(str):
+    """As PyTorch's own version is."""
+
+    __slots__ = ()
+
+
+def test_what_passes_for_a_string_or_a_number_is_stored_as_one() -> None:
+    plain = to_plain((Cost(np.float64(1.5), True), Device("x", "cpu", Version("2.13"))))
+    assert json.loads(json.dumps(plain)) == plain
+    assert {type(x) for x in plain[0].values()} == {float, bool}
+    assert type(plain[1]["torch_version"]) is str
 
 
 OPERATOR: dict[str, Any] = {"id": 0, "name": "a", "target": "b", "phase": "forward", "layer": "", "implementations": []}
