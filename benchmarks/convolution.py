@@ -38,7 +38,7 @@ def main() -> None:
         parser.error(f"no convolution in layer {options.layer!r}; there are {', '.join(sorted(layers))}")
     layer = options.layer or max(sorted(layers), key=lambda x: _spread(choices(profile, x)))
     found = choices(profile, layer)
-    print(f"{layer} on {profile.device.name}")
+    print(f"{layer} on {profile.device.label}")
     for choice in found:
         star = "*" if choice.best else " "
         memory = choice.workspace_bytes / 2**20

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer import storage_format
+from explorer.conversion import to_plain
 from explorer.graph import Implementation, Storage, TrainingGraph
 
 SCHEMA = 1
@@ -117,7 +118,7 @@ class Profile:
     @cached_property
     def digest(self) -> str:
         """Hash of the content, equal for equal profiles; keys caches."""
-        content = storage_format.to_content(self)
+        content = to_plain(self)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def save(self, path: str | Path) -> None:

@@ -10,23 +10,12 @@ import gzip
 import hashlib
 import json
 import zlib
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from explorer.conversion import WrongContentError, from_plain, to_plain
 
 T = TypeVar("T")
-
-
-@cache
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(kind)
-
-
-def to_content(value: Any) -> Any:
-    """A value (frozen dataclasses, tuples, enums) as plain JSON types."""
-    return _adapter(type(value)).dump_python(value, mode="json")
 
 
 def write(path: str | Path, value: Any, *, schema: int) -> None:
@@ -41,7 +30,7 @@ def write(path: str | Path, value: Any, *, schema: int) -> None:
 
 def text_of(value: Any, *, schema: int) -> str:
     """What ``write`` writes."""
-    content = to_content(value)
+    content = to_plain(value)
     document = {"kind": type(value).__name__, "schema": schema, "checksum": _checksum(content), "content": content}
     return json.dumps(document, separators=(",", ":"))
 
@@ -96,11 +85,9 @@ def from_content(content: Any, kind: type[T], *, origin: str) -> T:
         ValueError: naming ``origin`` and the first entry that is wrong.
     """
     try:
-        return _adapter(kind).validate_python(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "its structure"
-        raise ValueError(f"{origin} is not a valid {kind.__name__}: {where}: {first['msg']}") from error
+        return from_plain(content, kind)
+    except WrongContentError as error:
+        raise ValueError(f"{origin} is not a valid {kind.__name__}: {error}") from error
 
 
 def _checksum(content: Any) -> str:

@@ -57,7 +57,7 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         budget=style.format_gib(solution.budget_bytes),
         time=style.format_ms(solution.time_ms),
         peak=style.format_gib(solution.peak_bytes),
-        device=profile.device.name,
+        device=profile.device.label,
         file=file,
         source=_PLACES.format(batch=batch) if bundled is None else _BUNDLED.format(name=bundled),
         peak_bytes=solution.peak_bytes,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from explorer.device_profile import Device, round_up
+from explorer.device_profile import Device
 from explorer.torch_private import forget_cublas_workspaces
 
 CUDA_ROUNDING_BYTES = 512
@@ -52,16 +53,30 @@ def describe_device(device: torch.device) -> Device:
     )
 
 
-def cublas_workspace_bytes(device: torch.device) -> int:
-    """What PyTorch keeps on a CUDA device for cuBLAS, measured: it appears with the first product of matrices."""
+def cublas_workspace_bytes(device: torch.device, *, biased: bool) -> int:
+    """What PyTorch keeps on a CUDA device for cuBLAS throughout a training step, measured by a small one.
+
+    It appears with the first product of matrices, and again with the first in the backward pass, which runs in a thread
+    with a handle of its own.
+
+    Args:
+        device: where.
+        biased: products with a bias are among the step's; their library (cuBLASLt) has a workspace besides.
+    """
     forget_cublas_workspaces()
     with torch.cuda.device(device):
-        factor = torch.ones(16, 16, device=device)
         before = torch.cuda.memory_allocated()
-        product = factor.mm(factor)
+        _small_step(device, biased=biased)
         torch.cuda.synchronize()
-        own_bytes = round_up(product.untyped_storage().nbytes(), CUDA_ROUNDING_BYTES)
-        return max(0, torch.cuda.memory_allocated() - before - own_bytes)
+        return max(0, torch.cuda.memory_allocated() - before)
+
+
+def _small_step(device: torch.device, *, biased: bool) -> None:
+    """Products forward and backward, of which nothing is left afterwards but what libraries keep."""
+    with torch.enable_grad():
+        source, weight = (torch.ones(64, 64, device=device, requires_grad=True) for _ in range(2))
+        bias = torch.ones(64, device=device, requires_grad=True) if biased else None
+        F.linear(source, weight, bias).sum().backward()
 
 
 def _cuda_note(device: torch.device) -> str:

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from explorer.capture import Batch, Loss
-from explorer.execution.device import describe_device, device_of
+from explorer.device_profile import round_up
+from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.out_of_memory import named
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
@@ -149,7 +150,12 @@ def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
     trace = cuda_memory_trace(run)
     peak = torch.cuda.max_memory_allocated() - others_bytes
     signs = {"alloc": 1, "free_completed": -1}
-    events = [(x["time_us"], signs[x["action"]] * x["size"]) for x in trace if x["action"] in signs]
+    # The history has sizes as they were asked for.
+    events = [
+        (x["time_us"], signs[x["action"]] * round_up(x["size"], CUDA_ROUNDING_BYTES))
+        for x in trace
+        if x["action"] in signs
+    ]
     times_us = np.array([x[0] for x in events], dtype=np.float64)
     allocated = base_bytes + np.cumsum(np.array([x[1] for x in events], dtype=np.int64))
     times_ms = (times_us - times_us[0]) / 1e3 if events else times_us

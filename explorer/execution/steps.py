@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import TrainingStep, call_arguments
+from explorer.device_profile import round_up
+from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.execution.scheduled import ScheduledModule
 from explorer.torch_private import storage_key
 
@@ -67,7 +69,9 @@ def unchanged(module: nn.Module) -> Iterator[None]:
 
 
 def persistent_bytes(module: nn.Module, batch: Batch) -> int:
-    """Parameters, buffers and batch, each storage once."""
+    """Parameters, buffers and batch, each storage once, as the device's allocator rounds it."""
     tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(batch)]
     storages = {storage_key(x): x.untyped_storage() for x in tensors if isinstance(x, torch.Tensor)}
-    return sum(x.nbytes() for x in storages.values())
+    return sum(
+        round_up(x.nbytes(), CUDA_ROUNDING_BYTES) if x.device.type == "cuda" else x.nbytes() for x in storages.values()
+    )

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 _MIB = 2**20
+_ALIGNMENT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ def plan(
     if not available():
         _say_once()
         return None
+    if any(x.data_ptr() % _ALIGNMENT_BYTES for x in (first, second)):
+        # Plans are chosen for tensors that begin where the allocator begins them, not for a view in the middle.
+        return None
     stride, padding, dilation, *_ = (tuple(x) if isinstance(x, list | tuple) else x for x in geometry)
     result = _output_shape(first, second, stride, padding, dilation) if part == "forward" else tuple(shape)
     return _built(
@@ -123,7 +127,7 @@ def plan(
             dtype=first.dtype,
             exact=first.dtype == torch.float32 and not _allows_tf32(),
             deterministic=torch.are_deterministic_algorithms_enabled(),
-            device=torch.cuda.current_device(),
+            device=first.get_device(),
         )
     )
 
@@ -157,7 +161,7 @@ def _output_shape(
 def _built(problem: Problem) -> Plan | None:
     """The plan for a problem, built once; None where cuDNN has none in the family."""
     cudnn = import_module("cudnn")
-    graph, inputs, output = _graph(cudnn, problem)
+    graph, inputs, output = _graph(cudnn, problem, handle=_handle(cudnn, problem.device))
     chosen = _first_plan(cudnn, graph, problem)
     if chosen is None:
         return None
@@ -167,7 +171,8 @@ def _built(problem: Problem) -> Plan | None:
         result = torch.empty(problem.result, dtype=problem.dtype, device=first.device)
         workspace = torch.empty(max(1, workspace_bytes), dtype=torch.uint8, device=first.device)
         values = {inputs[0]: first, inputs[1]: second, output: result}
-        graph.execute_plan_at_index(values, workspace, chosen, _handle(cudnn, problem.device))
+        with torch.cuda.device(problem.device):
+            graph.execute_plan_at_index(values, workspace, chosen, _handle(cudnn, problem.device))
         return result
 
     return run
@@ -189,23 +194,26 @@ def _first_plan(cudnn: Any, graph: Any, problem: Problem) -> int | None:
             graph.select_numeric_notes([getattr(notes, x) for x in family.wanted])
         if family.workspace_bytes is not None:
             graph.deselect_workspace_greater_than(family.workspace_bytes)
-        graph.check_support()
     except (RuntimeError, cudnn.cudnnGraphNotSupportedError):
         return None
+    # Support is not asked for as a whole: that builds plans until one works, and each is built below anyway.
     return next((x for x in range(graph.get_execution_plan_count()) if _builds(cudnn, graph, x, family)), None)
 
 
 def _builds(cudnn: Any, graph: Any, number: int, family: Filter) -> bool:
     try:
         graph.build_plan_at_index(number)
-    except (RuntimeError, cudnn.cudnnGraphNotSupportedError):
-        return False  # filtered out, or not for this device
+    except (RuntimeError, ValueError, cudnn.cudnnGraphNotSupportedError):
+        return False  # filtered out (an error of another type in each version), or not for this device
     most = family.workspace_bytes
     return most is None or graph.get_workspace_size_plan_at_index(number) <= most
 
 
-def _graph(cudnn: Any, problem: Problem) -> tuple[Any, tuple[Any, Any], Any]:
-    """The library's description of the problem: graph, what is read, what is written."""
+def _graph(cudnn: Any, problem: Problem, **device: Any) -> tuple[Any, tuple[Any, Any], Any]:
+    """The library's description of the problem: graph, what is read, what is written.
+
+    ``device`` is ``handle``, or ``device_property`` with what describes a device that is not here.
+    """
     kind = {
         torch.float32: cudnn.data_type.FLOAT,
         torch.float16: cudnn.data_type.HALF,
@@ -213,7 +221,7 @@ def _graph(cudnn: Any, problem: Problem) -> tuple[Any, tuple[Any, Any], Any]:
     }[problem.dtype]
     single = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(
-        handle=_handle(cudnn, problem.device),
+        **device,
         io_data_type=kind,
         intermediate_data_type=single,
         compute_data_type=single,
@@ -253,6 +261,7 @@ _HANDLES: dict[int, Any] = {}
 def _handle(cudnn: Any, device: int) -> Any:
     """The library's handle of a device, on the stream that PyTorch uses now."""
     if device not in _HANDLES:
-        _HANDLES[device] = cudnn.create_handle()
+        with torch.cuda.device(device):
+            _HANDLES[device] = cudnn.create_handle()
     cudnn.set_stream(handle=_HANDLES[device], stream=torch.cuda.current_stream(device).cuda_stream)
     return _HANDLES[device]

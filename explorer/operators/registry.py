@@ -150,8 +150,8 @@ def auxiliary(
         args: leaves may be nodes of the graph, none later than ``node``.
         optimization: what it serves.
 
-    A function whose result's size depends on values has an attribute ``nominal``: a function of the same arguments that
-    makes one of the size to count with.
+    A function whose result's size depends on values, or takes long to find out by calling it, has an attribute
+    ``nominal``: a function of the same arguments that makes one of the size to count with.
     """
     source = origin(node)
     known: dict[str, fx.Node] = source.meta.setdefault(_AUXILIARIES, {})

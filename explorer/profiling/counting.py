@@ -87,24 +87,30 @@ class Precisions:
     convolution: str
 
 
-def counted_cost(call: Call, *, written_bytes: int, spec: DeviceSpec, precisions: Precisions) -> Cost:
-    """Time and workspace of a captured call on a device, estimated.
+class Counting:
+    """Estimates captured calls for one device; operators that several of them run with the same layouts, once."""
 
-    Args:
-        call: with fake tensors.
-        written_bytes: what its results take, as allocated; what it takes beyond them is workspace.
-        spec: the device.
-        precisions: of products in float32.
-    """
-    arguments = _WithoutMemory()
-    args: Any = fx.map_arg(call.args, arguments.of_node)
-    kwargs: Any = pytree.tree_map_only(torch.device, lambda _: torch.device("meta"), dict(call.kwargs))
-    kwargs = fx.map_arg(kwargs, arguments.of_node)
-    counter = _Counter(spec, precisions, known=arguments.storages())
-    with torch.no_grad(), counter:
-        result = call.target(*args, **kwargs)
-    del result
-    return Cost(counter.time_ms, max(0, counter.peak_bytes - written_bytes))
+    def __init__(self, spec: DeviceSpec, precisions: Precisions) -> None:
+        """For a device, and products of float32 in ``precisions``."""
+        self._prices = _Prices(spec, precisions)
+        self._seen: dict[Any, _Seen] = {}
+
+    def cost(self, call: Call, *, written_bytes: int) -> Cost:
+        """Time and workspace of a captured call, estimated.
+
+        Args:
+            call: with fake tensors.
+            written_bytes: what its results take, as allocated; what it takes beyond them is workspace.
+        """
+        arguments = _WithoutMemory()
+        args: Any = fx.map_arg(call.args, arguments.of_node)
+        kwargs: Any = pytree.tree_map_only(torch.device, lambda _: torch.device("meta"), dict(call.kwargs))
+        kwargs = fx.map_arg(kwargs, arguments.of_node)
+        counter = _Counter(self._prices, self._seen, known=arguments.storages())
+        with torch.no_grad(), counter:
+            result = call.target(*args, **kwargs)
+        del result
+        return Cost(counter.time_ms, max(0, counter.peak_bytes - written_bytes))
 
 
 class _WithoutMemory:
@@ -127,31 +133,79 @@ class _WithoutMemory:
         return {storage_key(x) for x in self.bases.values()}
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """An operator of ATen that has run: another run with arguments of the same layouts needs no shapes computed.
+
+    Attributes:
+        cost: of the operator.
+        made: shape, strides and dtype of each result (None for a result that is None); empty where results are
+            arguments, or are to be computed anew.
+        is_tuple: whether there are several results.
+        argument: which positional argument is returned, written to; None for new tensors.
+    """
+
+    cost: Cost
+    made: tuple[tuple[Any, Any, torch.dtype] | None, ...] = ()
+    is_tuple: bool = False
+    argument: int | None = None
+
+    def results(self, args: Any) -> Any:
+        """What another run returns; of None there is nothing that could stand in."""
+        if self.argument is not None:
+            return args[self.argument]
+        made = [None if x is None else torch.empty_strided(x[0], x[1], dtype=x[2], device="meta") for x in self.made]
+        return tuple(made) if self.is_tuple else made[0]
+
+    @property
+    def repeats(self) -> bool:
+        """Can the results of another run be made without it?"""
+        return self.argument is not None or bool(self.made)
+
+
 class _Counter(TorchDispatchMode):
     """Adds up time, and watches which storages live."""
 
-    def __init__(self, spec: DeviceSpec, precisions: Precisions, *, known: set[int]) -> None:
+    def __init__(self, prices: _Prices, seen: dict[Any, _Seen], *, known: set[int]) -> None:
         super().__init__()
-        self.spec = spec
-        self.precisions = precisions
+        self.prices = prices
+        self.seen = seen
         self.live = dict.fromkeys(known, 0)
         self.now_bytes = 0
         self.peak_bytes = 0
         self.time_ms = 0.0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
         if func.is_view:
-            return result
+            return func(*args, **kwargs)
+        key = (func, _layouts(args), _layouts(tuple(kwargs.items())))
+        seen = self.seen.get(key)
+        if seen is not None and seen.repeats:
+            result = seen.results(args)
+        else:
+            result = func(*args, **kwargs)
+            seen = self.seen[key] = self._first(func, args, kwargs, result)
         for tensor in _tensors(result):
             self._own(tensor)
-        inside_bytes = 0
-        if func.overloadpacket.__name__ not in _ALLOCATIONS:
-            cost = self._cost(func, args, kwargs or {}, result)
-            self.time_ms += cost.time_ms
-            inside_bytes = round_up(cost.workspace_bytes, CUDA_ROUNDING_BYTES)
+        self.time_ms += seen.cost.time_ms
+        inside_bytes = round_up(seen.cost.workspace_bytes, CUDA_ROUNDING_BYTES)
         self.peak_bytes = max(self.peak_bytes, self.now_bytes + inside_bytes)
         return result
+
+    def _first(self, func: Any, args: Any, kwargs: Any, result: Any) -> _Seen:
+        """What is to be known of an operator that has run for the first time."""
+        allocates = func.overloadpacket.__name__ in _ALLOCATIONS
+        cost = Cost(0.0, 0) if allocates else self.prices.cost(func, args, kwargs, result)
+        if func._schema.is_mutable:  # noqa: SLF001 - every operator of ATen has one
+            # In place, its first argument is its result; where results are written to elsewhere, shapes may change.
+            return _Seen(cost, argument=0 if args and result is args[0] and not _moves(func) else None)
+        several = isinstance(result, tuple | list)
+        found = tuple(result) if several else (result,)
+        if not all(x is None or isinstance(x, torch.Tensor) for x in found):
+            return _Seen(cost)
+        made = tuple(None if x is None else (x.shape, x.stride(), x.dtype) for x in found)
+        return _Seen(cost, made, several)
 
     def _own(self, tensor: torch.Tensor) -> None:
         key = storage_key(tensor)
@@ -165,7 +219,16 @@ class _Counter(TorchDispatchMode):
     def _drop(self, key: int) -> None:
         self.now_bytes -= self.live.pop(key)
 
-    def _cost(self, func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
+
+class _Prices:
+    """What an operator of ATen costs on a device."""
+
+    def __init__(self, spec: DeviceSpec, precisions: Precisions) -> None:
+        self.spec = spec
+        self.precisions = precisions
+
+    def cost(self, func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
+        """Of one that has run."""
         name = func.overloadpacket.__name__
         if name in ("convolution", "convolution_backward"):
             return self._convolution(name, args, result)
@@ -291,7 +354,23 @@ def _tiled(amount: int) -> int:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
     return [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
+
+
+def _layouts(value: Any) -> Any:
+    """Equal for arguments of the same layouts, and plain ones of the same types and values."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, tuple | list):
+        return tuple(map(_layouts, value))
+    return type(value), value
+
+
+def _moves(func: Any) -> bool:
+    """Does it change the layout of the tensor that it works on in place?"""
+    return torch.Tag.inplace_view in func.tags
 
 
 def bytes_moved(tensor: torch.Tensor) -> int:

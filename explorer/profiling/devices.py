@@ -1,4 +1,4 @@
-"""Devices to estimate for: published figures by name, or a YAML file of one's own. No torch here."""
+"""Devices to estimate for: published figures by name, or a YAML file of one's own. Neither needs torch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from explorer import storage_format
 
@@ -100,6 +98,8 @@ def device_table() -> dict[str, DeviceSpec]:
 
 
 def _parsed(path: Path) -> Any:
+    import yaml
+
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -21,7 +21,7 @@ from explorer.operators.convolution import (
     run_weight_gradient,
 )
 from explorer.profiling.convolution_costs import Part, convolution_cost
-from explorer.profiling.counting import Precisions, bytes_moved, convolution_precision, counted_cost, geometry_of
+from explorer.profiling.counting import Counting, Precisions, bytes_moved, convolution_precision, geometry_of
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
 from explorer.profiling.profiling import (
     Progress,
@@ -108,15 +108,14 @@ def estimate_capture(
     graph = captured.graph
     subjects = subjects_of(captured, CUDA_ROUNDING_BYTES)
     costs: dict[str, Cost] = {TANGENTS: Cost(0.0, 0)}
+    counting = Counting(spec, precisions)
     for number, (key, subject) in enumerate(subjects.items()):
         if progress is not None:
             progress(number, len(subjects), subject.name)
         if subject.call.target in _PARTS:
             costs[key] = _family_cost(subject.call, spec=spec, precisions=precisions)
         else:
-            costs[key] = counted_cost(
-                subject.call, written_bytes=subject.written_bytes, spec=spec, precisions=precisions
-            )
+            costs[key] = counting.cost(subject.call, written_bytes=subject.written_bytes)
     if progress is not None:
         progress(len(subjects), len(subjects), "done")
     costs |= halves_like_wholes(graph, costs)

@@ -89,7 +89,8 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
     device = device_of(model)
     described = describe_device(device)
     if device.type == "cuda" and uses_cublas(captured.graph):
-        described = replace(described, persistent_workspace_bytes=cublas_workspace_bytes(device))
+        biased = any(x.target.startswith("aten.addmm.") for x in captured.graph.operators)
+        described = replace(described, persistent_workspace_bytes=cublas_workspace_bytes(device, biased=biased))
     subjects = subjects_of(captured, described.rounding_bytes)
     total = len(subjects) + 2
     done = iter(range(total + 1))

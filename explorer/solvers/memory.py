@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import platformdirs
-
 from explorer import storage_format
+from explorer.conversion import to_plain
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.solvers.options import ALL_OPTIMIZATIONS, Options
@@ -104,6 +103,8 @@ class SolveMemory:
         """Touches no file yet."""
         said = os.environ.get(VARIABLE, "")
         if folder is None and said != "off":
+            import platformdirs
+
             folder = Path(said) if said else platformdirs.user_cache_path("schedule-explorer")
         self.folder = folder
 
@@ -196,7 +197,7 @@ def label_of(profile: Profile, options: Options) -> str:
     names = "all" if chosen == ALL_OPTIMIZATIONS else ", ".join(sorted(chosen)) or "none"
     exact = ", bit-exact" if options.exact else ""
     pinned = f", {len(options.pins)} pinned" if options.pins else ""
-    return f"{profile.graph.identity.model} on {profile.device.name}: {names}{exact}{pinned}"
+    return f"{profile.graph.identity.model} on {profile.device.label}: {names}{exact}{pinned}"
 
 
 @contextmanager
@@ -216,7 +217,7 @@ def _database(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _packed(schedule: Schedule) -> bytes:
-    return zlib.compress(json.dumps(storage_format.to_content(schedule), separators=(",", ":")).encode())
+    return zlib.compress(json.dumps(to_plain(schedule), separators=(",", ":")).encode())
 
 
 def _answer(

@@ -10,16 +10,23 @@ from torch import nn
 from torch.nn import functional as F
 
 import explorer
+from explorer.capture.stand_in import capture_for_cuda
+from explorer.cli_tables import summary
 from explorer.device_profile import bundled_model, bundled_profiles, load_profile
+from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.graph import Optimization
 from explorer.models import MODELS
 from explorer.operators.convolution_algorithms import Geometry
 from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.profiling.convolution_costs import Part, convolution_cost
+from explorer.profiling.counting import Counting, Precisions
 from explorer.profiling.devices import device_spec, device_table
+from explorer.profiling.profiling import subjects_of
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import solve
+from explorer.solvers.memory import label_of
+from explorer.solvers.options import Options
 
 NEEDED = "P100-16GB V100-16GB V100-32GB T4 A10 A100-40GB A100-80GB L4 L40S RTX-3090 RTX-4090 RTX-5090 H100 H200 B200"
 
@@ -61,6 +68,13 @@ def test_a_batch_that_no_machine_holds_is_estimated() -> None:
     assert all(torch.equal(x, state[name]) for name, x in model.state_dict().items())
 
 
+def test_wherever_its_device_is_named_it_is_called_an_estimate() -> None:
+    estimated, measured = load_profile("unet-a100-80gb"), load_profile("resnet50-small-cpu")
+    for say in (summary, lambda x: label_of(x, Options())):
+        assert "A100-80GB (estimated)" in say(estimated)
+        assert "estimated" not in say(measured)
+
+
 def test_bytes_are_those_of_a_real_capture() -> None:
     model, data = small(), batch(4)
     measured = explorer.profile(model, data, loss=F.cross_entropy)
@@ -77,7 +91,7 @@ def test_an_estimate_can_be_solved_for_and_saved(tmp_path: Path) -> None:
     profile = explorer.estimate(small(), batch(64), loss=F.cross_entropy, device="T4", optimizer="adam")
     assert profile.optimizer_state_bytes > 0
     plain = simulate(profile, keep_all(profile.graph)).peak_bytes
-    found = solve(profile, budget=int(0.9 * plain), time_limit=3, remember=False)
+    found = solve(profile, budget=int(0.9 * plain), steps=1)
     assert found.schedule is not None
     assert found.peak_bytes is not None and found.peak_bytes <= 0.9 * plain
     profile.save(tmp_path / "small.json.gz")
@@ -99,6 +113,18 @@ def test_better_devices_and_lower_precision_take_less_time() -> None:
     assert time_ms("H100") < time_ms("A100-80GB") < time_ms("P100-16GB")
     assert time_ms("A100-80GB", "tf32") < time_ms("A100-80GB", "float32")
     assert time_ms("A100-80GB", "bfloat16") < time_ms("A100-80GB", "tf32")
+
+
+def test_what_was_counted_before_changes_no_figure() -> None:
+    """An operator that was seen is not run again: its cost, and the memory of its results, must be the same."""
+    model = nn.Sequential(small()[:3], nn.MaxPool2d(3, 2, 1), *small()[3:])
+    subjects = subjects_of(capture_for_cuda(model, batch(5), loss=F.cross_entropy), CUDA_ROUNDING_BYTES)
+    spec, precisions = device_spec("T4"), Precisions(matmul="float32", convolution="float32")
+    shared = Counting(spec, precisions)
+    for _ in range(2):
+        for subject in subjects.values():
+            alone = Counting(spec, precisions).cost(subject.call, written_bytes=subject.written_bytes)
+            assert shared.cost(subject.call, written_bytes=subject.written_bytes) == alone
 
 
 class Attention(nn.Module):

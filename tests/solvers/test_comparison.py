@@ -12,7 +12,7 @@ from explorer import Status, simulate, trade_off
 from explorer.schedule import keep_all
 from tests.solvers.graphs import chain
 
-PROFILE = chain(6)
+PROFILE = chain(4)
 PLAIN = simulate(PROFILE, keep_all(PROFILE.graph))
 BUDGETS = [PLAIN.peak_bytes, int(0.7 * PLAIN.peak_bytes), 100]
 METHODS = ["checkpoint-all", "chen-greedy", "checkmate-d"]

@@ -1,0 +1,430 @@
+"""Everything there is to measure on a GPU, by one command that can be stopped and taken up again.
+
+    python benchmarks/gpu_agenda.py FOLDER [--device cuda] [--minutes 25] [--items checks layer …] [--models resnet50 …]
+
+Items, in this order: ``checks`` (``python -m tests.gpu``), ``layer`` (the algorithms of the layer of MONeT's figure 7,
+with TF32 and without), ``profiles`` (every model at full size), ``schedules`` (four budgets each), ``runs`` (each
+schedule run: peak and time, predicted and measured), ``rivals`` (other ways to save memory, and ours within the memory
+that each took), ``timeline`` (memory over a step, predicted and measured). Each piece of work is a file in FOLDER,
+written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that fails
+leaves its error in a file, and the others go on.
+
+Needs PyTorch and NumPy; ``schedules`` needs numba too, and SCIP and cvxpy for more than a plan search: without them,
+solve elsewhere (the same command with ``--items schedules`` on a copy of FOLDER, without a GPU) and come back with the
+files. With ``--device cpu`` all of it runs with small batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+from convolution import choices
+from end_to_end import BATCHES as SMALL
+from torch import nn
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
+
+import explorer
+from explorer.device_profile import Profile
+from explorer.execution.device import describe_device
+from explorer.execution.out_of_memory import release
+from explorer.models import MODELS
+from explorer.solution import Solution
+
+ITEMS = ("checks", "layer", "profiles", "schedules", "runs", "rivals", "timeline")
+SHARES = (0.33, 0.4, 0.5, 0.7)
+FULL: dict[str, dict[str, Any]] = {"unet3d": {"batch_size": 22}}
+BFLOAT16 = ("gpt2", "vit_b16")
+RIVALS = ("checkpoint-blocks", "checkpoint-sequential", "rotor", "checkmate")
+COMPILED = (1.0, 0.5, 0.1)
+POINTS = 48
+Sample = tuple[nn.Module, Any, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for.
+
+    Attributes:
+        folder: of the results.
+        device: ``"cuda"`` or ``"cpu"``.
+        models: by name.
+        tf32: products of float32 in TF32.
+        time_limit: seconds for each solve.
+        steps: timed for each measurement.
+    """
+
+    folder: Path
+    device: str
+    models: tuple[str, ...]
+    tf32: bool
+    time_limit: float
+    steps: int
+
+
+Piece = tuple[str, Path, Callable[[Path], None]]
+"""What it is called, the file that it makes, and how."""
+
+
+def main() -> int:
+    """Do what is left to do, in the time given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--minutes", type=float, default=25.0, help="no piece begins after these")
+    parser.add_argument("--items", nargs="*", choices=ITEMS, default=list(ITEMS))
+    parser.add_argument("--models", nargs="*", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--tf32", action="store_true", help="products of float32 in TF32")
+    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds for each solve")
+    parser.add_argument("--steps", type=int, default=5, help="timed for each measurement")
+    asked = parser.parse_args()
+    if asked.device == "cuda" and not torch.cuda.is_available() and set(asked.items) != {"schedules"}:
+        parser.error(f"PyTorch {torch.__version__} sees no CUDA device here; --device cpu tries everything out")
+    options = Options(asked.folder, asked.device, tuple(asked.models), asked.tf32, asked.time_limit, asked.steps)
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = asked.tf32
+    deadline = time.monotonic() + 60 * asked.minutes
+    failed = 0
+    for item in ITEMS:
+        if item in asked.items:
+            for piece in PIECES[item](options):
+                failed += not done(piece, deadline)
+    return int(failed > 0)
+
+
+def done(piece: Piece, deadline: float) -> bool:
+    """Do a piece unless it is done, or the time is over; False where it failed."""
+    name, path, make = piece
+    if path.exists() or time.monotonic() > deadline:
+        print(f"{name}: {'there already' if path.exists() else 'no time left'}", flush=True)
+        return True
+    path.parent.mkdir(parents=True, exist_ok=True)
+    error_path = path.with_name(path.name + ".error.txt")
+    began = time.monotonic()
+    try:
+        make(path)
+    except Exception as error:  # noqa: BLE001 - the other pieces are worth having all the same
+        error_path.write_text(traceback.format_exc(), encoding="utf-8")
+        print(f"{name}: failed after {time.monotonic() - began:.1f} s, {type(error).__name__}: {error}", flush=True)
+        return False
+    finally:
+        release()
+    error_path.unlink(missing_ok=True)
+    print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+    return True
+
+
+def write(path: Path, content: Any, options: Options) -> None:
+    """Write a result as JSON, with what it was measured on; the file appears when it is complete."""
+    described = describe_device(torch.device(options.device))
+    where = {**asdict(described), "driver": driver(), "tf32": options.tf32}
+    partial_path = path.with_name(path.name + ".partial")
+    partial_path.write_text(json.dumps({"device": where, "results": content}, indent=1), encoding="utf-8")
+    partial_path.replace(path)
+
+
+def driver() -> str:
+    """Version of the GPU's driver, where its tool is there to ask."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    asked = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def sample_of(name: str, options: Options) -> Sample:
+    """A model with its batch on the device, and its loss; in bfloat16 where that is how it is trained."""
+    spec = MODELS[name]
+    sizes = SMALL[name] if options.device == "cpu" else FULL.get(name, {})
+    dtype = torch.bfloat16 if name in BFLOAT16 and options.device == "cuda" else torch.float32
+    torch.manual_seed(0)
+
+    def placed(x: torch.Tensor) -> torch.Tensor:
+        return x.to(options.device, dtype if x.is_floating_point() else x.dtype)
+
+    batch = pytree.tree_map_only(torch.Tensor, placed, spec.batch(**sizes))
+    return spec.build().to(options.device, dtype).train(), batch, spec.loss
+
+
+def profile_path(name: str, options: Options) -> Path:
+    """Of a model's profile; TF32 makes another one."""
+    return options.folder / "profiles" / f"{name}{'-tf32' if options.tf32 else ''}.json.gz"
+
+
+def schedule_path(name: str, share: float, options: Options) -> Path:
+    """Of a schedule for a share of the peak without recomputation."""
+    return options.folder / "schedules" / f"{name}{'-tf32' if options.tf32 else ''}-{share:.2f}.json"
+
+
+def checks(options: Options) -> Iterator[Piece]:
+    """``python -m tests.gpu``, its report in a file."""
+
+    def make(path: Path) -> None:
+        command = [sys.executable, "-m", "tests.gpu", "--device", options.device]
+        root = Path(__file__).parents[1]
+        ran = subprocess.run(
+            command, check=False, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        print(ran.stdout)
+        path.write_text(ran.stdout, encoding="utf-8")
+
+    yield "checks", options.folder / "checks.txt", make
+
+
+class Layer(nn.Module):
+    """MONeT's figure 7: 64 channels in and out, 3×3; a layer before it, so that it has an input gradient."""
+
+    def __init__(self) -> None:
+        """With random weights."""
+        super().__init__()
+        self.before = nn.Conv2d(64, 64, 1)
+        self.layer = nn.Conv2d(64, 64, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A scalar."""
+        return self.layer(self.before(x)).sum()
+
+
+def layer(options: Options) -> Iterator[Piece]:
+    """All implementations of one convolution, with TF32 and without."""
+
+    def make(path: Path, *, tf32: bool) -> None:
+        before = torch.backends.cudnn.allow_tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        try:
+            batch = torch.randn(256 if options.device == "cuda" else 8, 64, 56, 56, device=options.device)
+            found = choices(explorer.profile(Layer().to(options.device), batch), "layer")
+        finally:
+            torch.backends.cudnn.allow_tf32 = before
+        write(path, [{**asdict(x), "tf32": tf32} for x in found], options)
+
+    for tf32 in (False, True):
+        name = f"layer-{'tf32' if tf32 else 'float32'}"
+        yield name, options.folder / f"{name}.json", partial(make, tf32=tf32)
+
+
+def profiles(options: Options) -> Iterator[Piece]:
+    """Every model, measured with all implementations."""
+
+    def make(path: Path, *, name: str) -> None:
+        model, batch, loss = sample_of(name, options)
+        explorer.profile(model, batch, loss=loss).save(path)
+
+    for name in options.models:
+        yield f"profile of {name}", profile_path(name, options), partial(make, name=name)
+
+
+def schedules(options: Options) -> Iterator[Piece]:
+    """Four budgets for each profile that is there."""
+    for name in options.models:
+        if not profile_path(name, options).exists():
+            continue
+        for share in SHARES:
+            make = partial(_make_schedule, name=name, share=share, options=options)
+            yield f"schedule for {name} at {share}", schedule_path(name, share, options), make
+
+
+def _make_schedule(path: Path, *, name: str, share: float, options: Options) -> None:
+    profile = explorer.load_profile(profile_path(name, options))
+    peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+    found = solution_within(profile, int(share * peak), options)
+    if found is None or found.schedule is None:
+        raise ValueError(f"{name} has no schedule within {share} of {explorer.format_bytes(peak)}")
+    found.schedule.save(path)
+
+
+def solution_within(profile: Profile, budget_bytes: int, options: Options) -> Solution | None:
+    """The best schedule that can be found with what is installed: by SCIP and search, or by search alone."""
+    if find_spec("pyscipopt") is not None and find_spec("cvxpy") is not None:
+        return explorer.solve(profile, budget=budget_bytes, time_limit=options.time_limit, remember=False)
+    fitting = [
+        x for x in curve_of(profile.digest, profile) if x.peak_bytes is not None and x.peak_bytes <= budget_bytes
+    ]
+    return min(fitting, key=lambda x: x.time_ms or 0.0, default=None)
+
+
+_CURVES: dict[str, tuple[Solution, ...]] = {}
+
+
+def curve_of(digest: str, profile: Profile) -> tuple[Solution, ...]:
+    """By plan search alone, once for each profile."""
+    if digest not in _CURVES:
+        _CURVES[digest] = explorer.trade_off(profile, points=POINTS)
+    return _CURVES[digest]
+
+
+def runs(options: Options) -> Iterator[Piece]:
+    """Each schedule that is there, on the device, and plain PyTorch beside it."""
+
+    def make(path: Path, *, name: str, share: float) -> None:
+        model, batch, loss = sample_of(name, options)
+        profile = explorer.load_profile(profile_path(name, options))
+        schedule = explorer.load_schedule(schedule_path(name, share, options))
+        plain = row_of(explorer.measure(model, batch, loss=loss, steps=options.steps), what="plain PyTorch")
+        ours = run_row(f"{share} of the peak", profile, schedule, (model, batch, loss), options)
+        print(f"  {differences(ours)}; {ours['step_time_ms'] / plain['step_time_ms'] - 1:+.1%} time", flush=True)
+        write(path, [plain, ours], options)
+
+    for name in options.models:
+        for share in SHARES:
+            schedule = schedule_path(name, share, options)
+            if schedule.exists():
+                path = options.folder / "runs" / schedule.name
+                yield f"run of {name} at {share}", path, partial(make, name=name, share=share)
+
+
+def differences(row: dict[str, Any]) -> str:
+    """Measured against predicted, as people read it."""
+    peak, time_ms = row["peak_bytes"], row["step_time_ms"]
+    return (
+        f"peak {explorer.format_bytes(peak)} ({peak / row['predicted_peak_bytes'] - 1:+.2%} of the prediction), "
+        f"{time_ms:.1f} ms ({time_ms / row['predicted_time_ms'] - 1:+.1%})"
+    )
+
+
+def run_row(what: str, profile: Profile, schedule: explorer.Schedule, sample: Sample, options: Options) -> dict:
+    """A schedule, run: predicted and measured."""
+    model, batch, loss = sample
+    predicted = explorer.simulate(profile, schedule)
+    measured = explorer.measure(explorer.apply(model, schedule, batch, loss=loss), batch, steps=options.steps)
+    return {
+        **row_of(measured, what=what),
+        "predicted_peak_bytes": predicted.peak_bytes,
+        "predicted_time_ms": predicted.time_ms,
+        "residual": asdict(explorer.residual(profile, schedule, measured)),
+    }
+
+
+def row_of(measured: explorer.Measurement, *, what: str) -> dict[str, Any]:
+    """The figures of a measurement."""
+    return {
+        "what": what,
+        "peak_bytes": measured.peak_bytes,
+        "reserved_peak_bytes": measured.reserved_peak_bytes,
+        "step_time_ms": measured.step_time_ms,
+    }
+
+
+def rivals(options: Options) -> Iterator[Piece]:
+    """Other ways to save memory, each beside our schedule within the memory that it took."""
+
+    def make(path: Path, *, name: str) -> None:
+        sample = sample_of(name, options)
+        profile = explorer.load_profile(profile_path(name, options))
+        rows = []
+        for what, measure in ways_to_save(profile, sample, options):
+            try:
+                row = measure()
+            except Exception as error:  # noqa: BLE001 - a compiler that is not there, memory that is not enough
+                rows.append({"what": what, "error": f"{type(error).__name__}: {error}"})
+                continue
+            rows.append(row)
+            ours = solution_within(profile, row["peak_bytes"], options)
+            if ours is not None and ours.schedule is not None:
+                rows.append(run_row(f"ours within {what}", profile, ours.schedule, sample, options))
+            print(f"  {what}: {row['peak_bytes'] / 2**30:.2f} GiB, {row['step_time_ms']:.1f} ms", flush=True)
+        write(path, rows, options)
+
+    for name in options.models[:1]:
+        if profile_path(name, options).exists():
+            yield f"rivals on {name}", options.folder / f"rivals-{name}.json", partial(make, name=name)
+
+
+def ways_to_save(
+    profile: Profile, sample: Sample, options: Options
+) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Plain PyTorch, its own checkpoints, its compiler, and other systems' schedules, with how to measure each."""
+    model, batch, loss = sample
+
+    def plain(what: str, module: nn.Module) -> dict[str, Any]:
+        return row_of(explorer.measure(module, batch, loss=loss, steps=options.steps), what=what)
+
+    def compiled(what: str, share: float) -> dict[str, Any]:
+        found = explorer.measure_compiled(model, batch, loss=loss, activation_memory_budget=share, steps=options.steps)
+        return row_of(found, what=what)
+
+    def scheduled(what: str, method: str) -> dict[str, Any]:
+        from explorer.solvers.methods import METHODS
+        from explorer.solvers.options import Options as SolveOptions
+
+        peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+        asked = SolveOptions(method, time_limit=6 * options.time_limit)
+        (found,) = METHODS[method].solve(profile, [peak // 2], options=asked)
+        if found.schedule is None and found.minimum is not None:
+            (found,) = METHODS[method].solve(profile, [found.minimum.budget_bytes], options=asked)
+        if found.schedule is None:
+            raise ValueError(found.message or f"{method} has no schedule: {found.status.value}")
+        return run_row(what, profile, found.schedule, sample, options)
+
+    yield "plain PyTorch", partial(plain, "plain PyTorch", model)
+    yield "torch.utils.checkpoint", lambda: plain("torch.utils.checkpoint", with_checkpoints(model))
+    for share in COMPILED:
+        what = f"torch.compile, budget {share}"
+        yield what, partial(compiled, what, share)
+    for method in RIVALS:
+        yield method, partial(scheduled, method, method)
+
+
+def with_checkpoints(model: nn.Module) -> nn.Module:
+    """A copy with PyTorch's own checkpoints around the blocks of its sequences, as people put them there."""
+    copied = copy.deepcopy(model)
+    for container in copied.modules():
+        if isinstance(container, nn.Sequential | nn.ModuleList):
+            for block in container:
+                if any(True for _ in block.children()) and not isinstance(block, nn.Sequential):
+                    block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    return copied
+
+
+def timeline(options: Options) -> Iterator[Piece]:
+    """Memory over a step at half the peak, predicted and measured, and every operator's share of the difference."""
+
+    def make(path: Path, *, name: str) -> None:
+        model, batch, loss = sample_of(name, options)
+        profile = explorer.load_profile(profile_path(name, options))
+        schedule = explorer.load_schedule(schedule_path(name, 0.5, options))
+        module = explorer.apply(model, schedule, batch, loss=loss)
+        predicted, measured = explorer.simulate(profile, schedule), explorer.measure(module, batch, steps=options.steps)
+        by_run = explorer.residual_by_run(profile, schedule, explorer.measure_runs(module, batch))
+        content = {
+            "measured_times_ms": measured.times_ms.tolist(),
+            "measured_bytes": measured.allocated_bytes.tolist(),
+            "predicted_bytes": predicted.total_bytes.tolist(),
+            "runs": [asdict(x) for x in by_run],
+        }
+        write(path, content, options)
+
+    for name in options.models[:1]:
+        if schedule_path(name, 0.5, options).exists():
+            yield f"timeline of {name}", options.folder / f"timeline-{name}.json", partial(make, name=name)
+
+
+PIECES: dict[str, Callable[[Options], Iterator[Piece]]] = {
+    "checks": checks,
+    "layer": layer,
+    "profiles": profiles,
+    "schedules": schedules,
+    "runs": runs,
+    "rivals": rivals,
+    "timeline": timeline,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

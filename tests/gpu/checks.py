@@ -1,0 +1,211 @@
+"""What has to hold on a device, as plain functions: pytest runs them, and so does ``python -m tests.gpu`` without it.
+
+Each takes the kind of device, ``"cuda"`` or ``"cpu"``, and raises AssertionError with figures, or ``Skipped``. On a
+CPU, with small batches, it is the checks themselves that are checked.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+
+import explorer
+from explorer.capture import capture
+from explorer.capture.batch import TrainingStep, call_arguments
+from explorer.execution.out_of_memory import OutOfMemory
+from explorer.models import MODELS
+from explorer.operators import cudnn_plans
+from explorer.operators.convolution_algorithms import algorithm_called
+from explorer.operators.cudnn_algorithms import Algorithms
+from explorer.profiling.devices import DeviceSpec
+from explorer.schedule import keep_all
+from explorer.simulation import simulate
+from tests.schedules import random_schedule
+
+SIZES: dict[str, dict[str, dict[str, Any]]] = {
+    "resnet50": {"cuda": {"batch_size": 16}, "cpu": {"batch_size": 2, "image_size": 64}},
+    "unet": {"cuda": {"batch_size": 1}, "cpu": {"batch_size": 1, "image_size": 64}},
+    "gpt2": {
+        "cuda": {"batch_size": 2, "sequence_length": 256},
+        "cpu": {"batch_size": 1, "sequence_length": 16},
+    },
+}
+GEOMETRY = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+CLOSE = 1e-3
+PEAK = 0.01
+
+
+class Skipped(Exception):  # noqa: N818 - it is no error
+    """The check does not apply here; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold.
+
+    Attributes:
+        name: unique, for choosing and for the report.
+        run: with the kind of device.
+    """
+
+    name: str
+    run: Callable[[str], None]
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Float32 as such, so that differences are those of schedules."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def on_device(name: str, kind: str) -> tuple[nn.Module, Any, Any]:
+    """A bundled model with a batch, and its loss."""
+    spec = MODELS[name]
+    torch.manual_seed(0)
+    batch = pytree.tree_map_only(torch.Tensor, lambda x: x.to(kind), spec.batch(**SIZES[name][kind]))
+    return spec.build().to(kind), batch, spec.loss
+
+
+def gradients(module: nn.Module, batch: Any, loss: Any) -> list[torch.Tensor]:
+    """Of all parameters, after one step."""
+    step = module if isinstance(module, explorer.ScheduledModule) else TrainingStep(module, loss)
+    args, kwargs = call_arguments(batch, loss=loss)
+    torch.manual_seed(0)
+    results = [x for x in pytree.tree_leaves(step(*args, **kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
+    torch.autograd.backward([x.sum() for x in results])
+    return [x.grad for x in module.parameters() if x.grad is not None]
+
+
+def near(measured: float, predicted: float, share: float, what: str) -> None:
+    """Fail, with both, where they are further apart than a share of the prediction."""
+    difference = measured / predicted - 1
+    assert abs(difference) <= share, f"{what}: {measured:.6g} measured, {predicted:.6g} predicted ({difference:+.2%})"
+
+
+def scheduled_gradients_are_those_of_eager(name: str, kind: str) -> None:
+    """Not bit for bit: eager's batch normalisation is cuDNN's, the captured one PyTorch's own."""
+    model, batch, loss = on_device(name, kind)
+    graph = capture(model, batch, loss=loss).graph
+    expected = gradients(copy.deepcopy(model), batch, loss)
+    for schedule in (keep_all(graph), random_schedule(graph, 0, keep=0.5)):
+        found = gradients(explorer.apply(copy.deepcopy(model), schedule, batch, loss=loss), batch, loss)
+        for mine, theirs in zip(found, expected, strict=True):
+            assert (mine - theirs).norm() <= CLOSE * theirs.norm() + 1e-7, f"gradients differ with {schedule.method}"
+
+
+def predicted_peaks_are_measured(name: str, kind: str) -> None:
+    """With every kind of implementation chosen at random; the whole step, and the worst run of an operator."""
+    model, batch, loss = on_device(name, kind)
+    profile = explorer.profile(model, batch, loss=loss)
+    if kind == "cuda":
+        assert "cuDNN" in profile.device.note, profile.device.note
+    for seed in range(2):
+        schedule = random_schedule(profile.graph, seed, keep=0.7, allowed=lambda _: True)
+        scheduled = explorer.apply(model, schedule, batch, loss=loss)
+        measured = explorer.measure(scheduled, batch)
+        near(measured.peak_bytes, simulate(profile, schedule).peak_bytes, PEAK, f"{name}, peak")
+        near(int(measured.allocated_bytes.max()), measured.peak_bytes, PEAK, f"{name}, highest of the history")
+        parts = explorer.residual(profile, schedule, measured)
+        if kind == "cuda":
+            assert parts.cache_bytes is not None, "no reserved memory was measured"
+            assert parts.cache_bytes >= 0, f"{parts.cache_bytes} bytes in the allocator's cache"
+        runs = explorer.measure_runs(scheduled, batch)
+        by_run = explorer.residual_by_run(profile, schedule, runs)
+        near(max(x.measured_bytes for x in by_run), measured.peak_bytes, PEAK, f"{name}, worst run")
+
+
+def an_estimate_is_of_the_same_graph(kind: str) -> None:
+    """What was planned without the GPU runs on it."""
+    if kind != "cuda":
+        raise Skipped("estimates are for CUDA devices")
+    model, batch, loss = on_device("resnet50", kind)
+    here = DeviceSpec(memory_gib=80, bandwidth_gb_s=2000, vector_tflops=20, source="any", name="any")
+    estimated = explorer.estimate(model, batch, loss=loss, device=here)
+    difference = estimated.graph.identity.difference(capture(model, batch, loss=loss).graph.identity)
+    assert difference is None, difference
+    schedule = random_schedule(estimated.graph, 0, keep=0.7)
+    measured = explorer.measure(explorer.apply(model, schedule, batch, loss=loss), batch)
+    near(measured.peak_bytes, simulate(estimated, schedule).peak_bytes, 0.05, "peak, by an estimate")
+
+
+def plans_compute_what_pytorch_computes(family: Algorithms, part: str, kind: str) -> None:
+    """The layer of MONeT's figure 7, with a smaller batch."""
+    if kind == "cuda" and not cudnn_plans.available():
+        raise Skipped("needs nvidia-cudnn-frontend")
+    run = getattr(algorithm_called(family.value), part)
+    if run is None:
+        raise Skipped(f"{family.value} has no {part}")
+    samples = 32 if kind == "cuda" else 2
+    source, weight, gradient = (
+        torch.randn(shape, device=kind) for shape in ((samples, 64, 56, 56), (64, 64, 3, 3), (samples, 64, 56, 56))
+    )
+    with exact_products():
+        if part == "forward":
+            found, expected = (
+                run(source, weight, None, *GEOMETRY),
+                F.conv2d(source.double(), weight.double(), padding=1),
+            )
+        else:
+            mask = [part == "input_gradient", part == "weight_gradient", False]
+            both = torch.ops.aten.convolution_backward.default(
+                gradient.double(), source.double(), weight.double(), None, *GEOMETRY, mask
+            )
+            args = (gradient, weight, source.shape) if mask[0] else (gradient, source, weight.shape)
+            found, expected = run(*args, *GEOMETRY), both[0] if mask[0] else both[1]
+    error = float((found - expected).norm() / expected.norm())
+    assert error <= 1e-4, f"relative error {error:.2g}"
+
+
+class TooWide(nn.Module):
+    """Its middle tensor fits no device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.first(x).unsqueeze(-1) * torch.ones(2**42, device=x.device)).relu().sum()
+
+
+def the_device_is_usable_after_running_out_of_memory(kind: str) -> None:
+    """The operator is named, and what was held is given back."""
+    model, batch = TooWide().to(kind), torch.ones(4, 8, device=kind)
+    before = torch.cuda.memory_allocated() if kind == "cuda" else 0
+    try:
+        explorer.profile(model, batch)
+    except OutOfMemory as error:
+        said = str(error)
+    else:
+        raise AssertionError("a tensor of 16 TiB was allocated")
+    assert "operator 'ones'" in said, said
+    if kind == "cuda":
+        held = torch.cuda.memory_allocated() - before
+        assert held <= 2**20, f"{held} bytes are still held"
+    assert torch.ones(2**20, device=kind).sum() == 2**20
+
+
+CHECKS = (
+    *(Check(f"gradients, {x}", partial(scheduled_gradients_are_those_of_eager, x)) for x in SIZES),
+    *(Check(f"peaks, {x}", partial(predicted_peaks_are_measured, x)) for x in SIZES),
+    Check("estimate, resnet50", an_estimate_is_of_the_same_graph),
+    *(
+        Check(f"cuDNN, {family.value}, {part}", partial(plans_compute_what_pytorch_computes, family, part))
+        for family in Algorithms
+        for part in ("forward", "weight_gradient", "input_gradient")
+    ),
+    Check("out of memory", the_device_is_usable_after_running_out_of_memory),
+)
