@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -82,6 +82,10 @@ class Scene:
         return members(self.profile.graph, self.selection)
 
 
+EVERYTHING = tuple(field.name for field in fields(Scene))
+"""For a panel that keeps the scene for what may be asked of it."""
+
+
 class Panel(Protocol):
     """One part of the explorer: made from the explorer it belongs to, drawn again for every new scene.
 
@@ -92,10 +96,12 @@ class Panel(Protocol):
     Attributes:
         name: what ``explore(panels=[…])`` calls it.
         title: on its tab, and for those who cannot see it.
+        draws_from: the attributes of a scene that it looks at; where none of them is new, ``show`` is not called.
     """
 
     name: str
     title: str
+    draws_from: tuple[str, ...]
 
     @property
     def box(self) -> ipywidgets.Widget:

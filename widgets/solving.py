@@ -18,6 +18,7 @@ from widgets.background import Latest
 from widgets.panel import News
 
 _DRAW_INTERVAL_S = 0.25
+_DRAW_SHARE = 0.1  # of the time: the rest is for the cells of the notebook
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Solving:
         self._asked_at = 0.0
         self._news: list[News] = []
         self._log: list[str] = []
-        self._events: Latest[SolveEvent] = Latest(self._pass, interval_s=_DRAW_INTERVAL_S)
+        self._events: Latest[SolveEvent] = Latest(self._pass, interval_s=_DRAW_INTERVAL_S, share=_DRAW_SHARE)
 
     @property
     def open(self) -> bool:

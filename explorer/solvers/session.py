@@ -227,7 +227,9 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,  # an interrupt of the notebook's cell is not meant for the solver
+            # An interrupt of the notebook's cell is not meant for the solver: a process group of its own. Not a session
+            # of its own, which Linux would give as much of the processor as all of the notebook, however nice it is.
+            process_group=0,
         )
         self.closing = False
         self.errors: deque[str] = deque(maxlen=_STDERR_LINES)

@@ -8,6 +8,7 @@ from explorer.graph import Role
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from tests.schedules import random_schedule
+from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
 from widgets.convolutions import Part, chosen, convolutions, plain_name, ways
 from widgets.convolutions_plot import convolution_figure
@@ -39,7 +40,7 @@ def test_the_figure_has_every_implementation_and_marks_the_chosen(trained: Train
     timeline = simulate(trained.profile, keep_all(trained.profile.graph))
     layer = convolutions(trained.profile.graph)[1]
     found = ways(trained.profile, timeline, layer)
-    figure = convolution_figure(layer, found)
+    figure = checked(convolution_figure(layer, found))
     drawn = [text for trace in figure.data for text in trace.text]
     assert sorted(drawn) == sorted(plain_name(way) for way in found)
     marked = [text for trace in figure.data if trace.name == "chosen" for text in trace.text]
@@ -47,6 +48,6 @@ def test_the_figure_has_every_implementation_and_marks_the_chosen(trained: Train
 
 
 def test_an_empty_part_still_has_a_range(trained: Trained) -> None:
-    figure = convolution_figure("none", ())
+    figure = checked(convolution_figure("none", ()))
     assert list(figure.layout.xaxis4.range)[1] > 0
     assert trained.profile is not None

@@ -10,6 +10,7 @@ import traitlets
 
 import explorer
 from explorer.graph import Optimization
+from tests.widgets.checking import checked
 from tests.widgets.conftest import plain_peak
 from tests.widgets.trained import Trained
 from widgets import Explorer
@@ -203,9 +204,9 @@ def test_explorers_leave_nothing(trained: Trained) -> None:
 
 def test_the_solver_plot_has_what_was_told() -> None:
     news = (News(0.1, 120.0, None, None), News(0.5, 110.0, 99.0, None), News(2.0, 110.0, 104.5, 108.0))
-    traces = {trace.name: trace for trace in solver_figure(news).data}
+    traces = {trace.name: trace for trace in checked(solver_figure(news)).data}
     assert list(traces["best schedule"].y) == [120.0, 110.0, 110.0]
     assert list(traces["bound for all schedules"].x) == [0.5, 2.0]
     assert list(traces["bound for the grouping"].y) == [108.0]
     assert traces["gap"].y == pytest.approx((10.0, 5.0))
-    assert len(solver_figure(()).data) == 4
+    assert len(checked(solver_figure(())).data) == 4

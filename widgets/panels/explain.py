@@ -33,6 +33,7 @@ class ExplainPanel:
 
     name = "explain"
     title = "Explain and pin"
+    draws_from = ("profile", "solution", "known", "selection")
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""

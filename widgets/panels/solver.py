@@ -33,6 +33,7 @@ class SolverPanel:
 
     name = "solver"
     title = "Solver"
+    draws_from = ("solution", "news", "log")
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""
