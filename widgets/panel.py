@@ -51,7 +51,8 @@ class Scene:
         measurement: of the same schedule; None before a run.
         deviation: why that differs from the timeline; None before a run.
         news: how the solve went so far, oldest first.
-        log: what the solver said, a line each.
+        log: what became known, a line each.
+        scip_log: what SCIP said itself; empty where it was not asked.
         selection: module path of the selected layer, with all below it; empty for none.
     """
 
@@ -64,6 +65,7 @@ class Scene:
     deviation: Deviation | None = None
     news: tuple[News, ...] = ()
     log: tuple[str, ...] = ()
+    scip_log: str = ""
     selection: str = ""
 
     @property

@@ -82,6 +82,12 @@ class Solving:
         with self._lock:
             return tuple(self._log)
 
+    @property
+    def scip_log(self) -> str:
+        """What SCIP said since the latest request."""
+        session = self._session
+        return "" if session is None else session.scip_log
+
     def start(self, profile: Profile, choice: Choice) -> SolveSession:
         """A session that ``use`` takes, or that the caller closes: its process starts while other things are done."""
         return SolveSession(profile, on_event=self._receive, **{key: getattr(choice, key) for key in asdict(choice)})
