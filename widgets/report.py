@@ -22,6 +22,7 @@ from widgets.solver_plot import solver_figure
 from widgets.timeline_plot import timeline_figure
 from widgets.trade_off_plot import trade_off_figure
 
+_INK = "#222222"  # of text on white
 _STYLE = """
 body { max-width: 1100px; margin: 24px auto; padding: 0 16px; color: #222; font: 15px/1.5 system-ui, sans-serif; }
 table { border-collapse: collapse; } th, td { padding: 2px 14px 2px 0; text-align: left; }
@@ -86,7 +87,8 @@ def _plots(found: Mapping[str, Figure]) -> list[str]:
     made = []
     for name, figure in found.items():
         described = html.escape(str(figure.layout.get("meta", name)), quote=True)
-        drawn = go.Figure(figure.to_dict()).to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{name}")
+        page = go.Figure(figure.to_dict()).update_layout(font_color=_INK)
+        drawn = page.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{name}")
         made.append(f"<figure role='img' aria-label=\"{described}\" style='margin: 24px 0'>{drawn}</figure>")
     return made
 

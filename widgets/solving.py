@@ -134,7 +134,8 @@ class Solving:
         bounds = (solution.bound_ms(scope) for scope in (BoundScope.PROBLEM, BoundScope.GROUPING))
         # By a clock of its own: what was remembered tells how long it took when it was found.
         news = News(time.monotonic() - self._asked_at, solution.time_ms, *bounds)
-        self._log.append(text.log_line(news, self._news[-1] if self._news else None, solution if final else None))
+        line = text.log_line(news, self._news[-1] if self._news else None, solution if final else None)
+        self._log += [line] if line else []
         self._news.append(news)
 
     def _pass(self, event: SolveEvent) -> None:
