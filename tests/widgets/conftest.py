@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import explorer
+from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import SolveSession
 from tests.widgets.trained import Trained, train
 from widgets import Explorer
+
+_MOST_S = 1.0
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +29,12 @@ def trained() -> Trained:
 def impatient() -> Iterator[None]:
     """No test here is about how good an answer is: a solve whose proof takes longer ends after a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("widgets.solving.SolveSession", partial(SolveSession, time_limit=1.0))
+        patch.setattr("widgets.solving.SolveSession", _impatient_session)
         yield
+
+
+def _impatient_session(profile: Profile, *, time_limit: float, **more: Any) -> SolveSession:
+    return SolveSession(profile, time_limit=min(time_limit, _MOST_S), **more)
 
 
 @pytest.fixture(scope="session")

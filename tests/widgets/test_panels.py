@@ -192,7 +192,7 @@ def test_explorers_leave_nothing(trained: Trained) -> None:
     from tests.widgets.test_explorer import threads, workers
 
     before, other_threads, other_workers = set(_instances), threads(), workers()
-    for number in range(5):
+    for number in range(3):
         with explorer.explore(trained.profile, budget="1 GiB") as made:
             if number == 0:
                 made.wait(120)  # the others close while they open, and the benchmark has twenty
