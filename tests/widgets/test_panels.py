@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,6 +100,17 @@ def plain_peak_half(made: Explorer) -> int:
     """A budget that needs recomputation."""
     slider = made._view.controls.slider
     return (slider.minimum_bytes + slider.maximum_bytes) // 2
+
+
+def test_a_panel_is_drawn_for_something_new_only(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, shown = opened._scene, []
+    assert scene is not None
+    monkeypatch.setattr(opened._view.panels["timeline"], "show", shown.append)
+    opened._view.show(replace(scene, log=("a line",), news=()))
+    assert shown == []
+    opened._view.show(replace(scene, selection="blocks"))
+    assert [x.selection for x in shown] == ["blocks"]
+    opened._view.show(scene)
 
 
 def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
