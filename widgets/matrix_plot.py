@@ -16,12 +16,14 @@ from widgets.matrix import Cell, Matrix, schedule_matrix
 _COLOURS = {
     Cell.ABSENT: "rgba(128, 128, 128, 0.08)",
     Cell.KEPT: style.ORANGE,
+    Cell.KEPT_AGAIN: style.LIGHT_VERMILLION,
     Cell.COMPUTED: style.BLUE,
     Cell.RECOMPUTED: style.VERMILLION,
 }
 _NAMES = {
     Cell.ABSENT: "not in memory",
     Cell.KEPT: "kept",
+    Cell.KEPT_AGAIN: "in memory again",
     Cell.COMPUTED: "computed",
     Cell.RECOMPUTED: "recomputed",
 }
@@ -78,11 +80,15 @@ def _heatmap(graph: TrainingGraph, matrix: Matrix) -> Trace:
     layers = [graph.operators[x].layer or NO_MODULE for x in matrix.operators.tolist()]
     names = [graph.operators[x].name for x in matrix.operators.tolist()]
     stages = [graph.operators[x].name for x in matrix.stages.tolist()]
-    steps = [colour for cell in Cell for colour in ([cell / 4, _COLOURS[cell]], [(cell + 1) / 4, _COLOURS[cell]])]
+    steps = [
+        colour
+        for cell in Cell
+        for colour in ([cell / len(Cell), _COLOURS[cell]], [(cell + 1) / len(Cell), _COLOURS[cell]])
+    ]
     return heatmap(
         z=matrix.cells,
         zmin=-0.5,
-        zmax=3.5,
+        zmax=len(Cell) - 0.5,
         colorscale=steps,
         showscale=False,
         meta={
