@@ -59,7 +59,8 @@ def plain_name(way: Way) -> str:
     """The implementation's name without the part that it is for."""
     if way.both:
         return f"{way.implementation}, both at once"
-    return way.implementation.removeprefix(f"{way.part.value}, ").replace(way.part.value, "aten, alone")
+    name = way.implementation.removeprefix(f"{way.part.value}, ")
+    return "aten, alone" if name == way.part.value else name
 
 
 def chosen(profile: Profile, timeline: Timeline) -> dict[str, dict[Part, tuple[Way, ...]]]:

@@ -10,7 +10,7 @@ from explorer.simulation import simulate
 from tests.schedules import random_schedule
 from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
-from widgets.convolutions import Part, chosen, convolutions, plain_name, ways
+from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, ways
 from widgets.convolutions_plot import convolution_figure
 
 
@@ -53,3 +53,15 @@ def test_an_empty_part_still_has_a_range(trained: Trained) -> None:
     figure = checked(convolution_figure("none", ()))
     assert list(figure.layout.xaxis4.range)[1] > 0
     assert trained.profile is not None
+
+
+@pytest.mark.parametrize(
+    ("part", "implementation", "told"),
+    [
+        (Part.RECOMPUTE, "precomputed GEMM", "precomputed GEMM"),
+        (Part.WEIGHT_GRADIENT, "weight gradient", "aten, alone"),
+        (Part.WEIGHT_GRADIENT, "weight gradient, FFT", "FFT"),
+    ],
+)
+def test_a_name_loses_only_its_part(part: Part, implementation: str, told: str) -> None:
+    assert plain_name(Way(0, part, implementation, 0, 1.0, 0)) == told
