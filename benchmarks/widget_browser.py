@@ -1,6 +1,6 @@
 """How the widget feels in a real JupyterLab: latencies as the page sees them, bytes sent, the kernel's freedom.
 
-    python -m benchmarks.widget_browser resnet50
+    python -m benchmarks.widget_browser resnet50 gpt2-xl
 
 From the repository's root, with the test requirements installed. For positions of the slider: from its release to the
 plots redrawn with a schedule for that budget, first for budgets never asked for, then for the same ones again. Then 40
@@ -19,11 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
+import torch
 from playwright.sync_api import Page, sync_playwright
 
+import explorer
+from explorer.device_profile import Profile
+from explorer.models.gpt import GPT, GPTConfig
 from tests.ui.lab import Lab
 
 _LONG_MS = 180_000
+_LARGE = "gpt2-xl"
 _MAIN = ("timeline", "trade_off", "layers")
 _CELL = """import time
 began = time.perf_counter()
@@ -57,7 +62,7 @@ _DRAWN = """([name, before]) => {
 def main() -> None:
     """Print one block for each profile."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profiles", nargs="+", help="paths or bundled names")
+    parser.add_argument("profiles", nargs="+", help=f"paths, bundled names, or {_LARGE}: about 1,600 operators")
     parser.add_argument("--positions", type=int, default=8)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -70,6 +75,8 @@ def main() -> None:
         )
         try:
             for name in arguments.profiles:
+                if name == _LARGE:
+                    _large().save(root / f"{_LARGE}.json")
                 _profile(lab, browser.new_page(viewport={"width": 1440, "height": 1700}), name, arguments.positions)
         finally:
             browser.close()
@@ -77,7 +84,7 @@ def main() -> None:
 
 
 def _profile(lab: Lab, page: Page, name: str, positions: int) -> None:
-    path = str(Path(name).resolve()) if Path(name).exists() else name
+    path = str(Path(name).resolve()) if Path(name).exists() else f"{name}.json" if name == _LARGE else name
     opening = (
         f"import explorer\nview = explorer.explore({path!r})\nended = []\n"
         "view.observe(lambda change: ended.append(view.message), 'message')\nview"
@@ -121,6 +128,14 @@ def _profile(lab: Lab, page: Page, name: str, positions: int) -> None:
     print(f"  errors of the page: {errors or 'none'}")
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
     page.close()
+
+
+def _large() -> Profile:
+    """GPT-2 XL's 48 layers, estimated."""
+    with torch.device("meta"):
+        model = GPT(GPTConfig(layers=48, heads=25, width=1600))
+        tokens = torch.zeros(4, 1024, dtype=torch.long)
+    return explorer.estimate(model, (tokens, tokens), device="A100-80GB")
 
 
 def _settled(lab: Lab, page: Page) -> None:

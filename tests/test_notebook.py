@@ -12,22 +12,28 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PRINTED = {
-    "app": "",
     "compare": "share of the peak without recomputation",
     "convolutions": "with a choice",
-    "explore": "step 2: loss",
     "teach-checkpointing": "is optimal",
     "your-model": "measured peak",
 }
+IN_A_BROWSER = {"app": "ui/test_app.py", "explore": "ui/test_explore.py"}
+"""What the tests of that file run from top to bottom, with a page to look at."""
 DRAWN = {"compare": "application/vnd.plotly.v1+json", "teach-checkpointing": ""}
 """What a notebook draws, if not widgets."""
 
 
 def test_each_has_a_test():
-    assert {path.stem for path in NOTEBOOKS} == PRINTED.keys()
+    assert {path.stem for path in NOTEBOOKS} == PRINTED.keys() | IN_A_BROWSER.keys()
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_those_of_a_browser_are_run_there():
+    for name, file in IN_A_BROWSER.items():
+        text = (ROOT / "tests" / file).read_text()
+        assert f"{name}.ipynb" in text or "$(APP)" in text
+
+
+@pytest.mark.parametrize("path", [x for x in NOTEBOOKS if x.stem not in IN_A_BROWSER], ids=lambda path: path.stem)
 def test_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name))

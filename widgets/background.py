@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -15,12 +16,14 @@ class Latest(Generic[T]):
     Args:
         use: called with one item at a time.
         interval_s: least time between two calls, except for urgent items.
+        share: of the time, that calls may take; the interval grows where they take long, except for urgent items.
     """
 
-    def __init__(self, use: Callable[[T], None], *, interval_s: float) -> None:
+    def __init__(self, use: Callable[[T], None], *, interval_s: float, share: float) -> None:
         """Start the thread."""
         self._use = use
         self._interval_s = interval_s
+        self._share = share
         self._changed = threading.Condition()
         self._waiting: list[T] = []
         self._urgent = False
@@ -50,9 +53,11 @@ class Latest(Generic[T]):
                 if self._closed:
                     return
                 item, self._urgent = self._waiting.pop(), False
+            began = time.thread_time()
             self._use(item)
+            rest_s = max(self._interval_s, (time.thread_time() - began) / self._share)
             with self._changed:
-                self._changed.wait_for(lambda: self._urgent or self._closed, timeout=self._interval_s)
+                self._changed.wait_for(lambda: self._urgent or self._closed, timeout=rest_s)
 
 
 class Activity:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 
 from explorer.device_profile import Profile
 from explorer.explaining import TensorExplanation, explain_all
@@ -14,7 +13,7 @@ from explorer.schedule import Schedule
 from explorer.simulation import Timeline
 from explorer.units import format_bytes
 from widgets import style
-from widgets.figures import axis, base_layout
+from widgets.figures import Figure, Trace, axis, base_layout, scatter
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,10 @@ def differences(reference: Held, other: Held) -> Iterator[tuple[str, ...]]:
     yield "kept for the backward pass", *map(format_bytes, kept), _signed(kept[1] - kept[0], format_bytes)
 
 
-def compare_figure(reference: Held, other: Held) -> go.Figure:
+def compare_figure(reference: Held, other: Held) -> Figure:
     """Memory of both over the time of the step."""
     title = "Memory over the step: reference and this schedule"
-    layout = go.Layout(
+    layout = dict(
         **base_layout(290, title),
         title={"text": title, "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
         legend={"x": 1, "y": 1.12, "xanchor": "right", "yanchor": "top", "orientation": "h"},
@@ -95,13 +94,13 @@ def compare_figure(reference: Held, other: Held) -> go.Figure:
         (reference, style.ORANGE, "dash", f"reference: {reference.label}"),
         (other, style.BLUE, "solid", f"this: {other.label}"),
     )
-    return go.Figure([_line(held.timeline, colour, dash, name) for held, colour, dash, name in drawn], layout)
+    return Figure([_line(held.timeline, colour, dash, name) for held, colour, dash, name in drawn], layout)
 
 
-def _line(timeline: Timeline, colour: str, dash: str, name: str) -> go.Scatter:
+def _line(timeline: Timeline, colour: str, dash: str, name: str) -> Trace:
     starts = np.concatenate([[0.0], np.cumsum(timeline.times_ms)])
     total = style.to_gib(timeline.total_bytes)
-    return go.Scatter(
+    return scatter(
         name=name,
         x=starts,
         y=np.append(total, total[-1:]),

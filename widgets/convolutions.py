@@ -59,23 +59,32 @@ def plain_name(way: Way) -> str:
     """The implementation's name without the part that it is for."""
     if way.both:
         return f"{way.implementation}, both at once"
-    return way.implementation.removeprefix(f"{way.part.value}, ").replace(way.part.value, "aten, alone")
+    name = way.implementation.removeprefix(f"{way.part.value}, ")
+    return "aten, alone" if name == way.part.value else name
 
 
 def chosen(profile: Profile, timeline: Timeline) -> dict[str, dict[Part, tuple[Way, ...]]]:
     """What the schedule chose for every layer with convolutions."""
     graph, runs = profile.graph, _runs(timeline)
+    ran = frozenset(zip(timeline.operators, timeline.implementations, strict=True))
     found: dict[str, list[Way]] = {layer: [] for layer in convolutions(graph)}
     for operator in graph.operators:
         if _convolves(operator):
-            used = [way for way in _ways(profile, operator, runs) if way.runs]
+            used = [way for way in _ways(profile, operator, runs, only=ran) if way.runs]
             found.setdefault(operator.layer or operator.name, []).extend(used)
     return {
         layer: {part: tuple(way for way in used if way.part is part) for part in Part} for layer, used in found.items()
     }
 
 
-def _ways(profile: Profile, operator: Operator, runs: Counter[tuple[int, str, bool]]) -> list[Way]:
+def _ways(
+    profile: Profile,
+    operator: Operator,
+    runs: Counter[tuple[int, str, bool]],
+    *,
+    only: frozenset[tuple[int, str]] | None = None,
+) -> list[Way]:
+    """Of one operator; ``only`` those (operator, implementation), if given."""
     graph = profile.graph
     return [
         Way(
@@ -88,6 +97,7 @@ def _ways(profile: Profile, operator: Operator, runs: Counter[tuple[int, str, bo
             both=_is_both(graph, implementation),
         )
         for implementation in operator.implementations
+        if only is None or (operator.id, implementation.name) in only
         for part in _parts(graph, operator, implementation)
     ]
 

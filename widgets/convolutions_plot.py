@@ -5,18 +5,16 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
-
 from explorer.units import format_bytes
 from widgets import style
 from widgets.convolutions import Part, Way, plain_name
-from widgets.figures import axis, base_layout
+from widgets.figures import Figure, Trace, axis, base_layout, columns, scatter, subtitle
 
 _MIB = 2**20
+_NEAR_X, _NEAR_Y = 0.45, 0.09  # of the longest of each axis: room for a name
 
 
-def convolution_figure(layer: str, ways: Sequence[Way]) -> go.Figure:
+def convolution_figure(layer: str, ways: Sequence[Way]) -> Figure:
     """A plot for each part, chosen implementations marked by a filled diamond.
 
     Args:
@@ -25,26 +23,45 @@ def convolution_figure(layer: str, ways: Sequence[Way]) -> go.Figure:
     """
     again = any(way.runs for way in ways if way.part is Part.RECOMPUTE)
     titles = [part.value + ("" if again or part is not Part.RECOMPUTE else " (not recomputed)") for part in Part]
-    figure = make_subplots(rows=1, cols=len(Part), subplot_titles=titles, horizontal_spacing=0.05)
-    for column, part in enumerate(Part, start=1):
+    places = columns([1.0] * len(Part), gap=0.05)
+    traces: list[Trace] = []
+    axes: dict[str, dict] = {}
+    for number, (part, place) in enumerate(zip(Part, places, strict=True)):
         of_part = [way for way in ways if way.part is part]
-        for trace in _traces(of_part, legend=column == 1):
-            figure.add_trace(trace, row=1, col=column)
+        which = str(number + 1) if number else ""
         # Said outright: plotly finds no range of its own where there is nothing to draw.
         widest = max((way.workspace_bytes / _MIB for way in of_part), default=0.0) or 1.0
         longest = max((way.time_ms for way in of_part), default=0.0) or 1.0
-        figure.update_xaxes(**axis("workspace (MiB)", range=[-0.06 * widest, 1.2 * widest]), col=column)
-        figure.update_yaxes(**axis("time (ms)" if column == 1 else "", range=[0, 1.2 * longest]), col=column)
-    figure.update_annotations(font={"size": 13})
-    figure.update_layout(
+        drawn = _traces(of_part, _labels(of_part, widest, longest), widest=widest, legend=number == 0)
+        traces += (x | {"xaxis": f"x{which}", "yaxis": f"y{which}"} for x in drawn)
+        workspace, time = [-0.06 * widest, 1.2 * widest], [0, 1.2 * longest]
+        axes[f"xaxis{which}"] = axis("workspace (MiB)", range=workspace, domain=place, anchor=f"y{which}")
+        axes[f"yaxis{which}"] = axis("" if number else "time (ms)", range=time, anchor=f"x{which}")
+    layout = dict(
         **base_layout(290, f"Workspace against time of the implementations of {layer}"),
+        annotations=[subtitle(title, x=sum(place) / 2) for title, place in zip(titles, places, strict=True)],
         hovermode="closest",
         legend={"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
+        **axes,
     )
-    return figure
+    return Figure(traces, layout)
 
 
-def _traces(ways: Sequence[Way], *, legend: bool) -> Iterator[go.Scatter]:
+def _labels(ways: Sequence[Way], widest: float, longest: float) -> dict[Way, str]:
+    """A name beside each point; points too close for that share one, at the chosen, and the others have none."""
+    found: dict[Way, list[str]] = {}
+    for way in sorted(ways, key=lambda x: x.runs == 0):
+        near = (
+            x
+            for x in found
+            if abs(x.workspace_bytes - way.workspace_bytes) / _MIB < _NEAR_X * widest
+            and abs(x.time_ms - way.time_ms) < _NEAR_Y * longest
+        )
+        found.setdefault(next(near, way), []).append(plain_name(way))
+    return {way: ", ".join(dict.fromkeys(names)) for way, names in found.items()}
+
+
+def _traces(ways: Sequence[Way], labels: dict[Way, str], *, widest: float, legend: bool) -> Iterator[Trace]:
     """Unchosen, chosen; both are always listed, so that the legend is the same for every layer."""
     groups = (
         ("to be had", [x for x in ways if not x.runs], {"symbol": "circle-open", "size": 9, "color": style.BLUE}),
@@ -60,14 +77,15 @@ def _traces(ways: Sequence[Way], *, legend: bool) -> Iterator[go.Scatter]:
         ),
     )
     for name, members, marker in groups:
-        yield go.Scatter(
+        yield scatter(
             name=name,
             legendgroup=name,
             showlegend=legend,
             x=[x.workspace_bytes / _MIB for x in members],
             y=[x.time_ms for x in members],
-            text=[html.escape(plain_name(x)) for x in members],
-            textposition="top center",
+            text=[html.escape(labels.get(x, "")) for x in members],
+            # Towards where there is room.
+            textposition=["middle right" if x.workspace_bytes / _MIB < widest / 2 else "middle left" for x in members],
             textfont={"size": 10},
             mode="markers+text",
             marker=marker,

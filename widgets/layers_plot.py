@@ -6,19 +6,18 @@ import html
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
 from explorer.device_profile import Profile
 from explorer.simulation import Category, Stage, Timeline
 from widgets import style
-from widgets.figures import axis, base_layout
+from widgets.figures import Figure, Trace, axis, bar, base_layout, subtitle
 from widgets.layers import LayerGroups, covers, group_layers, sums
 
 _TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved, of what a plain step keeps)")
 _SPLIT = 0.5
 
 
-def layers_figure(profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str = "") -> go.Figure:
+def layers_figure(profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str = "") -> Figure:
     """Bars by layer; each one's ``customdata`` is its layer.
 
     Args:
@@ -28,30 +27,20 @@ def layers_figure(profile: Profile, keep_all: Timeline, timeline: Timeline, *, s
         selection: layer to mark, as ``Scene`` has it.
     """
     upper, lower = _bars(profile, keep_all, timeline, selection)
-    for bar in lower:
-        bar.update(xaxis="x2", yaxis="y2")
-    # Laid out by hand: plotly's helper for subplots takes longer than all the rest.
-    layout = go.Layout(
+    layout = dict(
         **base_layout(310, "; ".join(_TITLES)),
         barmode="overlay",
         bargap=0.2,
-        annotations=[_title(text, y) for text, y in zip(_TITLES, (1.0, _SPLIT - 0.08), strict=True)],
+        annotations=[subtitle(text, x=0.5, y=y) for text, y in zip(_TITLES, (1.0, _SPLIT - 0.08), strict=True)],
         xaxis=axis("", type="category", showticklabels=False, anchor="y", matches="x2"),
         xaxis2=axis("", type="category", tickangle=-40, tickfont={"size": 10}, automargin=True, anchor="y2"),
         yaxis=axis("", nticks=4, domain=[_SPLIT + 0.08, 1]),
         yaxis2=axis("", rangemode="tozero", nticks=4, domain=[0, _SPLIT - 0.08]),
     )
-    return go.Figure([*upper, *lower], layout)
+    return Figure([*upper, *lower], layout)
 
 
-def _title(text: str, y: float) -> dict:
-    place = {"x": 0.5, "xref": "paper", "y": y, "yref": "paper", "yanchor": "bottom"}
-    return {"text": text, "showarrow": False, "font": {"size": 13}, **place}
-
-
-def _bars(
-    profile: Profile, keep_all: Timeline, timeline: Timeline, selection: str
-) -> tuple[list[go.Bar], list[go.Bar]]:
+def _bars(profile: Profile, keep_all: Timeline, timeline: Timeline, selection: str) -> tuple[list[Trace], list[Trace]]:
     groups = group_layers(profile.graph)
     plain, kept = (_kept_gib(profile, x, groups) for x in (keep_all, timeline))
     again = _time_ms(timeline, groups, again=True)
@@ -61,9 +50,11 @@ def _bars(
     labels = [groups.labels[i] for i in shown]
     marked = [2 if covers(selection, label) else 0 for label in labels]
 
-    def bar(name: str, values: Sequence[float], hover: str, colour: str, *, hatch: str = "") -> go.Bar:
+    def drawn(
+        name: str, values: Sequence[float], hover: str, colour: str, *, hatch: str = "", lower: bool = False
+    ) -> Trace:
         pattern = {"shape": hatch, "size": 5, "fillmode": "overlay", "fgcolor": "#ffffff", "fgopacity": 0.6}
-        return go.Bar(
+        return bar(
             name=name,
             x=[html.escape(label) for label in labels],
             y=[values[i] for i in shown],
@@ -71,16 +62,23 @@ def _bars(
             marker={"color": colour, "line": {"width": marked, "color": style.TEXT}, "pattern": pattern},
             hovertemplate="%{x}: " + hover + "<extra></extra>",
             showlegend=False,
+            **({"xaxis": "x2", "yaxis": "y2"} if lower else {}),
         )
 
     return (
         [
-            bar("other implementations", ways, "%{y:+.3~f} ms by other implementations", style.BLUE),
-            bar("recomputation", again, "%{y:.3~r} ms of recomputation", style.VERMILLION, hatch="/"),
+            drawn("other implementations", ways, "%{y:+.3~f} ms by other implementations", style.BLUE),
+            drawn("recomputation", again, "%{y:.3~r} ms of recomputation", style.VERMILLION, hatch="/"),
         ],
         [
-            bar("kept by a plain step", plain, "%{y:.3~r} GiB kept by a plain step", "rgba(128, 128, 128, 0.35)"),
-            bar("kept", kept, "%{y:.3~r} GiB kept", style.ORANGE),
+            drawn(
+                "kept by a plain step",
+                plain,
+                "%{y:.3~r} GiB kept by a plain step",
+                "rgba(128, 128, 128, 0.35)",
+                lower=True,
+            ),
+            drawn("kept", kept, "%{y:.3~r} GiB kept", style.ORANGE, lower=True),
         ],
     )
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from explorer.graph import TrainingGraph
-from explorer.simulation import Stage, Timeline
+from explorer.simulation import Category, Stage, Timeline
 
 
 class Cell(IntEnum):
@@ -16,8 +16,10 @@ class Cell(IntEnum):
 
     ABSENT = 0
     KEPT = 1
-    COMPUTED = 2
-    RECOMPUTED = 3
+    KEPT_AGAIN = 2
+    """In memory since a recomputation."""
+    COMPUTED = 3
+    RECOMPUTED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +44,8 @@ def schedule_matrix(
     timeline: Timeline,
     *,
     among: frozenset[int] = frozenset(),
-    most_rows: int = 360,
-    most_columns: int = 480,
+    most_rows: int = 180,
+    most_columns: int = 300,
 ) -> Matrix:
     """Rows are stages, one for every operator that runs for the first time, with the recomputations just before it.
 
@@ -51,7 +53,7 @@ def schedule_matrix(
         graph: of the timeline.
         timeline: what happens.
         among: forward operators to show; all if there is none.
-        most_rows: neighbouring stages are gathered until so few are left.
+        most_rows: neighbouring stages are gathered until so few are left that one can be seen.
         most_columns: neighbouring operators are gathered until so few are left.
     """
     stage_of_run, stages = _stages(timeline)
@@ -60,7 +62,8 @@ def schedule_matrix(
         producer = graph.producer[lifetime.storage]
         if producer < graph.forward_count:
             rows = slice(stage_of_run[lifetime.start], stage_of_run[lifetime.end] + 1)
-            cells[rows, producer] = np.maximum(cells[rows, producer], Cell.KEPT)
+            kept = Cell.KEPT_AGAIN if lifetime.category is Category.RECOMPUTED else Cell.KEPT
+            cells[rows, producer] = np.maximum(cells[rows, producer], kept)
     operators = np.array(timeline.operators)
     again = np.array([stage is Stage.RECOMPUTE for stage in timeline.stages], dtype=bool)
     first = (operators < graph.forward_count) & ~again

@@ -5,24 +5,25 @@ from __future__ import annotations
 import html
 
 import numpy as np
-import plotly.graph_objects as go
 
 from explorer.graph import TrainingGraph
 from explorer.simulation import Timeline
 from widgets import style
-from widgets.figures import axis, base_layout
+from widgets.figures import Figure, Trace, axis, base_layout, heatmap, scatter
 from widgets.layers import NO_MODULE, stretches
 from widgets.matrix import Cell, Matrix, schedule_matrix
 
 _COLOURS = {
     Cell.ABSENT: "rgba(128, 128, 128, 0.08)",
     Cell.KEPT: style.ORANGE,
+    Cell.KEPT_AGAIN: style.LIGHT_VERMILLION,
     Cell.COMPUTED: style.BLUE,
     Cell.RECOMPUTED: style.VERMILLION,
 }
 _NAMES = {
     Cell.ABSENT: "not in memory",
     Cell.KEPT: "kept",
+    Cell.KEPT_AGAIN: "in memory again",
     Cell.COMPUTED: "computed",
     Cell.RECOMPUTED: "recomputed",
 }
@@ -34,7 +35,7 @@ def matrix_figure(
     *,
     selected: frozenset[int] = frozenset(),
     only_selected: bool = False,
-) -> go.Figure:
+) -> Figure:
     """Stages downwards, forward operators to the right.
 
     Args:
@@ -47,7 +48,7 @@ def matrix_figure(
     rows, columns = matrix.cells.shape
     said = f"Stages by operators: {rows} by {columns} cells, kept, computed or recomputed"
     ticks, rules = stretches(graph, matrix.operators), stretches(graph, matrix.stages)
-    layout = go.Layout(
+    layout = dict(
         **(base_layout(520, said) | {"margin": {"l": 90, "r": 12, "t": 28, "b": 60}}),
         hovermode="closest",
         legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
@@ -68,22 +69,26 @@ def matrix_figure(
         ),
         shapes=[_boundary(matrix)],
     )
-    traces: list[go.Scatter | go.Heatmap] = [_heatmap(graph, matrix), *map(_key, list(Cell)[1:])]
+    traces: list[Trace] = [_heatmap(graph, matrix), *map(_key, list(Cell)[1:])]
     if selected and not only_selected:
         traces.append(_marks(matrix, selected))
-    return go.Figure(traces, layout)
+    return Figure(traces, layout)
 
 
-def _heatmap(graph: TrainingGraph, matrix: Matrix) -> go.Heatmap:
+def _heatmap(graph: TrainingGraph, matrix: Matrix) -> Trace:
     """The cells; ``meta`` has each column's layer, which is what a click selects."""
     layers = [graph.operators[x].layer or NO_MODULE for x in matrix.operators.tolist()]
     names = [graph.operators[x].name for x in matrix.operators.tolist()]
     stages = [graph.operators[x].name for x in matrix.stages.tolist()]
-    steps = [colour for cell in Cell for colour in ([cell / 4, _COLOURS[cell]], [(cell + 1) / 4, _COLOURS[cell]])]
-    return go.Heatmap(
+    steps = [
+        colour
+        for cell in Cell
+        for colour in ([cell / len(Cell), _COLOURS[cell]], [(cell + 1) / len(Cell), _COLOURS[cell]])
+    ]
+    return heatmap(
         z=matrix.cells,
         zmin=-0.5,
-        zmax=3.5,
+        zmax=len(Cell) - 0.5,
         colorscale=steps,
         showscale=False,
         meta={
@@ -97,13 +102,13 @@ def _heatmap(graph: TrainingGraph, matrix: Matrix) -> go.Heatmap:
     )
 
 
-def _key(cell: Cell) -> go.Scatter:
+def _key(cell: Cell) -> Trace:
     """An entry of the legend."""
     marker = {"symbol": "square", "size": 11, "color": _COLOURS[cell]}
-    return go.Scatter(name=_NAMES[cell], x=[None], y=[None], mode="markers", marker=marker)
+    return scatter(name=_NAMES[cell], x=[None], y=[None], mode="markers", marker=marker)
 
 
-def _marks(matrix: Matrix, selected: frozenset[int]) -> go.Scatter:
+def _marks(matrix: Matrix, selected: frozenset[int]) -> Trace:
     """Triangles over the columns that hold an operator of the selected layer."""
     ends = np.append(matrix.operators[1:], matrix.operators[-1] + 1)
     columns = [
@@ -111,7 +116,7 @@ def _marks(matrix: Matrix, selected: frozenset[int]) -> go.Scatter:
         for column, (start, end) in enumerate(zip(matrix.operators.tolist(), ends.tolist(), strict=True))
         if any(start <= x < end for x in selected)
     ]
-    return go.Scatter(
+    return scatter(
         name="selected layer",
         x=columns,
         y=[-0.5] * len(columns),

@@ -49,7 +49,8 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         An object that displays itself, and does by script all that its controls do.
 
     Raises:
-        ValueError: an argument is not as described, or a profile cannot be read.
+        ValueError: an argument is not as described. That a profile cannot be read, or a model not captured, is said by
+            the widget, and raised by its ``wait``.
     """
     budget_bytes = None if budget is None else parse_bytes(budget)
     choice = Choice(parse_optimizations(optimizations), exact, time_limit, parse_pins(pins))

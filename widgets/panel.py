@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -51,7 +51,8 @@ class Scene:
         measurement: of the same schedule; None before a run.
         deviation: why that differs from the timeline; None before a run.
         news: how the solve went so far, oldest first.
-        log: what the solver said, a line each.
+        log: what became known, a line each.
+        scip_log: what SCIP said itself; empty where it was not asked.
         selection: module path of the selected layer, with all below it; empty for none.
     """
 
@@ -64,6 +65,7 @@ class Scene:
     deviation: Deviation | None = None
     news: tuple[News, ...] = ()
     log: tuple[str, ...] = ()
+    scip_log: str = ""
     selection: str = ""
 
     @property
@@ -82,6 +84,10 @@ class Scene:
         return members(self.profile.graph, self.selection)
 
 
+EVERYTHING = tuple(field.name for field in fields(Scene))
+"""For a panel that keeps the scene for what may be asked of it."""
+
+
 class Panel(Protocol):
     """One part of the explorer: made from the explorer it belongs to, drawn again for every new scene.
 
@@ -92,10 +98,12 @@ class Panel(Protocol):
     Attributes:
         name: what ``explore(panels=[…])`` calls it.
         title: on its tab, and for those who cannot see it.
+        draws_from: the attributes of a scene that it looks at; where none of them is new, ``show`` is not called.
     """
 
     name: str
     title: str
+    draws_from: tuple[str, ...]
 
     @property
     def box(self) -> ipywidgets.Widget:

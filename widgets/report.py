@@ -13,6 +13,7 @@ from explorer.explaining import Fate, explain_all
 from explorer.schedule import SCHEMA
 from explorer.units import format_bytes
 from widgets import text
+from widgets.figures import Figure
 from widgets.layers_plot import layers_figure
 from widgets.matrix_plot import matrix_figure
 from widgets.panel import Scene
@@ -21,6 +22,7 @@ from widgets.solver_plot import solver_figure
 from widgets.timeline_plot import timeline_figure
 from widgets.trade_off_plot import trade_off_figure
 
+_INK = "#222222"  # of text on white
 _STYLE = """
 body { max-width: 1100px; margin: 24px auto; padding: 0 16px; color: #222; font: 15px/1.5 system-ui, sans-serif; }
 table { border-collapse: collapse; } th, td { padding: 2px 14px 2px 0; text-align: left; }
@@ -28,7 +30,7 @@ pre { padding: 8px; overflow: auto; background: #f4f4f4; }
 """
 
 
-def figures(scene: Scene) -> dict[str, go.Figure]:
+def figures(scene: Scene) -> dict[str, Figure]:
     """Every plot of a scene, by the name of its panel."""
     found = {
         "timeline": timeline_figure(
@@ -80,12 +82,13 @@ def report(scene: Scene, *, file: str, bundled: str | None) -> str:
     )
 
 
-def _plots(found: Mapping[str, go.Figure]) -> list[str]:
+def _plots(found: Mapping[str, Figure]) -> list[str]:
     """Each as a figure with its description."""
     made = []
     for name, figure in found.items():
-        described = html.escape(str(figure.layout.meta or name), quote=True)
-        drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{name}")
+        described = html.escape(str(figure.layout.get("meta", name)), quote=True)
+        page = go.Figure(figure.to_dict()).update_layout(font_color=_INK)
+        drawn = page.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{name}")
         made.append(f"<figure role='img' aria-label=\"{described}\" style='margin: 24px 0'>{drawn}</figure>")
     return made
 

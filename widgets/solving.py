@@ -18,6 +18,7 @@ from widgets.background import Latest
 from widgets.panel import News
 
 _DRAW_INTERVAL_S = 0.25
+_DRAW_SHARE = 0.1  # of the time: the rest is for the cells of the notebook
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Solving:
         self._asked_at = 0.0
         self._news: list[News] = []
         self._log: list[str] = []
-        self._events: Latest[SolveEvent] = Latest(self._pass, interval_s=_DRAW_INTERVAL_S)
+        self._events: Latest[SolveEvent] = Latest(self._pass, interval_s=_DRAW_INTERVAL_S, share=_DRAW_SHARE)
 
     @property
     def open(self) -> bool:
@@ -80,6 +81,12 @@ class Solving:
         """Of the latest request."""
         with self._lock:
             return tuple(self._log)
+
+    @property
+    def scip_log(self) -> str:
+        """What SCIP said since the latest request."""
+        session = self._session
+        return "" if session is None else session.scip_log
 
     def start(self, profile: Profile, choice: Choice) -> SolveSession:
         """A session that ``use`` takes, or that the caller closes: its process starts while other things are done."""
@@ -127,7 +134,8 @@ class Solving:
         bounds = (solution.bound_ms(scope) for scope in (BoundScope.PROBLEM, BoundScope.GROUPING))
         # By a clock of its own: what was remembered tells how long it took when it was found.
         news = News(time.monotonic() - self._asked_at, solution.time_ms, *bounds)
-        self._log.append(text.log_line(news, self._news[-1] if self._news else None, solution if final else None))
+        line = text.log_line(news, self._news[-1] if self._news else None, solution if final else None)
+        self._log += [line] if line else []
         self._news.append(news)
 
     def _pass(self, event: SolveEvent) -> None:

@@ -10,6 +10,7 @@ GIB = 2**30
 
 BLUE, SKY, GREEN, YELLOW = "#0072B2", "#56B4E9", "#009E73", "#F0E442"
 ORANGE, VERMILLION, PURPLE = "#E69F00", "#D55E00", "#CC79A7"
+LIGHT_VERMILLION = "#F0B090"
 TEXT = "#777777"
 """Mid-grey: readable on JupyterLab's white and on its black."""
 FAINT = "rgba(128, 128, 128, 0.22)"

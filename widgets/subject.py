@@ -23,7 +23,8 @@ class Subject:
 
     Attributes:
         name: for titles and file names.
-        profile: None until a model was profiled.
+        profile: None until it was read, or a model was profiled.
+        source: name or path that the profile is read from; None for a profile or a model in memory.
         model: None where only a profile is known.
         batch: the model's sample batch.
         loss: as in ``explorer.profile``.
@@ -33,6 +34,7 @@ class Subject:
 
     name: str
     profile: Profile | None = None
+    source: str | None = None
     model: Any = None
     batch: Any = None
     loss: Any = None
@@ -40,7 +42,14 @@ class Subject:
     bundled: str | None = None
 
     def profiled(self, progress: Callable[[int, int, str], None]) -> Profile:
-        """The profile, measured now where there is none yet."""
+        """The profile, read or measured now where there is none yet.
+
+        Raises:
+            ValueError: it cannot be read, or the model cannot be captured.
+        """
+        if self.profile is None and self.source is not None:
+            self.profile = load_profile(self.source)
+            self.name = self.bundled or self.profile.graph.model
         if self.profile is None:
             import explorer
 
@@ -92,9 +101,9 @@ class Subject:
                     "only a profile is open, so there is no model to run; open the model itself with "
                     "explore(model, batch), or apply the saved schedule with explorer.apply"
                 )
-            assert self.profile is not None, "a bundled name comes with its profile"
-            device = _device_for(self.profile)
-            made = model_source.bundled(bundled_model(self.bundled), like=self.profile.graph.batch)
+            profile = self.profiled(lambda *_: None)
+            device = _device_for(profile)
+            made = model_source.bundled(bundled_model(self.bundled), like=profile.graph.batch)
             self.model, self.batch, self.loss = model_source.moved(made, device)
         return self.model, self.batch, self.loss
 
@@ -117,18 +126,19 @@ def _device_for(profile: Profile) -> str:
 
 
 def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:
-    """Recognise what ``explore`` was given.
+    """Recognise what ``explore`` was given; a name or path is not looked at yet.
 
     Raises:
-        ValueError: it is neither a model with a batch, nor a profile, nor the name or path of one.
+        ValueError: it is neither a model with a batch, nor a profile, nor a text.
     """
     if isinstance(what, Profile | str):
         if batch is not None or loss is not None or device is not None:
             raise ValueError("a profile already has its batch, loss and device; give those with a model only")
-        profile = load_profile(what) if isinstance(what, str) else what
+        if isinstance(what, Profile):
+            return Subject(what.graph.model, what)
         # As load_profile reads it: a name without a suffix that is no file is a bundled one.
-        bundled = what if isinstance(what, str) and not Path(what).suffix and not Path(what).exists() else None
-        return Subject(bundled or profile.graph.model, profile, bundled=bundled)
+        bundled = what if not Path(what).suffix and not Path(what).exists() else None
+        return Subject(bundled or Path(what).name, source=what, bundled=bundled)
     if not (callable(what) and hasattr(what, "named_parameters")):
         raise ValueError(
             f"explore needs a torch.nn.Module with a batch, a Profile, or the name or path of a profile; got {what!r}"

@@ -54,7 +54,7 @@ def progress(solution: Solution, keep_all_ms: float) -> str:
 
 
 def log_line(news: News, before: News | None, final: Solution | None) -> str:
-    """What changed since the news before, as a line of the log; how it ended, if it did."""
+    """What changed since the news before, as a line of the log; how it ended, if it did; "" for nothing new."""
     told = []
     if news.time_ms is not None and (before is None or before.time_ms != news.time_ms):
         told.append(f"schedule {style.format_ms(news.time_ms)}")
@@ -64,7 +64,7 @@ def log_line(news: News, before: News | None, final: Solution | None) -> str:
         told.append(f"the integer program's grouping allows no less than {style.format_ms(news.grouping_ms)}")
     if final is not None:
         told.append(f"ended: {final.status.value}" + (f", {final.message}" if final.message else ""))
-    return f"{news.elapsed_s:6.2f} s  {'; '.join(told) or 'nothing new'}"
+    return f"{news.elapsed_s:6.2f} s  {'; '.join(told)}" if told else ""
 
 
 def outcome(solution: Solution, keep_all_ms: float) -> str:

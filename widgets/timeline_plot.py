@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
-import plotly.graph_objects as go
 
 from explorer.deviation import runs_of
 from explorer.device_profile import Profile
@@ -15,7 +14,7 @@ from explorer.measurement import Measurement
 from explorer.simulation import CATEGORIES, Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style
-from widgets.figures import axis, base_layout
+from widgets.figures import Figure, Trace, axis, base_layout, scatter
 from widgets.holdings import Holding, describe, holdings
 from widgets.layers import NO_MODULE, segments
 
@@ -23,7 +22,47 @@ _HEADROOM = 1.12
 _BINS = 1500
 _CATEGORY_NAMES = [category.value for category in CATEGORIES]
 _amount = lru_cache(maxsize=8192)(format_bytes)  # the same amounts stand in run after run
+_escaped = lru_cache(maxsize=8192)(html.escape)
 _NAMED = 10  # tensors, where the peak is pointed at
+
+
+class Captions:
+    """What is told of the run that is pointed at; what is the same in every schedule is written once.
+
+    Args:
+        profile: of all timelines that are told of.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        """Nothing is written yet."""
+        self.profile = profile
+        self._written: dict[tuple[int, str, Stage], tuple[str, str]] = {}
+
+    def of(self, timeline: Timeline) -> list[str]:
+        """Layer, operator, what it does, and the bytes of each category, for every run."""
+        runs = zip(timeline.operators, timeline.implementations, timeline.stages, strict=True)
+        totals, amounts = timeline.total_bytes.tolist(), timeline.bytes.tolist()
+        told = []
+        for run, total, parts in zip(runs, totals, amounts, strict=True):
+            if run not in self._written:
+                self._written[run] = self._write(*run)
+            head, made = self._written[run]
+            named = [f"<br>{a} {_amount(b)}" for a, b in zip(_CATEGORY_NAMES, parts, strict=True) if b]
+            told.append(f"{head}<br>total {_amount(total)}{made}{''.join(named)}")
+        return told
+
+    def _write(self, operator: int, implementation: str, stage: Stage) -> tuple[str, str]:
+        """The lines before the total, and those after it on what is made."""
+        found = self.profile.graph.operators[operator]
+        chosen = found.implementation(implementation)
+        other = "" if implementation == found.implementations[0].name else f" ({implementation})"
+        took = style.format_ms(self.profile.cost(chosen).time_ms)
+        made = []
+        for storage in (self.profile.graph.storages[x] for x in chosen.writes):
+            size = _amount(self.profile.allocated_bytes(storage))
+            made.append("<br>" + _escaped(f"makes {storage.name} {describe(storage)}, {size}"))
+        head = f"<b>{_escaped(found.layer or found.target)}</b><br>"
+        return head + _escaped(f"{found.name}{other}, {stage.value}, {took}"), "".join(made)
 
 
 def timeline_figure(
@@ -34,7 +73,8 @@ def timeline_figure(
     ceiling_bytes: int,
     measurement: Measurement | None = None,
     selected: frozenset[int] = frozenset(),
-) -> go.Figure:
+    captions: Captions | None = None,
+) -> Figure:
     """Stacked areas by category over the runs of the step, with budget, peak and what was measured.
 
     Args:
@@ -43,12 +83,17 @@ def timeline_figure(
         budget_bytes: where the budget's line runs, None for no line.
         ceiling_bytes: the axis reaches at least this, so that moving the budget does not rescale it.
         measurement: of the same schedule, drawn over the prediction.
-        selected: operators whose runs are marked below the axis.
+        selected: operators whose runs are marked at the upper edge.
+        captions: of the same profile, kept from figure to figure to save time.
     """
     measured_bytes = 0 if measurement is None else measurement.peak_bytes
     top = _HEADROOM * max(ceiling_bytes, timeline.peak_bytes, budget_bytes or 0, measured_bytes) / style.GIB
     alive = holdings(profile, timeline, timeline.peak_run)
-    traces = [*_stages(timeline, top), *_categories(timeline, top), _total(profile, timeline)]
+    traces = [
+        *_stages(timeline, top),
+        *_categories(timeline, top),
+        _total(profile, timeline, captions or Captions(profile)),
+    ]
     if selected:
         traces.append(_selected(timeline, selected, top))
     runs = len(timeline.operators)
@@ -56,14 +101,14 @@ def timeline_figure(
         traces.append(_budget(budget_bytes, runs))
     if measurement is not None:
         traces.extend(_measured(timeline, measurement))
-    return go.Figure([*traces, _peak(timeline, alive)], _layout(profile, timeline, top))
+    return Figure([*traces, _peak(timeline, alive)], _layout(profile, timeline, top))
 
 
-def _layout(profile: Profile, timeline: Timeline, top: float) -> go.Layout:
+def _layout(profile: Profile, timeline: Timeline, top: float) -> dict:
     runs, forward = len(timeline.operators), timeline.stages.index(Stage.BACKWARD)
     ticks = segments(profile.graph, timeline)
     said = f"Memory during one training step: peak {format_bytes(timeline.peak_bytes)} of {runs} runs"
-    return go.Layout(
+    return dict(
         **(base_layout(332, said) | {"margin": {"l": 56, "r": 12, "t": 44, "b": 40}}),
         title={"text": "Memory during one training step", "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
         annotations=[
@@ -86,11 +131,11 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> go.Layout:
     )
 
 
-def _stages(timeline: Timeline, top: float) -> Iterator[go.Scatter]:
+def _stages(timeline: Timeline, top: float) -> Iterator[Trace]:
     """Full-height shading of the step's stages, behind everything."""
     for stage in Stage:
         inside = np.array([top if x is stage else 0.0 for x in timeline.stages])
-        yield go.Scatter(
+        yield scatter(
             name=stage.value,
             x=np.arange(len(inside) + 1),
             y=_closed(inside),
@@ -110,11 +155,11 @@ def _stages(timeline: Timeline, top: float) -> Iterator[go.Scatter]:
         )
 
 
-def _categories(timeline: Timeline, top: float) -> Iterator[go.Scatter]:
+def _categories(timeline: Timeline, top: float) -> Iterator[Trace]:
     """The stack; what is too thin to be seen is drawn but not listed."""
     for column, category in enumerate(CATEGORIES):
         amounts = style.to_gib(timeline.bytes[:, column])
-        yield go.Scatter(
+        yield scatter(
             name=category.value,
             x=np.arange(len(amounts) + 1),
             y=_closed(amounts),
@@ -128,13 +173,13 @@ def _categories(timeline: Timeline, top: float) -> Iterator[go.Scatter]:
         )
 
 
-def _total(profile: Profile, timeline: Timeline) -> go.Scatter:
+def _total(profile: Profile, timeline: Timeline, captions: Captions) -> Trace:
     """The stack's outline, which answers when pointed at."""
-    return go.Scatter(
+    return scatter(
         name="total",
         x=np.arange(len(timeline.operators)) + 0.5,
         y=style.to_gib(timeline.total_bytes),
-        text=[_hover(profile, timeline, run) for run in range(len(timeline.operators))],
+        text=captions.of(timeline),
         customdata=[profile.graph.operators[x].layer or NO_MODULE for x in timeline.operators],
         mode="lines",
         line={"width": 1, "color": "rgba(60, 60, 60, 0.55)", "shape": "hvh"},
@@ -143,10 +188,10 @@ def _total(profile: Profile, timeline: Timeline) -> go.Scatter:
     )
 
 
-def _selected(timeline: Timeline, selected: frozenset[int], top: float) -> go.Scatter:
+def _selected(timeline: Timeline, selected: frozenset[int], top: float) -> Trace:
     """Triangles at the upper edge over the runs of the selected layer."""
     marked = np.array([operator in selected for operator in timeline.operators])
-    return go.Scatter(
+    return scatter(
         name="selected layer",
         x=np.flatnonzero(marked) + 0.5,
         y=np.full(int(marked.sum()), top),
@@ -157,26 +202,8 @@ def _selected(timeline: Timeline, selected: frozenset[int], top: float) -> go.Sc
     )
 
 
-def _hover(profile: Profile, timeline: Timeline, run: int) -> str:
-    """Layer, operator, what it does, and the bytes of each category."""
-    operator = profile.graph.operators[timeline.operators[run]]
-    implementation, stage = timeline.implementations[run], timeline.stages[run]
-    chosen = "" if implementation == operator.implementations[0].name else f" ({implementation})"
-    lines = [
-        f"<b>{html.escape(operator.layer or operator.target)}</b>",
-        html.escape(f"{operator.name}{chosen}, {stage.value}, {style.format_ms(timeline.times_ms[run])}"),
-        f"total {format_bytes(int(timeline.total_bytes[run]))}",
-    ]
-    for made in operator.implementation(implementation).writes:
-        storage = profile.graph.storages[made]
-        size = _amount(profile.allocated_bytes(storage))
-        lines.insert(2, html.escape(f"makes {storage.name} {describe(storage)}, {size}"))
-    parts = zip(_CATEGORY_NAMES, timeline.bytes[run].tolist(), strict=True)
-    return "<br>".join(lines + [f"{name} {_amount(amount)}" for name, amount in parts if amount])
-
-
-def _budget(budget_bytes: int, runs: int) -> go.Scatter:
-    return go.Scatter(
+def _budget(budget_bytes: int, runs: int) -> Trace:
+    return scatter(
         name="budget",
         x=[0, runs],
         y=[budget_bytes / style.GIB] * 2,
@@ -186,13 +213,13 @@ def _budget(budget_bytes: int, runs: int) -> go.Scatter:
     )
 
 
-def _peak(timeline: Timeline, alive: Sequence[Holding]) -> go.Scatter:
+def _peak(timeline: Timeline, alive: Sequence[Holding]) -> Trace:
     """The highest point, which tells what is alive there."""
     told = [f"{format_bytes(x.bytes)} {x.name}{f' of {x.layer}' if x.layer else ''}" for x in alive[:_NAMED]]
     if len(alive) > _NAMED:
         told.append(f"and {len(alive) - _NAMED} more")
     run, runs = timeline.peak_run, len(timeline.operators)
-    return go.Scatter(
+    return scatter(
         name="peak",
         x=[run + 0.5],
         y=[timeline.peak_bytes / style.GIB],
@@ -209,13 +236,13 @@ def _peak(timeline: Timeline, alive: Sequence[Holding]) -> go.Scatter:
     )
 
 
-def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[go.Scatter]:
+def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[Trace]:
     """What was measured, as a line; nothing where no event was seen."""
     runs = runs_of(timeline, measurement.times_ms)
     if not len(runs):
         return
     seen = _envelope(runs, measurement.allocated_bytes)
-    yield go.Scatter(
+    yield scatter(
         name="measured",
         x=runs[seen],
         y=style.to_gib(measurement.allocated_bytes[seen]),

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import plotly.graph_objects as go
-
 from explorer.simulation import Timeline
 from explorer.solution import Solution
 from widgets import style
-from widgets.figures import axis, base_layout
+from widgets.figures import Figure, Trace, axis, base_layout, scatter
 
 _POINT = "%{x:.3~r} GiB, %{y:+.1f} %<extra></extra>"
 _LOOKS = (
@@ -51,10 +49,10 @@ class TradeOff:
         return 100 * (time_ms / self.keep_all.time_ms - 1) if self.keep_all.time_ms else 0.0
 
 
-def trade_off_figure(known: TradeOff) -> go.Figure:
+def trade_off_figure(known: TradeOff) -> Figure:
     """Extra time against peak memory; each point's ``customdata`` is the budget that leads to it, in bytes."""
     title = "Extra time against memory"
-    layout = go.Layout(
+    layout = dict(
         **base_layout(310, title),
         title={"text": title, "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
         legend={"x": 1, "y": 1, "xanchor": "right", "yanchor": "top"},
@@ -62,10 +60,10 @@ def trade_off_figure(known: TradeOff) -> go.Figure:
         yaxis=axis("extra time (%)", rangemode="tozero"),
         hovermode="closest",
     )
-    return go.Figure(list(_traces(known)), layout)
+    return Figure(list(_traces(known)), layout)
 
 
-def _traces(known: TradeOff) -> Iterator[go.Scatter]:
+def _traces(known: TradeOff) -> Iterator[Trace]:
     """The curve, what was solved, the plain step, the current schedule and the bound below it."""
     yield _trace(
         "instant curve",
@@ -128,8 +126,8 @@ def _points(known: TradeOff, solutions: Iterable[Solution]) -> list[tuple[int, f
     ]
 
 
-def _trace(name: str, points: list[tuple[int, float]], hover: str, *, mode: str = "markers", **look: Any) -> go.Scatter:
-    return go.Scatter(
+def _trace(name: str, points: list[tuple[int, float]], hover: str, *, mode: str = "markers", **look: Any) -> Trace:
+    return scatter(
         name=name,
         x=[x / style.GIB for x, _ in points],
         y=[y for _, y in points],

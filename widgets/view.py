@@ -35,7 +35,7 @@ class View:
         self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](explorer) for name in panels}
         self._lock = RLock()
         self._scene: Scene | None = None
-        self._stale: set[str] = set()
+        self._drawn: dict[str, Scene] = {}
         self._heading = ipywidgets.HTML(html.escape(title))
         self._tabbed = [name for name in self.panels if name in TABS]
         tabs = [self.panels[name] for name in self._tabbed]
@@ -61,7 +61,6 @@ class View:
                 told = text.deviation(scene.profile, scene.drawn, scene.deviation)
                 self.controls.figures.value += f"<p class='deviation'>{html.escape(told)}</p>"
             self._scene = scene
-            self._stale = set(self.panels)
             self._draw(self._in_sight())
 
     def close(self) -> None:
@@ -81,9 +80,21 @@ class View:
         with self._lock:
             if self._scene is None:
                 return
-            for name in [name for name in self.panels if name in names & self._stale]:
-                self.panels[name].show(self._scene)
-                self._stale.discard(name)
+            for name in [name for name in self.panels if name in names]:
+                if self._outdated(name, self._scene):
+                    self.panels[name].show(self._scene)
+                    self._drawn[name] = self._scene
+
+    def _outdated(self, name: str, scene: Scene) -> bool:
+        """Is anything new that a panel draws from?"""
+        before = self._drawn.get(name)
+        parts = self.panels[name].draws_from
+        return before is None or not all(_same(getattr(before, part), getattr(scene, part)) for part in parts)
+
+
+def _same(before: object, after: object) -> bool:
+    """Are two parts of scenes the same object, or equal where that is quick to say?"""
+    return before is after or (isinstance(before, int | str) and before == after)
 
 
 def _all(box: ipywidgets.Widget) -> list[ipywidgets.Widget]:

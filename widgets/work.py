@@ -226,8 +226,8 @@ class Work(State):
         if solution.schedule != self.schedule:
             found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
             scene = replace(scene, timeline=found, measurement=None, deviation=None)
-        news, log = self._solving.news, self._solving.log
-        self._set_scene(replace(scene, solution=solution, known=scene.known.with_answer(solution), news=news, log=log))
+        told = {"news": self._solving.news, "log": self._solving.log, "scip_log": self._solving.scip_log}
+        self._set_scene(replace(scene, solution=solution, known=scene.known.with_answer(solution), **told))
         self.set_trait("measurement", self._scene.measurement)
         if self.measurement is None:
             self.set_trait("measured_peak", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from pyscipopt.scip import PY_SCIP_EVENTTYPE, PY_SCIP_PARAMSETTING, Event, Expr,
 from explorer.solution import Statistics
 from explorer.solvers.milp import Milp
 
+LOG_VARIABLE = "SCHEDULE_EXPLORER_SCIP_LOG"
+"""Environment variable with the name of a file; SCIP appends to it what it says."""
 _POLL_S = 0.03
 _EVENTS = (PY_SCIP_EVENTTYPE.BESTSOLFOUND, PY_SCIP_EVENTTYPE.LPSOLVED, PY_SCIP_EVENTTYPE.NODESOLVED)
 
@@ -132,6 +135,8 @@ def presolved_statistics(milp: Milp, groups: int) -> Statistics:
 def _build(milp: Milp) -> tuple[Model, list]:
     model = Model()
     model.hideOutput()
+    if log := os.environ.get(LOG_VARIABLE):
+        model.setLogfile(log)
     model.setParam("misc/catchctrlc", False)
     variables = [
         model.addVar(vtype="I" if whole else "C", lb=_finite(low), ub=_finite(high), obj=cost)

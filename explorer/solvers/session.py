@@ -13,6 +13,7 @@ import pickle
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from explorer.solvers.pins import PinsLike, parse_pins
 _LOG = logging.getLogger(__name__)
 _STDERR_LINES = 3
 _EXIT_S = 1.0
+_LOG_BYTES = 1 << 16
+_LOG_VARIABLE = "SCHEDULE_EXPLORER_SCIP_LOG"  # as explorer.solvers.scip has it, which imports SCIP
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,9 @@ class SolveSession:
             self._request += 1
             self._answered = False
             self._latest = Solution(Status.UNKNOWN, budget_bytes)
-            self._worker_now().send(Ask(self._request, budget_bytes))
+            worker = self._worker_now()
+            worker.forget_log()
+            worker.send(Ask(self._request, budget_bytes))
             return self._request
 
     def cancel(self) -> None:
@@ -161,6 +166,12 @@ class SolveSession:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+    @property
+    def scip_log(self) -> str:
+        """What SCIP said since the latest request, where that is long its end; empty where it was not asked."""
+        with self._lock:
+            return "" if self._worker is None else self._worker.read_log()
 
     @property
     def worker_id(self) -> int | None:
@@ -193,6 +204,7 @@ class SolveSession:
         with self._lock:
             if self._worker is worker:
                 self._worker = None
+            worker.log.close()
             if self._closed or self._answered or self._latest is None:
                 return
             self._answered = True
@@ -221,13 +233,17 @@ class _Worker:
         self.on_event, self.on_death = on_event, on_death
         root = str(Path(__file__).resolve().parents[2])
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.log = tempfile.NamedTemporaryFile(prefix="schedule-explorer-", suffix=".log")  # noqa: SIM115 - until closed
+        self.log_start = 0
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "explorer.solvers.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,  # an interrupt of the notebook's cell is not meant for the solver
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), _LOG_VARIABLE: self.log.name},
+            # An interrupt of the notebook's cell is not meant for the solver: a process group of its own. Not a session
+            # of its own, which Linux would give as much of the processor as all of the notebook, however nice it is.
+            process_group=0,
         )
         self.closing = False
         self.errors: deque[str] = deque(maxlen=_STDERR_LINES)
@@ -249,6 +265,17 @@ class _Worker:
         # Pickled here: what it holds may gain cached values while another thread would pickle it.
         self.outbox.put(pickle.dumps(message))
 
+    def forget_log(self) -> None:
+        """Leave what SCIP said so far out of ``read_log``."""
+        self.log_start = os.fstat(self.log.fileno()).st_size
+
+    def read_log(self) -> str:
+        """What SCIP said since, whole lines, at most about ``_LOG_BYTES`` from the end."""
+        end = os.fstat(self.log.fileno()).st_size
+        start = max(self.log_start, end - _LOG_BYTES)
+        text = os.pread(self.log.fileno(), end - start, start).decode(errors="replace")
+        return text if start == self.log_start else text.partition("\n")[2]
+
     def close(self) -> None:
         """End the process and wait for the threads."""
         self.closing = True
@@ -261,6 +288,7 @@ class _Worker:
         for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join(_EXIT_S)
+        self.log.close()
 
     def _write(self) -> None:
         stream = _pipe(self.process.stdin)

@@ -255,3 +255,23 @@ def test_options_are_checked_in_the_notebook_not_in_the_worker(profile):
         SolveSession(profile, on_event=print, formulation="dense")
     with SolveSession(profile, on_event=print) as session, pytest.raises(ValueError, match="budget_bytes is 0"):
         session.request(0)
+
+
+def test_the_worker_yields_to_the_notebook_and_hears_no_interrupt_of_it(profile):
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=1.0) as session:
+        heard.final(session.request(between(profile, 0.6)))
+        worker = session.worker_id
+        assert worker is not None
+        assert os.getpriority(os.PRIO_PROCESS, worker) > os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpgid(worker) != os.getpgid(0)
+        # In a session of its own Linux would weigh it against the notebook as a whole, whatever its priority.
+        assert os.getsid(worker) == os.getsid(0)
+
+
+def test_what_scip_says_can_be_read(hard):
+    heard = Heard()
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=4.0, gap=0.0, remember=False) as session:
+        heard.final(session.request(between(hard, 0.5)))
+        assert "dualbound" in session.scip_log
+    assert session.scip_log == ""

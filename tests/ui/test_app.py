@@ -75,7 +75,7 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     page.on("pageerror", lambda error: found.append(str(error)))
     page.goto(app)
     widget = Widget(page)
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    cancel_when_there_is_one(widget)
     expect(page.locator(".schedule-explorer-timeline[data-drawn]")).to_have_count(1, timeout=LONG)
     page.screenshot(path=shots / "app.png", full_page=True)
     # No code: a page for people who want the answer.
@@ -83,10 +83,12 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
 
     tab(page, "Compare")
     widget.button("Hold as reference").click()
+    said = widget.status.inner_text()
     widget.slider.focus()
     for _ in range(10):
         widget.slider.press("ArrowRight")
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    expect(widget.status).not_to_have_text(said)
+    cancel_when_there_is_one(widget)
     expect(page.locator(".schedule-explorer-compare .scatterlayer .trace")).to_have_count(2, timeout=LONG)
     page.screenshot(path=shots / "app-compare.png", full_page=True)
 
@@ -98,6 +100,15 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     assert found == []
     check_report(context, report, shots)
     page.close()
+
+
+def cancel_when_there_is_one(widget: Widget) -> None:
+    """Nothing here is about how good a schedule is: the first will do."""
+    expect(widget.status).to_have_text(re.compile("^(Solving|Solved|Optimal).* a step"), timeout=LONG)
+    cancel = widget.button("Cancel").first
+    if cancel.is_enabled():
+        cancel.click()
+    expect(widget.status).to_have_text(re.compile("^(Cancelled for .* stays|Solved|Optimal)"), timeout=LONG)
 
 
 def check_report(context: BrowserContext, report: Path, shots: Path) -> None:

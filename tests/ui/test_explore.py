@@ -65,7 +65,7 @@ def write_notebook(lab: Lab, name: str, *cells: str) -> None:
 def tiny(lab: Lab, trained: Trained) -> str:
     """A notebook that opens a small profile."""
     trained.profile.save(lab.root / "tiny.json")
-    write_notebook(lab, "tiny.ipynb", "import explorer\n\nview = explorer.explore('tiny.json')\nview")
+    write_notebook(lab, "tiny.ipynb", "import explorer\n\nview = explorer.explore('tiny.json', time_limit=2)\nview")
     return "tiny.ipynb"
 
 
@@ -222,7 +222,7 @@ def test_other_cells_run_while_it_solves(lab: Lab, page: Page, trained: Trained)
     write_notebook(
         lab,
         "busy.ipynb",
-        "import explorer\n\nview = explorer.explore('tiny.json')\nview",
+        "import explorer\n\nview = explorer.explore('tiny.json', time_limit=2)\nview",
         "view.wait()\nview.budget_bytes = view.budget_bytes - 4096\nview.status",
         "sum(range(10))",
     )
@@ -261,18 +261,3 @@ def test_profiling_shows_progress_and_errors_say_what_to_do(lab: Lab, page: Page
     expect(good.figures).to_contain_text("this schedule, measured")
     expect(good.box.locator(".deviation")).to_have_text(re.compile("Peak: .*Time: .* is the machine"))
     page.screenshot(path=shots / "own-model.png")
-
-
-def test_is_readable_in_the_dark(lab: Lab, page: Page, tiny: str, shots: Path) -> None:
-    lab.open(page, tiny)
-    page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
-    expect(page.locator("body[data-jp-theme-light='false']")).to_have_count(1)
-    lab.run_all(page)
-    widget = Widget(page)
-    expect(widget.status).to_have_text(SOLVED, timeout=LONG)
-    page.screenshot(path=shots / "dark.png")
-    colour = widget.box.locator(".ytick text").first.evaluate("x => getComputedStyle(x).fill")
-    light = [int(x) for x in re.findall(r"\d+", colour)[:3]]
-    assert sum(light) > 3 * 150, colour
-    page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
-    expect(page.locator("body[data-jp-theme-light='true']")).to_have_count(1)

@@ -208,7 +208,7 @@ def test_the_solver_solves_without_an_optimization(panels: Panels, shots: Path) 
     panels.box.get_by_label("In place").uncheck()
     expect(panels.status).to_have_text(re.compile("^(Opening|Finding|Solving)"))
     expect(panels.status).to_have_text(SOLVED, timeout=LONG)
-    expect(panels.box.get_by_role("log")).to_contain_text("ended: ")
+    expect(panels.box.get_by_role("log", name="Solver log")).to_contain_text("ended: ")
     expect(panels.plot("solver")).to_have_attribute("data-drawn", re.compile("[1-9]"))
     panels.box.screenshot(path=shots / "panel-solver.png")
     panels.box.get_by_label("In place").check()
@@ -231,10 +231,20 @@ def test_every_control_has_a_name_and_every_text_is_readable(
     page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
     light = json.dumps("Light" in theme)
     expect(page.locator(f"body[data-jp-theme-light='{light}']")).to_have_count(1)
-    for name in ("Convolutions", "Schedule matrix", "Solver"):
+    panels.tab("Compare")
+    panels.button("Hold as reference").click()
+    shade = "light" if "Light" in theme else "dark"
+    shown = {
+        "Convolutions": panels.plot("convolutions"),
+        "Schedule matrix": panels.plot("matrix"),
+        "Solver": panels.plot("solver"),
+        "Explain and pin": panels.button("Pin and solve"),
+        "Compare": panels.plot("compare"),
+        "Export": panels.box.get_by_role("button", name="Save the plot Timeline as PNG"),
+    }
+    for name, there in shown.items():
         panels.tab(name)
-        expect(panels.plot({"Convolutions": "convolutions", "Solver": "solver"}.get(name, "matrix"))).to_be_visible()
-        shade = "light" if "Light" in theme else "dark"
+        expect(there).to_be_visible()
         panels.box.screenshot(path=shots / f"{shade}-{name.split()[-1].lower()}.png")
         assert unnamed(panels.box) == []
         assert faint(panels.box) == []

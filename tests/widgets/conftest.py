@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import explorer
+from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import SolveSession
 from tests.widgets.trained import Trained, train
 from widgets import Explorer
+
+_MOST_S = 1.0
 
 
 @pytest.fixture(scope="session")
@@ -22,15 +25,19 @@ def trained() -> Trained:
     return train()
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def impatient() -> Iterator[None]:
-    """No test here is about how good an answer is: a solve whose proof takes longer ends after two seconds."""
+    """No test here is about how good an answer is: a solve whose proof takes longer ends after a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("widgets.solving.SolveSession", partial(SolveSession, time_limit=2.0))
+        patch.setattr("widgets.solving.SolveSession", _impatient_session)
         yield
 
 
-@pytest.fixture(scope="module")
+def _impatient_session(profile: Profile, *, time_limit: float, **more: Any) -> SolveSession:
+    return SolveSession(profile, time_limit=min(time_limit, _MOST_S), **more)
+
+
+@pytest.fixture(scope="session")
 def shared(trained: Trained) -> Iterator[Explorer]:
     """An explorer of that profile, opened once for all tests that leave it open."""
     with explorer.explore(trained.profile, budget=plain_peak(trained)) as made:
@@ -40,8 +47,10 @@ def shared(trained: Trained) -> Iterator[Explorer]:
 
 @pytest.fixture
 def opened(shared: Explorer, trained: Trained) -> Explorer:
-    """That explorer, settled where nothing has to be recomputed."""
+    """That explorer, asked for nothing special, and settled where nothing has to be recomputed."""
     shared._view.controls.file_name.value = ""
+    shared.selection, shared.curves = "", []
+    shared.configure(optimizations="all", exact=False, pins={})
     shared.budget_bytes = plain_peak(trained)
     return shared.wait(60)
 

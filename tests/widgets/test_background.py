@@ -18,7 +18,7 @@ def test_what_waits_is_replaced_and_the_last_is_used() -> None:
         if item == 9:
             done.set()
 
-    latest = Latest(use, interval_s=0.0)
+    latest = Latest(use, interval_s=0.0, share=1.0)
     latest.put(0)
     assert entered.wait(10)
     for item in range(1, 10):
@@ -37,7 +37,7 @@ def test_an_urgent_item_does_not_wait() -> None:
         if item == "urgent":
             second.set()
 
-    latest = Latest(use, interval_s=3600.0)
+    latest = Latest(use, interval_s=3600.0, share=1.0)
     latest.put("first")
     latest.put("urgent", urgent=True)
     assert second.wait(10)
@@ -51,7 +51,7 @@ def test_close_from_its_own_thread_ends_it() -> None:
         latest.close()
         closed.set()
 
-    latest: Latest[int] = Latest(close, interval_s=0.0)
+    latest: Latest[int] = Latest(close, interval_s=0.0, share=1.0)
     latest.put(1)
     assert closed.wait(10)
 

@@ -8,8 +8,9 @@ from explorer.graph import Role
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from tests.schedules import random_schedule
+from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
-from widgets.convolutions import Part, chosen, convolutions, plain_name, ways
+from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, ways
 from widgets.convolutions_plot import convolution_figure
 
 
@@ -39,14 +40,28 @@ def test_the_figure_has_every_implementation_and_marks_the_chosen(trained: Train
     timeline = simulate(trained.profile, keep_all(trained.profile.graph))
     layer = convolutions(trained.profile.graph)[1]
     found = ways(trained.profile, timeline, layer)
-    figure = convolution_figure(layer, found)
-    drawn = [text for trace in figure.data for text in trace.text]
-    assert sorted(drawn) == sorted(plain_name(way) for way in found)
-    marked = [text for trace in figure.data if trace.name == "chosen" for text in trace.text]
+    figure = checked(convolution_figure(layer, found))
+    drawn = [text for trace in figure.data for text in trace.hovertext]
+    assert len(drawn) == len(found)
+    labels = {name for trace in figure.data for text in trace.text if text for name in text.split(", ")}
+    assert labels == {name for way in found for name in plain_name(way).split(", ")}
+    marked = [text for trace in figure.data if trace.name == "chosen" for text in trace.hovertext]
     assert len(marked) == sum(way.runs > 0 for way in found)
 
 
 def test_an_empty_part_still_has_a_range(trained: Trained) -> None:
-    figure = convolution_figure("none", ())
+    figure = checked(convolution_figure("none", ()))
     assert list(figure.layout.xaxis4.range)[1] > 0
     assert trained.profile is not None
+
+
+@pytest.mark.parametrize(
+    ("part", "implementation", "told"),
+    [
+        (Part.RECOMPUTE, "precomputed GEMM", "precomputed GEMM"),
+        (Part.WEIGHT_GRADIENT, "weight gradient", "aten, alone"),
+        (Part.WEIGHT_GRADIENT, "weight gradient, FFT", "FFT"),
+    ],
+)
+def test_a_name_loses_only_its_part(part: Part, implementation: str, told: str) -> None:
+    assert plain_name(Way(0, part, implementation, 0, 1.0, 0)) == told

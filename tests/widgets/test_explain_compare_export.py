@@ -16,6 +16,7 @@ from explorer import model_source
 from explorer.explaining import Fate
 from explorer.simulation import simulate
 from explorer.solvers.pins import parse_pins
+from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
 from widgets import Explorer
 from widgets.comparing import Held, changes, compare_figure, differences
@@ -101,7 +102,7 @@ def test_the_next_schedule_stands_against_the_reference(tight: Explorer, trained
     assert len(panel.changed.rows) == len(changes(before, other)) > 0
     assert [row["cells"][0] for row in panel.figures.rows][:2] == ["peak memory", "step time"]
     assert next(iter(differences(before, other)))[3].startswith("+")
-    figure = compare_figure(before, other)
+    figure = checked(compare_figure(before, other))
     assert [max(trace.y) * 2**30 for trace in figure.data] == [before.timeline.peak_bytes, line.peak_bytes]
     panel.drop.click()
     assert panel.reference is None

@@ -7,6 +7,7 @@ import pytest
 
 from explorer.simulation import Stage, simulate
 from tests.schedules import random_schedule
+from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
 from widgets.matrix import Cell, schedule_matrix
 from widgets.matrix_plot import matrix_figure
@@ -48,8 +49,8 @@ def test_only_the_selected_layer(trained: Trained) -> None:
     timeline = simulate(trained.profile, random_schedule(graph, 9, keep=0.4))
     selected = frozenset(x.id for x in graph.forward if x.layer.startswith("blocks.1"))
     assert schedule_matrix(graph, timeline, among=selected).operators.tolist() == sorted(selected)
-    names = [trace.name for trace in matrix_figure(graph, timeline, selected=selected).data]
+    names = [trace.name for trace in checked(matrix_figure(graph, timeline, selected=selected)).data]
     assert "selected layer" in names
-    alone = matrix_figure(graph, timeline, selected=selected, only_selected=True)
+    alone = checked(matrix_figure(graph, timeline, selected=selected, only_selected=True))
     assert alone.data[0].z.shape[1] == len(selected)
     assert alone.data[0].meta["picks"] == [graph.operators[x].layer for x in sorted(selected)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import traitlets
 
 import explorer
 from explorer.graph import Optimization
+from tests.widgets.checking import checked
 from tests.widgets.conftest import plain_peak
 from tests.widgets.trained import Trained
 from widgets import Explorer
@@ -98,6 +100,17 @@ def plain_peak_half(made: Explorer) -> int:
     """A budget that needs recomputation."""
     slider = made._view.controls.slider
     return (slider.minimum_bytes + slider.maximum_bytes) // 2
+
+
+def test_a_panel_is_drawn_for_something_new_only(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, shown = opened._scene, []
+    assert scene is not None
+    monkeypatch.setattr(opened._view.panels["timeline"], "show", shown.append)
+    opened._view.show(replace(scene, log=("a line",), news=()))
+    assert shown == []
+    opened._view.show(replace(scene, selection="blocks"))
+    assert [x.selection for x in shown] == ["blocks"]
+    opened._view.show(scene)
 
 
 def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
@@ -191,7 +204,7 @@ def test_explorers_leave_nothing(trained: Trained) -> None:
     from tests.widgets.test_explorer import threads, workers
 
     before, other_threads, other_workers = set(_instances), threads(), workers()
-    for number in range(5):
+    for number in range(3):
         with explorer.explore(trained.profile, budget="1 GiB") as made:
             if number == 0:
                 made.wait(120)  # the others close while they open, and the benchmark has twenty
@@ -203,9 +216,9 @@ def test_explorers_leave_nothing(trained: Trained) -> None:
 
 def test_the_solver_plot_has_what_was_told() -> None:
     news = (News(0.1, 120.0, None, None), News(0.5, 110.0, 99.0, None), News(2.0, 110.0, 104.5, 108.0))
-    traces = {trace.name: trace for trace in solver_figure(news).data}
+    traces = {trace.name: trace for trace in checked(solver_figure(news)).data}
     assert list(traces["best schedule"].y) == [120.0, 110.0, 110.0]
     assert list(traces["bound for all schedules"].x) == [0.5, 2.0]
     assert list(traces["bound for the grouping"].y) == [108.0]
     assert traces["gap"].y == pytest.approx((10.0, 5.0))
-    assert len(solver_figure(()).data) == 4
+    assert len(checked(solver_figure(())).data) == 4

@@ -16,17 +16,19 @@ from explorer.schedule import keep_all
 from explorer.simulation import CATEGORIES, Category, Stage, simulate
 from explorer.solution import Bound, BoundScope, Solution, Status
 from tests.schedules import random_schedule
+from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
 from widgets import style
+from widgets.figures import Figure
 from widgets.layers import NO_MODULE, group_layers, segments
 from widgets.layers_plot import layers_figure
 from widgets.timeline_plot import timeline_figure
 from widgets.trade_off_plot import TradeOff, trade_off_figure
 
 
-def by_name(figure: go.Figure) -> dict[str, go.Scatter]:
+def by_name(figure: Figure) -> dict[str, go.Scatter]:
     """Traces by their names."""
-    return {trace.name: trace for trace in figure.data}
+    return {trace.name: trace for trace in checked(figure).data}
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
@@ -72,7 +74,7 @@ def test_measured_line_spans_the_step_and_keeps_its_extremes(trained: Trained) -
     assert (np.diff(line.x) >= 0).all()
     assert line.y.max() == allocated.max() / style.GIB
     assert line.y.min() == allocated.min() / style.GIB
-    assert figure.layout.yaxis.range[1] > line.y.max()
+    assert checked(figure).layout.yaxis.range[1] > line.y.max()
 
 
 def test_a_measurement_without_events_draws_nothing(trained: Trained) -> None:
@@ -119,14 +121,13 @@ def test_a_budget_that_none_fits_draws_no_point_and_no_bound(trained: Trained) -
 
 def test_layers_named_by_numbers_stay_names(trained: Trained) -> None:
     plain = simulate(trained.profile, keep_all(trained.profile.graph))
-    figure = layers_figure(trained.profile, plain, plain)
+    figure = checked(layers_figure(trained.profile, plain, plain))
     assert figure.layout.xaxis.type == figure.layout.xaxis2.type == "category"
 
 
 def test_figures_travel_as_json_with_their_arrays(trained: Trained) -> None:
     timeline = simulate(trained.profile, keep_all(trained.profile.graph))
     text = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1).to_json()
-    assert text is not None
     (total,) = [x for x in json.loads(text)["data"] if x["name"] == "total"]
     sent = np.frombuffer(base64.b64decode(total["y"]["bdata"]), dtype=total["y"]["dtype"])
     assert np.array_equal(sent, timeline.total_bytes / style.GIB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,6 @@ from widgets.subject import subject
 @pytest.mark.parametrize(
     ("what", "more", "told"),
     [
-        ("no-such-model", {}, "no bundled profile 'no-such-model'"),
-        ("missing.json", {}, "cannot read missing.json"),
         (3, {}, "needs a torch.nn.Module with a batch"),
         (torch.nn.Linear(1, 1), {}, "needs a sample batch"),
         (torch.nn.Linear(1, 1), {"budget": "8 elephants", "batch": torch.ones(1)}, "unknown unit 'elephants'"),
@@ -42,18 +41,33 @@ def test_opens_a_saved_profile(trained: Trained, tmp_path: Path) -> None:
         assert made.schedule is not None
 
 
-def test_a_truncated_profile_is_refused(trained: Trained, tmp_path: Path) -> None:
-    path = tmp_path / "tiny.json"
-    trained.profile.save(path)
-    path.write_text(path.read_text()[:500])
-    with pytest.raises(ValueError, match="truncated"):
-        explorer.explore(str(path))
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("truncated.json", "not complete JSON.*truncated"),
+        ("missing.json", "cannot read .*missing.json"),
+        ("no-such-model", "no bundled profile 'no-such-model'; bundled: "),
+    ],
+)
+def test_a_profile_that_cannot_be_read_is_told_by_the_widget(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trained.profile.save("whole.json")
+    Path("truncated.json").write_text(Path("whole.json").read_text()[:500])
+    with explorer.explore(name) as made:
+        with pytest.raises(ValueError, match=told):
+            made.wait(60)
+        assert re.match(f"Opening failed: {told}.*call explore again", made.message)
+        assert made.status == "failed"
+        assert made._view.controls.slider.disabled
 
 
 def test_schedules_of_an_estimate_do_not_run_where_there_is_no_gpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one here")
     found = subject("resnet50", None, loss=None, device=None)
-    assert found.profile is not None and found.profile.device.estimated
+    profile = found.profiled(lambda *_: None)
+    assert profile.device.estimated
     with pytest.raises(ValueError, match=r"estimated for A100-80GB.*there is none"):
-        found.measured(keep_all(found.profile.graph), steps=1, plain=False, stage=lambda *_: None)
+        found.measured(keep_all(profile.graph), steps=1, plain=False, stage=lambda *_: None)

@@ -34,6 +34,17 @@ function render({ model, el }) {
     share.textContent = plain ? `${((100 * bytes) / plain).toFixed(0)} % of PyTorch's peak` : "";
     range.setAttribute("aria-valuetext", `${readout.value} GiB`);
   };
+  // Marks whose names would overlap are left out; those at the ends come first.
+  const thin = () => {
+    const spans = [...ticks.children];
+    const shown = [];
+    for (const tick of [spans[0], spans.at(-1), ...spans.slice(1, -1)].filter(Boolean)) {
+      tick.hidden = false;
+      const { left, right } = tick.getBoundingClientRect();
+      tick.hidden = shown.some((other) => left < other.right + 4 && other.left < right + 4);
+      if (!tick.hidden) shown.push({ left, right });
+    }
+  };
   const mark = () => {
     const [low, high] = [model.get("minimum_bytes"), model.get("maximum_bytes")];
     const marks = model.get("marks");
@@ -49,6 +60,7 @@ function render({ model, el }) {
           return tick;
         }),
     );
+    thin();
     const options = marks.map(({ bytes, label }) => {
       const amount = `${(bytes / GIB).toFixed(digits())} GiB`;
       return make("option", { value: String(bytes), textContent: label.includes("GiB") ? label : `${label}: ${amount}` });
@@ -112,8 +124,11 @@ function render({ model, el }) {
   model.on("change:marks", mark);
   mark();
   pull();
+  const sized = new ResizeObserver(thin);
+  sized.observe(ticks);
   return () => {
     clearTimeout(resting);
+    sized.disconnect();
     model.off("change", pull);
     model.off("change:marks", mark);
   };

@@ -5,6 +5,7 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   return { promise, resolve };
 })());
 const SCALE = 2; // of a bitmap: for print
+const paper = ({ font }) => ({ paper_bgcolor: "#ffffff", font: { ...font, color: "#222222" } });
 
 function save(name, url) {
   const link = document.createElement("a");
@@ -19,7 +20,7 @@ async function picture({ name, kind, figure, width }) {
   const plotly = await (await shared.promise)();
   const { data, layout } = JSON.parse(figure);
   const size = { width, height: layout.height ?? 400, format: kind, scale: kind === "png" ? SCALE : 1 };
-  save(name, await plotly.toImage({ data, layout: { ...layout, paper_bgcolor: "#ffffff" } }, size));
+  save(name, await plotly.toImage({ data, layout: { ...layout, ...paper(layout) } }, size));
 }
 
 function render({ model, el }) {

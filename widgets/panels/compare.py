@@ -28,6 +28,7 @@ class ComparePanel:
 
     name = "compare"
     title = "Compare"
+    draws_from = ("profile", "solution", "timeline")
 
     def __init__(self, _: Explorer) -> None:
         """No reference yet."""

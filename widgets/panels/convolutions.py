@@ -25,6 +25,7 @@ class ConvolutionsPanel:
 
     name = "convolutions"
     title = "Convolutions"
+    draws_from = ("profile", "keep_all", "timeline", "selection")
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""

@@ -33,6 +33,7 @@ class ExplainPanel:
 
     name = "explain"
     title = "Explain and pin"
+    draws_from = ("profile", "solution", "known", "selection")
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""
@@ -114,6 +115,8 @@ class ExplainPanel:
         names = [graph.operators[x].name for x in wanted]
         if tuple(names) != tuple(self.operator.options):
             self.operator.options = names
+            if names and self.operator.index is None:
+                self.operator.index = 0  # which ipywidgets leaves to us where there was none before
         self.apply.disabled = found is None
         pins = self._explorer.choice.pins
         # What someone has begun to choose outlives better schedules that come meanwhile.

@@ -12,7 +12,7 @@ from explorer import storage_format
 from explorer.schedule import SCHEMA
 from widgets import text
 from widgets.figures import frontend
-from widgets.panel import Scene
+from widgets.panel import EVERYTHING, Scene
 from widgets.report import figures, report
 from widgets.snippet import snippet
 
@@ -61,6 +61,7 @@ class ExportPanel:
 
     name = "export"
     title = "Export"
+    draws_from = EVERYTHING
 
     def __init__(self, explorer: Explorer) -> None:
         """Nothing to save yet."""
@@ -112,7 +113,6 @@ class ExportPanel:
         else:
             name, _, kind = key.rpartition(".")
             figure = figures(scene)[name].to_json()
-            assert figure is not None, "plotly's to_json always returns text"
             self.downloads.save_picture(f"{stem}-{name.replace('_', '-')}.{kind}", figure, kind)
 
 

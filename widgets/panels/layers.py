@@ -17,6 +17,7 @@ class LayersPanel:
 
     name = "layers"
     title = "Memory saved and time added per layer"
+    draws_from = ("profile", "keep_all", "timeline", "selection")
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""

@@ -19,6 +19,7 @@ class MatrixPanel:
 
     name = "matrix"
     title = "Schedule matrix"
+    draws_from = ("profile", "keep_all", "timeline", "selection")
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""

@@ -25,6 +25,8 @@ _NAMES = {
     Optimization.CONVOLUTION: "Convolution algorithms",
     Optimization.INPLACE: "In place",
 }
+_LINES = 200  # of what SCIP says
+_SILENT = "SCIP was not asked for this budget so far."
 _LEAST_S, _MOST_S = 0.1, 24 * 3600.0
 
 
@@ -33,6 +35,7 @@ class SolverPanel:
 
     name = "solver"
     title = "Solver"
+    draws_from = ("solution", "news", "log", "scip_log")
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""
@@ -41,6 +44,7 @@ class SolverPanel:
         self.plot = Plot("solver")
         self.sizes = ipywidgets.HTML()
         self.log = ipywidgets.HTML()
+        self.scip_log = ipywidgets.HTML()
         self.cancel = button("Cancel", "stop", "Stop solving; what was found stays")
         self.cancel.on_click(lambda _: explorer.cancel())
         self.time_limit = ipywidgets.BoundedFloatText(
@@ -61,7 +65,7 @@ class SolverPanel:
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 14px"),
         )
         said = ipywidgets.HBox([self.sizes, self.log], layout=ipywidgets.Layout(flex_flow="row wrap"))
-        self.box = ipywidgets.VBox([row, self.plot, said])
+        self.box = ipywidgets.VBox([row, self.plot, said, self.scip_log])
 
     def show(self, scene: Scene) -> None:
         """Draw the latest solve."""
@@ -69,6 +73,11 @@ class SolverPanel:
         self.sizes.value = text.solver_table(scene.solution)
         lines = html.escape("\n".join(scene.log)) or "Nothing was solved yet."
         self.log.value = f"<pre class='log' role='log' tabindex='0' aria-label='Solver log'>{lines}</pre>"
+        said = (
+            html.escape("\n".join(scene.scip_log.splitlines()[-_LINES:]))
+            or "SCIP was not asked for this budget so far."
+        )
+        self.scip_log.value = f"<pre class='log' role='log' tabindex='0' aria-label='SCIP log'>{said}</pre>"
 
     def _follow(self) -> None:
         """Bring the controls in line with what the explorer was asked for, and the button with what goes on."""

@@ -11,7 +11,7 @@ from widgets.holdings import holding_rows, holdings
 from widgets.layers import covers
 from widgets.panel import Scene
 from widgets.table import Table
-from widgets.timeline_plot import timeline_figure
+from widgets.timeline_plot import Captions, timeline_figure
 
 if TYPE_CHECKING:
     from widgets.explorer import Explorer
@@ -24,6 +24,7 @@ class TimelinePanel:
 
     name = "timeline"
     title = "Memory during one training step"
+    draws_from = ("profile", "keep_all", "timeline", "budget_bytes", "measurement", "selection")
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""
@@ -31,10 +32,13 @@ class TimelinePanel:
         self.table = Table("In memory at the peak", _COLUMNS, folded=True, on_pick=explorer.select)
         self.box = ipywidgets.VBox([self.plot, self.table])
         self.box.add_class("schedule-explorer-wide")
+        self._captions: Captions | None = None
 
     def show(self, scene: Scene) -> None:
         """Draw the schedule's timeline, or the plain step's against the budget."""
         profile, timeline = scene.profile, scene.drawn
+        if self._captions is None or self._captions.profile is not profile:
+            self._captions = Captions(profile)
         figure = timeline_figure(
             profile,
             timeline,
@@ -42,6 +46,7 @@ class TimelinePanel:
             ceiling_bytes=scene.keep_all.peak_bytes,
             measurement=scene.measurement,
             selected=scene.selected,
+            captions=self._captions,
         )
         self.plot.draw(figure)
         operator = profile.graph.operators[timeline.operators[timeline.peak_run]]

@@ -22,6 +22,7 @@ class TradeOffPanel:
 
     name = "trade_off"
     title = "Extra time against memory"
+    draws_from = ("known",)
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""
