@@ -26,6 +26,7 @@ from explorer.solvers.checkmate.recomputing import recompute
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
 from explorer.solvers.refinement import refine
+from explorer.solvers.relaxation import relax
 from explorer.solvers.scip import MilpStatus, minimise
 from explorer.units import format_bytes
 
@@ -132,25 +133,28 @@ def checkmate_o(profile: Profile, budget_bytes: int, *, options: Options) -> Sol
 def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     """Checkmate's approximation: S of the linear relaxation rounded at ½, then the optimal recomputation for that.
 
-    The relaxation is of a budget somewhat smaller, for what rounding adds; several are tried, and the best answers.
+    The relaxation is of a budget somewhat smaller, for what rounding adds; several are tried while there is time, and
+    the best answers.
     """
     began = time.monotonic()
     nodes = Nodes.of(profile)
+    stating_s = len(Cells(nodes, Freedom.LEAN).r_columns) / _CELLS_A_SECOND
     schedules = []
     for slack in _SLACKS:
-        if time.monotonic() - began > options.time_limit:
+        if time.monotonic() - began + stating_s > options.time_limit:
             break
         smaller = nodes.profile.fixed_bytes + int((1 - slack) * (budget_bytes - nodes.profile.fixed_bytes))
         program = build(nodes, smaller, freedom=Freedom.LEAN, workspace=True)
         left_s = options.time_limit - (time.monotonic() - began)
-        relaxed = program.relaxation(time_limit=max(0.5, left_s))
+        relaxed = relax(program.milp, time_limit=left_s) if left_s > 0 else None
         if relaxed is not None:
             schedules.append(_rounded(program, relaxed, options))
+    elapsed_s = time.monotonic() - began
     if not schedules:
-        message = "the linear relaxation has no solution, or none was found in time"
-        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=time.monotonic() - began, message=message)
+        message = f"the linear relaxation has no solution, or none was found in {options.time_limit:g} s"
+        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=elapsed_s, message=message)
     (solution,) = best_of(profile, schedules, [budget_bytes], method=options.method)
-    return replace(solution, elapsed_s=time.monotonic() - began)
+    return replace(solution, elapsed_s=elapsed_s)
 
 
 def with_quickest_convolutions(profile: Profile, schedule: Schedule, budget_bytes: int, *, exact: bool) -> Schedule:
