@@ -16,16 +16,16 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from explorer import Solution, keep_all, load_profile, simulate
+from explorer import Solution, keep_all, load_profile, simulate, trade_off
 from explorer.device_profile import Profile, bundled_profiles
 from explorer.solution import BoundScope
 from explorer.solvers.methods import METHODS
-from explorer.solvers.options import Options
 
 _JOINT, _CHECKPOINTING = "monet", "monet-checkpointing"
 _OTHER_IMPLEMENTATIONS = ("gist", "checkmate-o")
@@ -94,13 +94,13 @@ def _compare(
     name: str, profile: Profile, shares: list[float], seconds: float
 ) -> Iterator[tuple[float, list[Comparison], str]]:
     plain = simulate(profile, keep_all(profile.graph))
+    shares = sorted(shares)
     budgets = [profile.fixed_bytes + round(share * (plain.peak_bytes - profile.fixed_bytes)) for share in shares]
     began = time.monotonic()
-    answers = {
-        x: METHODS[x].solve(profile, budgets, options=Options(x, time_limit=seconds, gap=0.001)) for x in METHODS
-    }
+    with ThreadPoolExecutor(1) as executor:
+        found = trade_off(profile, methods=METHODS, budgets=budgets, time_limit=seconds, executor=executor)
     for number, share in enumerate(shares):
-        at = {x: solutions[number] for x, solutions in answers.items()}
+        at = {curve.method: curve.solutions[number] for curve in found.curves}
         comparisons = [
             Comparison(name, share, x, solution.time_ms, rival, at[rival].time_ms, _bound_ms(at[rival]))
             for x, solution in at.items()

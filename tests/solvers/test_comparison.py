@@ -56,7 +56,7 @@ def test_in_processes() -> None:
 
 
 def test_by_dask() -> None:
-    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
         check(client.get_executor())
 
 

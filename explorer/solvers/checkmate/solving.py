@@ -141,8 +141,8 @@ def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options)
     stating_s = len(Cells(nodes, Freedom.LEAN).r_columns) / _CELLS_A_SECOND
     schedules = []
     for slack in _SLACKS:
-        if time.monotonic() - began + stating_s > options.time_limit:
-            break
+        if time.monotonic() - began + 2 * stating_s > options.time_limit:
+            break  # solving takes as long again
         smaller = nodes.profile.fixed_bytes + int((1 - slack) * (budget_bytes - nodes.profile.fixed_bytes))
         program = build(nodes, smaller, freedom=Freedom.LEAN, workspace=True)
         left_s = options.time_limit - (time.monotonic() - began)
@@ -151,7 +151,7 @@ def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options)
             schedules.append(_rounded(program, relaxed, options))
     elapsed_s = time.monotonic() - began
     if not schedules:
-        message = f"the linear relaxation has no solution, or none was found in {options.time_limit:g} s"
+        message = f"the linear relaxation has no solution, or none could be found in {options.time_limit:g} s"
         return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=elapsed_s, message=message)
     (solution,) = best_of(profile, schedules, [budget_bytes], method=options.method)
     return replace(solution, elapsed_s=elapsed_s)
