@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -57,10 +58,14 @@ def main() -> None:
     _print_half(found, shares.index(_HALF))
     if arguments.json:
         results = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
-        results |= {
-            name: {"plain_bytes": x.plain_bytes, "plain_ms": x.plain_ms, "rows": x.rows()} for name, x in found.items()
-        }
+        results |= {name: _result(comparison) for name, comparison in found.items()}
         arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _result(comparison: Comparison) -> dict[str, Any]:
+    kept = ("method", "budget_bytes", "status", "time_ms", "peak_bytes")
+    rows = [{key: row[key] for key in kept} for row in comparison.rows()]
+    return {"plain_bytes": comparison.plain_bytes, "plain_ms": comparison.plain_ms, "rows": rows}
 
 
 def _draw(figure: go.Figure, path: Path) -> None:
