@@ -31,6 +31,7 @@ from explorer.solvers.scip import MilpStatus, minimise
 from explorer.units import format_bytes
 
 _COMPILED_S = 600.0
+_LEAST_S = 0.05
 _REFINING_SHARE = 0.35  # of the time, for what MONeT knows of the same problem, before the program
 _MOST_FULL_CELLS = 6000  # entries of R up to which everything may be evaluated again
 _MOST_LEAN_CELLS = 8000  # more (ResNet-50: 13,800) and the first relaxation takes minutes
@@ -202,7 +203,7 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     lean_cells = len(Cells(nodes, Freedom.LEAN).r_columns)
     affordable = lean_cells <= min(most[Freedom.LEAN], _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit)
     share = _REFINING_SHARE if affordable else 1.0
-    left_s = time_limit - (time.monotonic() - began)
+    left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
     refine(planner, budget_bytes, replace(options, formulation="grouped", time_limit=share * left_s))
     best = planner.frontier.best(budget_bytes)
     bound_ms = float("inf") if planner.excludes(budget_bytes) else planner.bound_ms(budget_bytes)
