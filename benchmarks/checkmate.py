@@ -38,7 +38,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="instances and budgets: vgg16:8,unet")
     parser.add_argument("--seconds", default=_SECONDS, help="for each budget of each instance")
-    parser.add_argument("--gap", type=float, default=0.001, help="stop when proven this close to the best")
+    parser.add_argument(
+        "--gap", type=float, default=0.0001, help="stop when proven this close to the best; the published solver's"
+    )
     parser.add_argument("--json", type=Path, help="also write the results here")
     arguments = parser.parse_args()
     wanted = [x.split(":") for x in arguments.only.split(",") if x]
