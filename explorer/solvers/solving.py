@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from explorer.solvers.comparison import Comparison
 
 _LEAST_S = 0.05
-_NARROWER_SHARE = 0.15  # of the time, for checkpointing alone before the joint problem
+_NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
 _COMPILED_S = 600.0
 _CURVE_EFFORT = 0.15  # of the search at each of its points
 _BOUND_S = 0.5
