@@ -1,10 +1,10 @@
 """Checkmate's published instances: its optimum, and ours for the same problem, every schedule judged by their judge.
 
-Run: ``python benchmarks/checkmate.py FOLDER [--only NAME:GIB,…] [--seconds vgg16=120,unet=120,resnet50=300]``.
+Run: ``python benchmarks/checkmate.py FOLDER [--only NAME:GIB,…] [--seconds vgg16=115,…]``.
 
-The folder holds ``NAME-checkmate.json`` and ``verify.py``. Published values ignore workspace and runs in place, and so
-does this: instance and judge see every workspace as 0. Published objectives round each operator up to 0.01 ms; ours are
-compared as the judge rounds them.
+The folder holds ``NAME-checkmate.json`` and ``verify.py``. Published values ignore workspace and runs in place, and
+keep room for all parameter gradients throughout; so does this, for instance and judge (``as_checkmate_counts``).
+Published objectives round each operator to the nearest 0.01 ms, less than 0.03 ms in all: ours are not rounded.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from explorer.solution import BoundScope
 from explorer.solvers.methods import METHODS
 from explorer.solvers.options import Options
 
-_SECONDS = "vgg16=120,unet=120,resnet50=300"
-_WORSE = 0.005
+_SECONDS = "vgg16=115,unet=115,resnet50=295"  # a few seconds less than what is claimed, for loading
+_WORSE = {"resnet50": 0.0001}  # "no worse than published", which was proven to as much
+_WORSE_ELSE = 0.005
 _GIB = 2**30
 
 
@@ -37,7 +38,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="instances and budgets: vgg16:8,unet")
     parser.add_argument("--seconds", default=_SECONDS, help="for each budget of each instance")
-    parser.add_argument("--gap", type=float, default=0.001, help="stop when proven this close to the best")
+    parser.add_argument(
+        "--gap", type=float, default=0.0001, help="stop when proven this close to the best; the published solver's"
+    )
     parser.add_argument("--json", type=Path, help="also write the results here")
     arguments = parser.parse_args()
     wanted = [x.split(":") for x in arguments.only.split(",") if x]
@@ -77,7 +80,7 @@ def _solve(
         verdict = judge.judge(counted, plan_of(profile, solution.schedule))
         if verdict["peak_gib"] > reference["budget_gib"] + 1e-9:
             raise SystemExit(f"{name}: the judge finds a peak of {verdict['peak_gib']} GiB")
-        objective_ms = verdict["published_ms"]
+        objective_ms = verdict["ms"]
     return {
         "instance": name,
         "budget_gib": reference["budget_gib"],
@@ -114,7 +117,8 @@ def _print(result: dict[str, Any]) -> None:
 def _is_worse(result: dict[str, Any]) -> bool:
     if result["published_ms"] is None:
         return result["status"] != "infeasible"
-    return result["objective_ms"] is None or result["objective_ms"] > (1 + _WORSE) * result["published_ms"]
+    worse = _WORSE.get(result["instance"], _WORSE_ELSE)
+    return result["objective_ms"] is None or result["objective_ms"] > (1 + worse) * result["published_ms"]
 
 
 if __name__ == "__main__":

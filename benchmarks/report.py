@@ -1,8 +1,9 @@
 """The figures of docs/figures.md, from the results of the other benchmarks.
 
 Run: ``python benchmarks/report.py`` after these, each with ``--json benchmarks/results/NAME.json``: ``end_to_end.py``,
-``ablation.py``, ``published.py``, ``program_sizes.py``, ``training_run.py``. Each table stands between two comments
-with its name and is replaced; the words around them stay.
+``ablation.py``, ``published.py``, ``program_sizes.py``, ``training_run.py``, ``compare.py``, ``run_methods.py``,
+``dominance.py``, ``checkmate.py``. Each table stands between two comments with its name and is replaced; the words
+around them stay.
 """
 
 from __future__ import annotations
@@ -119,12 +120,75 @@ def training_run(losses: dict[str, list[float]]) -> Iterable[str]:
         yield _line(str(number), *(f"{found[number]:.6f}" for found in losses.values()))
 
 
+def compare(profiles: dict[str, Any]) -> Iterable[str]:
+    """Overhead of each method at half of the peak without recomputation."""
+    from explorer.solvers.methods import METHODS
+
+    yield from _head("method", *profiles)
+    for method in METHODS.values():
+        cells = []
+        for found in profiles.values():
+            half = int(0.5 * found["plain_bytes"])
+            row = next(x for x in found["rows"] if x["method"] == method.name and x["budget_bytes"] == half)
+            none = "-" if row["status"] in ("infeasible", "unsuited") else "?"
+            cells.append(none if row["time_ms"] is None else f"{row['time_ms'] / found['plain_ms'] - 1:+.1%}")
+        yield _line(method.title, *cells)
+
+
+def run_methods(rows: Rows) -> Iterable[str]:
+    """For each method and model: how many schedules ran, how far off peaks and gradients were."""
+    yield from _head("method", "model", "schedules", "largest error of a peak", "gradients", "time over plain PyTorch")
+    for (method, model), group in groupby(sorted(rows, key=_method_first), _method_first):
+        found = list(group)
+        error = max(abs(x["measured_peak_bytes"] / x["predicted_peak_bytes"] - 1) for x in found)
+        difference = max(x["gradient_difference"] for x in found)
+        gradients = "same bits" if difference == 0 else f"within {difference:.0e}"
+        times = sorted({f"{x['time_over_plain']:.3f}" for x in found})
+        yield _line(method, model, str(len(found)), f"{error:.3%}", gradients, ", ".join(times))
+
+
+def _method_first(row: dict[str, Any]) -> tuple[str, str]:
+    return row["method"], row["model"]
+
+
+def dominance(rows: Rows) -> Iterable[str]:
+    """For each profile how many schedules of other methods were held against MONeT's."""
+    verdicts = ("holds", "within the gap", "broken")
+    yield from _head("profile", "comparisons", *verdicts, "largest advantage over MONeT")
+    for profile, group in groupby(rows, lambda x: x["profile"]):
+        found = list(group)
+        counts = [sum(x["verdict"] == word for x in found) for word in verdicts]
+        ahead = [(1 - x["time_ms"] / x["monet_ms"], x["method"]) for x in found if x["monet_ms"] is not None]
+        most, method = max(ahead, default=(0.0, ""))
+        cell = f"{most:.2%} ({method})" if most > 1e-6 else "none"
+        yield _line(profile, str(len(found)), *map(str, counts), cell)
+
+
+def checkmate(rows: Rows) -> Iterable[str]:
+    """Checkmate's published instances: theirs and ours."""
+    yield from _head("instance", "GiB", "published, ms", "bound", "ours", "bound", "in s")
+    for row in rows:
+        theirs = row["published_status"] if row["published_ms"] is None else f"{row['published_ms']:.2f}"
+        known = (row["published_bound_ms"], row["bound_ms"])
+        bounds = ["-" if x is None or x == float("inf") else f"{x:.2f}" for x in known]
+        ours = row["status"]
+        if row["objective_ms"] is not None:
+            ours = f"{row['objective_ms']:.2f} ({row['objective_ms'] / row['published_ms'] - 1:+.2%})"
+        yield _line(
+            row["instance"], f"{row['budget_gib']:g}", theirs, bounds[0], ours, bounds[1], f"{row['elapsed_s']:.0f}"
+        )
+
+
 TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "end_to_end": end_to_end,
     "ablation": ablation,
     "published": published,
     "program_sizes": program_sizes,
     "training_run": training_run,
+    "compare": compare,
+    "run_methods": run_methods,
+    "dominance": dominance,
+    "checkmate": checkmate,
 }
 
 

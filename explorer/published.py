@@ -20,6 +20,7 @@ from explorer.graph import (
 from explorer.schedule import Free, Run, Schedule
 
 _BOUNDARY = "tangents"
+_PARAMETER_GRADIENT = "parameter_gradient_bytes"
 _OWN, _AGAIN, _IN_PLACE, _ALGORITHM, _ALTERNATIVE = "default", "again", "in place", "algorithm ", "alternative "
 
 
@@ -44,25 +45,32 @@ def profile_of(document: dict[str, Any]) -> Profile:
 
 
 def as_checkmate_counts(document: dict[str, Any]) -> dict[str, Any]:
-    """An instance as its published results for Checkmate count it: no workspace, nothing in place.
+    """An instance as its published results for Checkmate count it.
+
+    No workspace, and nothing in place. Room for all parameter gradients is taken throughout, not from when each is
+    made (section 4.4, footnote 1: "we reserve space for gradients"). With that, VGG-16's optima are the published ones
+    to 0.03 ms; without, better schedules exist than those published as optimal.
 
     Args:
         document: the instance, as parsed from JSON.
 
     Returns:
-        The instance with every workspace 0, for ``profile_of`` and for the judge.
+        The instance with every workspace 0 and parameter gradients among the fixed bytes, for ``profile_of`` and for
+        the judge.
     """
     workspaces = ("workspace_bytes", "recompute_workspace_bytes")
+    reserved = sum(op.get(_PARAMETER_GRADIENT, 0) for op in document["ops"])
 
     def counted(op: dict[str, Any]) -> dict[str, Any]:
         changed = {key: value for key, value in op.items() if key != "inplace"}
-        changed |= dict.fromkeys((key for key in workspaces if key in op), 0)
+        changed |= dict.fromkeys((key for key in (*workspaces, _PARAMETER_GRADIENT) if key in op), 0)
         for several in ("algorithms", "alternatives"):
             if several in op:
                 changed[several] = [way | {"workspace_bytes": 0} for way in op[several]]
         return changed
 
-    return document | {"ops": [counted(op) for op in document["ops"]]}
+    fixed_bytes = document["fixed_bytes"] + reserved
+    return document | {"ops": [counted(op) for op in document["ops"]], "fixed_bytes": fixed_bytes}
 
 
 def plan_of(profile: Profile, schedule: Schedule) -> list[list[Any]]:
@@ -142,9 +150,9 @@ class _Importer:
         shape = tuple(op.get("shape", ()))
         if op["output_bytes"]:
             self.made[op["id"]] = self._store(f"{op['op']}_{op['id']}", int(op["output_bytes"]), role, shape)
-        if op.get("parameter_gradient_bytes"):
+        if op.get(_PARAMETER_GRADIENT):
             name = f"{op['op']}_{op['id']} parameters"
-            size = int(op["parameter_gradient_bytes"])
+            size = int(op[_PARAMETER_GRADIENT])
             self.parameter_gradient[op["id"]] = self._store(name, size, Role.PARAMETER_GRADIENT, held=True)
 
     def _forward(self, op: dict[str, Any]) -> list[Implementation]:

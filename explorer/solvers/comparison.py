@@ -145,8 +145,32 @@ def compare(
                 answers[method, budget] = solution
             if on_progress is not None:
                 on_progress(done, len(tasks), method)
-    curves = (Curve(x.method, tuple(answers[x.method, budget] for budget in budgets)) for x in chosen)
+    curves = (Curve(x.method, _carried([answers[x.method, budget] for budget in budgets])) for x in chosen)
     return Comparison(profile, budgets, tuple(curves))
+
+
+def _carried(solutions: Sequence[Solution]) -> tuple[Solution, ...]:
+    """A method's answers, none slower than one for a smaller budget: what fits there fits here."""
+    found: list[Solution] = []
+    best: Solution | None = None
+    for own in solutions:
+        solution = own
+        if best is not None and best.time_ms is not None and own.status not in (Status.CANCELLED, Status.FAILED):
+            schedule, time_ms = best.schedule, best.time_ms
+            if schedule is not None and (own.time_ms is None or time_ms < own.time_ms):
+                solution = replace(
+                    own,
+                    status=Status.FEASIBLE,
+                    schedule=replace(schedule, budget_bytes=own.budget_bytes),
+                    time_ms=time_ms,
+                    peak_bytes=best.peak_bytes,
+                    minimum=None,
+                    message=f"found for {format_bytes(best.budget_bytes)}",
+                )
+        if solution.time_ms is not None and (best is None or solution is own):
+            best = solution
+        found.append(solution)
+    return tuple(found)
 
 
 def _parts(method: str, budgets: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -15,6 +15,7 @@ from explorer.device_profile import Profile
 from explorer.solution import Solution
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.methods import METHODS
+from explorer.solvers.narrower import learn_checkpointing
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.solvers.planner import Planner, Progress
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from explorer.solvers.comparison import Comparison
 
 _LEAST_S = 0.05
+_NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
 _COMPILED_S = 600.0
 _CURVE_EFFORT = 0.15  # of the search at each of its points
 _BOUND_S = 0.5
@@ -94,6 +96,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     if planner.settled(budget_bytes, time_limit=time_limit):
         return planner.solution(Progress(budget_bytes), gap=gap)
     planner.instant(budget_bytes)
+    learn_checkpointing(planner, budget_bytes, options, time_limit=_NARROWER_SHARE * time_limit)
     left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     if remember:
@@ -107,6 +110,7 @@ def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     planner = Planner(options.problem(profile))
     planner.search.ready(timeout=_COMPILED_S)
     planner.instant(budget_bytes)
+    learn_checkpointing(planner, budget_bytes, options, time_limit=_NARROWER_SHARE * options.time_limit)
     left_s = max(_LEAST_S, options.time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     return replace(solution, elapsed_s=time.monotonic() - began)
@@ -122,6 +126,7 @@ def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps
         raise ValueError(f"steps is {steps}; it must be 1 or more")
     progress = Progress(budget_bytes)
     planner.search.ready(timeout=_COMPILED_S)
+    learn_checkpointing(planner, budget_bytes, options, steps=steps)
     for effort, seed in islice(searches(options.seed), steps):
         planner.search.improve(budget_bytes, effort=effort, seed=seed)
     planner.bound(budget_bytes)

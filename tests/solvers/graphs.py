@@ -236,6 +236,7 @@ def profiles(draw: st.DrawFn, *, most_forward: int = 5) -> Profile:
             (gradient, *needs),
             draw(st.integers(0, 2)),
             parameter_size=draw(st.sampled_from((0, 0, 2))),
+            time_ms=draw(st.integers(1, 9)),
             workspace_bytes=draw(st.sampled_from((0, 0, 3))),
         )
     return builder.profile()

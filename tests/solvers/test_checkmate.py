@@ -37,7 +37,7 @@ def optimum_is_exhaustive(profile: Profile, budget_bytes: int, freedom: Freedom,
     assert program.encode(schedule) is not None
 
 
-@given(profile=profiles(most_forward=4), share=st.floats(0.5, 1.0), workspace=st.booleans())
+@given(profile=profiles(most_forward=5), share=st.floats(0.5, 1.0), workspace=st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_full_optimum_is_exhaustive(*, profile: Profile, share: float, workspace: bool) -> None:
     plain = simulate(profile, keep_all(profile.graph)).peak_bytes

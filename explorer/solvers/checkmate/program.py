@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
-from scipy.optimize import linprog
 
 from explorer.schedule import Run, Schedule
 from explorer.solution import Statistics
@@ -76,22 +75,6 @@ class Program:
         for name, block in self.blocks.items():
             x[block] = values[name]
         return x if self.milp.violation(x) <= _TOLERANCE else None
-
-    def relaxation(self, *, time_limit: float) -> np.ndarray | None:
-        """An optimum of the linear relaxation; None where there is none, or none was found in time."""
-        milp = self.milp
-        equal = milp.row_lower == milp.row_upper
-        result = linprog(
-            milp.objective,
-            A_ub=milp.matrix[~equal],
-            b_ub=milp.row_upper[~equal],
-            A_eq=milp.matrix[equal],
-            b_eq=milp.row_upper[equal],
-            bounds=np.column_stack([milp.lower, milp.upper]),
-            method="highs",
-            options={"time_limit": time_limit},
-        )
-        return result.x if result.status == 0 else None
 
     def _staged(self, schedule: Schedule) -> list[int] | None:
         """The schedule's evaluations, in every stage once and in order."""

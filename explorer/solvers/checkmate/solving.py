@@ -1,8 +1,8 @@
 """Checkmate's answers: the program of its section 4, its rounding, and what MONeT's comparison makes of it.
 
-The program is solved by SCIP from start solutions that a plan search finds for the same problem (forward nodes once in
-the forward pass, and again wherever backward nodes need them). For large graphs that search makes the answer, and the
-program its bound, if there is time; ``cells`` says what is evaluated again when.
+The program is solved by SCIP from start solutions that MONeT's solvers find for the same problem (forward nodes once in
+the forward pass, and again wherever backward nodes need them). For large graphs, whose program has more entries than
+can be solved, those make the answer and its bound; ``cells`` says what is evaluated again when.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
 
@@ -26,14 +25,16 @@ from explorer.solvers.checkmate.program import Program, build
 from explorer.solvers.checkmate.recomputing import recompute
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
-from explorer.solvers.refinement import searches
+from explorer.solvers.refinement import refine
+from explorer.solvers.relaxation import relax
 from explorer.solvers.scip import MilpStatus, minimise
 from explorer.units import format_bytes
 
 _COMPILED_S = 600.0
-_SEARCHES = 1000
-_SEARCH_SHARE = 0.35  # of the time, for the plan search before the program
+_LEAST_S = 0.05
+_REFINING_SHARE = 0.35  # of the time, for what MONeT knows of the same problem, before the program
 _MOST_FULL_CELLS = 6000  # entries of R up to which everything may be evaluated again
+_MOST_LEAN_CELLS = 8000  # more (ResNet-50: 13,800) and the first relaxation takes minutes
 _CELLS_A_SECOND = 1500  # stating a program and solving its first relaxation takes at least that
 _ROUNDS = 6  # smaller and smaller budgets for schedules that ignore workspace, until one fits with it
 _SLACKS = (0.1, 0.0, 0.25)  # of the memory, left free for what rounding adds
@@ -133,25 +134,28 @@ def checkmate_o(profile: Profile, budget_bytes: int, *, options: Options) -> Sol
 def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     """Checkmate's approximation: S of the linear relaxation rounded at ½, then the optimal recomputation for that.
 
-    The relaxation is of a budget somewhat smaller, for what rounding adds; several are tried, and the best answers.
+    The relaxation is of a budget somewhat smaller, for what rounding adds; several are tried while there is time, and
+    the best answers.
     """
     began = time.monotonic()
     nodes = Nodes.of(profile)
+    stating_s = len(Cells(nodes, Freedom.LEAN).r_columns) / _CELLS_A_SECOND
     schedules = []
     for slack in _SLACKS:
-        if time.monotonic() - began > options.time_limit:
-            break
+        if time.monotonic() - began + 2 * stating_s > options.time_limit:
+            break  # solving takes as long again
         smaller = nodes.profile.fixed_bytes + int((1 - slack) * (budget_bytes - nodes.profile.fixed_bytes))
         program = build(nodes, smaller, freedom=Freedom.LEAN, workspace=True)
         left_s = options.time_limit - (time.monotonic() - began)
-        relaxed = program.relaxation(time_limit=max(0.5, left_s))
+        relaxed = relax(program.milp, time_limit=left_s) if left_s > 0 else None
         if relaxed is not None:
             schedules.append(_rounded(program, relaxed, options))
+    elapsed_s = time.monotonic() - began
     if not schedules:
-        message = "the linear relaxation has no solution, or none was found in time"
-        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=time.monotonic() - began, message=message)
+        message = f"the linear relaxation has no solution, or none could be found in {options.time_limit:g} s"
+        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=elapsed_s, message=message)
     (solution,) = best_of(profile, schedules, [budget_bytes], method=options.method)
-    return replace(solution, elapsed_s=time.monotonic() - began)
+    return replace(solution, elapsed_s=elapsed_s)
 
 
 def with_quickest_convolutions(profile: Profile, schedule: Schedule, budget_bytes: int, *, exact: bool) -> Schedule:
@@ -187,16 +191,20 @@ def _is_same_convolution(other: Implementation, own: Implementation) -> bool:
 
 
 def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Options, workspace: bool) -> _Found:
-    """Search plans, then solve the program, first lean, then in full where it is small enough."""
+    """Search plans and MONeT's groupings, then solve the program, first lean, then in full where it is small enough.
+
+    MONeT's problem with one way for each operator is the lean program's, so that its schedules and bounds are good for
+    both; its groupings find on large graphs what the program itself is too large for.
+    """
     began = time.monotonic()
     planner = Planner(nodes.problem)
     planner.search.ready(timeout=_COMPILED_S)
-    affordable = len(Cells(nodes, Freedom.LEAN).r_columns) <= _CELLS_A_SECOND * (1 - _SEARCH_SHARE) * time_limit
-    share = _SEARCH_SHARE if affordable else 1.0
-    _search(planner, budget_bytes, until=began + share * time_limit, options=options)
-    planner.bound(budget_bytes)
-    if planner.frontier.best(budget_bytes) is None:
-        planner.seek_minimum(timeout=0.0)
+    most = {Freedom.LEAN: _MOST_LEAN_CELLS, Freedom.FULL: _MOST_FULL_CELLS}
+    lean_cells = len(Cells(nodes, Freedom.LEAN).r_columns)
+    affordable = lean_cells <= min(most[Freedom.LEAN], _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit)
+    share = _REFINING_SHARE if affordable else 1.0
+    left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
+    refine(planner, budget_bytes, replace(options, formulation="grouped", time_limit=share * left_s))
     best = planner.frontier.best(budget_bytes)
     bound_ms = float("inf") if planner.excludes(budget_bytes) else planner.bound_ms(budget_bytes)
     found = _Found(
@@ -210,21 +218,15 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     for freedom in Freedom.LEAN, Freedom.FULL:
         cells = len(Cells(nodes, freedom).r_columns)
         left_s = time_limit - (time.monotonic() - began)
-        skipped = freedom is Freedom.FULL and cells > _MOST_FULL_CELLS
-        if skipped or cells > _CELLS_A_SECOND * left_s or (freedom is Freedom.LEAN and found.proven(options.gap)):
+        if cells > min(most[freedom], _CELLS_A_SECOND * left_s):
+            continue
+        if freedom is Freedom.LEAN and found.proven(options.gap):
             continue
         program = build(nodes, budget_bytes, freedom=freedom, workspace=workspace)
-        found = _integer_program(program, found, freedom, time_limit=left_s, options=options)
+        left_s = time_limit - (time.monotonic() - began)
+        if left_s > 0:
+            found = _integer_program(program, found, freedom, time_limit=left_s, options=options)
     return found
-
-
-def _search(planner: Planner, budget_bytes: int, *, until: float, options: Options) -> None:
-    for effort, seed in islice(searches(options.seed), _SEARCHES):
-        planner.search.improve(budget_bytes, effort=effort, seed=seed)
-        best = planner.frontier.best(budget_bytes)
-        ideal = best is not None and best.time_ms <= (1 + _SAME) * planner.problem.base_time_ms
-        if ideal or time.monotonic() > until or planner.excludes(budget_bytes):
-            return
 
 
 def _integer_program(

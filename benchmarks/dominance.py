@@ -1,0 +1,124 @@
+"""Is MONeT's joint problem no slower than its checkpointing, and that no slower than any other method?
+
+Run: ``python benchmarks/dominance.py [PROFILE …] [--shares 0.75,0.5,0.35] [--seconds 4] [--json FILE]``; without
+profiles, every bundled one.
+
+Shares are of what lies between the fixed bytes and the peak without recomputation. Methods that use other
+implementations than PyTorch's (Gist, Checkmate-O) are held against the joint problem, all others against checkpointing.
+*Within the gap*: another method's schedule is quicker than MONeT's, but not than its bound: more time would find it.
+*Broken*: it is quicker than the bound. That must not be; the exit code is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from explorer import Solution, keep_all, load_profile, simulate, trade_off
+from explorer.device_profile import Profile, bundled_profiles
+from explorer.solution import BoundScope
+from explorer.solvers.methods import METHODS
+
+_JOINT, _CHECKPOINTING = "monet", "monet-checkpointing"
+_OTHER_IMPLEMENTATIONS = ("gist", "checkmate-o")
+_SAME = 1e-6
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One method's schedule against MONeT's.
+
+    Attributes:
+        profile: its name.
+        share: of the memory for activations.
+        method: whose schedule.
+        time_ms: of that.
+        against: ``"monet"`` or ``"monet-checkpointing"``.
+        monet_ms: what that found; None if nothing.
+        bound_ms: what that proved.
+    """
+
+    profile: str
+    share: float
+    method: str
+    time_ms: float
+    against: str
+    monet_ms: float | None
+    bound_ms: float
+
+    @property
+    def verdict(self) -> str:
+        """``"holds"``, ``"within the gap"`` or ``"broken"``."""
+        if self.time_ms < self.bound_ms * (1 - _SAME):
+            return "broken"
+        found = self.monet_ms is not None and self.monet_ms <= self.time_ms * (1 + _SAME)
+        return "holds" if found else "within the gap"
+
+
+def main() -> None:
+    """Print a line for each profile and budget, and every comparison that does not simply hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profiles", nargs="*", default=list(bundled_profiles()))
+    parser.add_argument("--shares", default="0.75,0.5,0.35")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each method and budget")
+    parser.add_argument("--json", type=Path, help="also write the comparisons here")
+    arguments = parser.parse_args()
+    found: list[Comparison] = []
+    for name in arguments.profiles:
+        shares = [float(x) for x in arguments.shares.split(",")]
+        for share, comparisons, summary in _compare(name, load_profile(name), shares, arguments.seconds):
+            counts = {
+                word: sum(x.verdict == word for x in comparisons) for word in ("holds", "within the gap", "broken")
+            }
+            print(f"{name:24}{share:5.2f}  {summary}  " + ", ".join(f"{x} {y}" for x, y in counts.items()), flush=True)
+            for x in comparisons:
+                if x.verdict != "holds":
+                    print(
+                        f"    {x.verdict}: {x.method} {x.time_ms:.3f}, {x.against} {x.monet_ms}, bound {x.bound_ms:.3f}"
+                    )
+            found += comparisons
+        if arguments.json:
+            arguments.json.write_text(json.dumps([asdict(x) | {"verdict": x.verdict} for x in found], indent=1) + "\n")
+    raise SystemExit(any(x.verdict == "broken" for x in found))
+
+
+def _compare(
+    name: str, profile: Profile, shares: list[float], seconds: float
+) -> Iterator[tuple[float, list[Comparison], str]]:
+    plain = simulate(profile, keep_all(profile.graph))
+    shares = sorted(shares)
+    budgets = [profile.fixed_bytes + round(share * (plain.peak_bytes - profile.fixed_bytes)) for share in shares]
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as executor:
+        found = trade_off(profile, methods=METHODS, budgets=budgets, time_limit=seconds, executor=executor)
+    for number, share in enumerate(shares):
+        at = {curve.method: curve.solutions[number] for curve in found.curves}
+        comparisons = [
+            Comparison(name, share, x, solution.time_ms, rival, at[rival].time_ms, _bound_ms(at[rival]))
+            for x, solution in at.items()
+            if solution.time_ms is not None and x != _JOINT
+            for rival in [_JOINT if x in (*_OTHER_IMPLEMENTATIONS, _CHECKPOINTING) else _CHECKPOINTING]
+        ]
+        times = [f"{x} " + ("–" if at[x].time_ms is None else f"{at[x].time_ms / plain.time_ms:.3f}") for x in at]
+        gaps = [f"{x} {gap:.1%}" for x in (_JOINT, _CHECKPOINTING) if (gap := at[x].gap()) is not None]
+        yield share, comparisons, f"({'; '.join(times)}; gaps {', '.join(gaps)}; {time.monotonic() - began:.0f} s)"
+
+
+def _bound_ms(solution: Solution) -> float:
+    """No schedule is quicker; infinite where none fits."""
+    bound_ms = solution.bound_ms(BoundScope.PROBLEM)
+    if solution.status.value == "infeasible":
+        return float("inf")
+    return 0.0 if bound_ms is None else bound_ms
+
+
+if __name__ == "__main__":
+    main()

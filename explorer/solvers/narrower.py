@@ -1,0 +1,49 @@
+"""Begin with checkpointing alone: its schedules are the joint problem's too, and its search has far fewer to try.
+
+So what may choose more is no slower than what may choose less, even where time is short.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+
+from explorer.solvers.instant import PlanSearch
+from explorer.solvers.options import Options
+from explorer.solvers.planner import Planner
+from explorer.solvers.problem import Problem
+from explorer.solvers.refinement import searches
+
+_SEARCHES = 1000
+
+
+def learn_checkpointing(
+    planner: Planner,
+    budget_bytes: int,
+    options: Options,
+    *,
+    time_limit: float = float("inf"),
+    steps: int = _SEARCHES,
+) -> None:
+    """Search for a schedule with PyTorch's own implementations alone, and tell the planner of the joint problem.
+
+    Args:
+        planner: learns the best schedule found; its plan search then starts from that too.
+        budget_bytes: peak allowed.
+        options: of the joint problem; without optimizations, or with pins, nothing is done.
+        time_limit: seconds.
+        steps: at most this many searches.
+    """
+    if not options.optimizations or options.pins or planner.excludes(budget_bytes):
+        return
+    began = time.monotonic()
+    problem = Problem.of(planner.profile, optimizations=(), exact=options.exact)
+    search = PlanSearch(problem)
+    for effort, seed in islice(searches(options.seed), steps):
+        best = search.improve(budget_bytes, effort=effort, seed=seed)
+        ideal = best is not None and best.time_ms <= problem.base_time_ms
+        if ideal or time.monotonic() - began > time_limit:
+            break
+    best = search.best(budget_bytes)
+    if best is not None:
+        planner.add_schedule(best.schedule)
