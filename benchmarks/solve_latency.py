@@ -61,6 +61,15 @@ def measure(path: str, profile: Profile, shares: list[float], time_limit: float)
 
 def follow(request: int, began: float, events: queue.Queue[tuple[float, SolveEvent]], base_ms: float) -> str:
     """Read events to the final one; the moments at which something was reached, as text."""
+    reached, end_s, solution = moments(request, began, events)
+    text = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in reached.items())
+    return f"{text}; end {end_s:.2f} s: {describe(solution, base_ms)}"
+
+
+def moments(
+    request: int, began: float, events: queue.Queue[tuple[float, SolveEvent]]
+) -> tuple[dict[str, float], float, Solution]:
+    """Read events to the final one: seconds until each milestone and until the end, and what it was."""
     reached: dict[str, float] = {}
     while True:
         at, event = events.get()
@@ -69,9 +78,7 @@ def follow(request: int, began: float, events: queue.Queue[tuple[float, SolveEve
         for name in milestones(event.solution):
             reached.setdefault(name, at - began)
         if event.final:
-            break
-    moments = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in reached.items())
-    return f"{moments}; end {at - began:.2f} s: {describe(event.solution, base_ms)}"
+            return reached, at - began, event.solution
 
 
 def milestones(solution: Solution) -> list[str]:
