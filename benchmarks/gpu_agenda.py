@@ -393,12 +393,12 @@ def with_checkpoints(model: nn.Module) -> nn.Module:
 
 
 def timeline(options: Options) -> Iterator[Piece]:
-    """Memory over a step at half the peak, predicted and measured, and every operator's share of the difference."""
+    """Memory over a step at half the peak (or the next share that has a schedule): predicted, measured, by operator."""
 
-    def make(path: Path, *, name: str) -> None:
+    def make(path: Path, *, name: str, share: float) -> None:
         model, batch, loss = sample_of(name, options)
         profile = explorer.load_profile(profile_path(name, options))
-        schedule = explorer.load_schedule(schedule_path(name, 0.5, options))
+        schedule = explorer.load_schedule(schedule_path(name, share, options))
         module = explorer.apply(model, schedule, batch, loss=loss)
         predicted, measured = explorer.simulate(profile, schedule), explorer.measure(module, batch, steps=options.steps)
         by_run = explorer.residual_by_run(profile, schedule, explorer.measure_runs(module, batch))
@@ -411,8 +411,10 @@ def timeline(options: Options) -> Iterator[Piece]:
         write(path, content, options)
 
     for name in options.models[:1]:
-        if schedule_path(name, 0.5, options).exists():
-            yield f"timeline of {name}", options.folder / f"timeline-{name}.json", partial(make, name=name)
+        share = next((x for x in SHARES if x >= 0.5 and schedule_path(name, x, options).exists()), None)
+        if share is not None:
+            path = options.folder / f"timeline-{name}-{share:.2f}.json"
+            yield f"timeline of {name} at {share}", path, partial(make, name=name, share=share)
 
 
 PIECES: dict[str, Callable[[Options], Iterator[Piece]]] = {

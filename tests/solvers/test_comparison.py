@@ -15,7 +15,7 @@ from tests.solvers.graphs import chain
 
 PROFILE = chain(4)
 PLAIN = simulate(PROFILE, keep_all(PROFILE.graph))
-BUDGETS = [PLAIN.peak_bytes, int(0.7 * PLAIN.peak_bytes), 100]
+BUDGETS = [PLAIN.peak_bytes, int(0.75 * PLAIN.peak_bytes), 100]
 METHODS = ["checkpoint-all", "chen-greedy", "checkmate-d"]
 
 
