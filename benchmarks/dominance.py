@@ -107,7 +107,8 @@ def _compare(
             if solution.time_ms is not None and x != _JOINT
             for rival in [_JOINT if x in (*_OTHER_IMPLEMENTATIONS, _CHECKPOINTING) else _CHECKPOINTING]
         ]
-        times = [f"{x} " + ("–" if at[x].time_ms is None else f"{at[x].time_ms / plain.time_ms:.3f}") for x in at]
+        overheads = {x: found.overhead(solution) for x, solution in at.items()}
+        times = [f"{x} " + ("–" if more is None else f"{1 + more:.3f}") for x, more in overheads.items()]
         gaps = [f"{x} {gap:.1%}" for x in (_JOINT, _CHECKPOINTING) if (gap := at[x].gap()) is not None]
         yield share, comparisons, f"({'; '.join(times)}; gaps {', '.join(gaps)}; {time.monotonic() - began:.0f} s)"
 

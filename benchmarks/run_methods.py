@@ -16,6 +16,7 @@ import copy
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def answers(profile: explorer.Profile, method: str, *, seconds: float) -> Iterat
             print(f"{method:>22} {solution.message}")
         elif solution.schedule.steps not in seen:
             seen.add(solution.schedule.steps)
-            yield solution
+            yield replace(solution, schedule=replace(solution.schedule, method=method))
 
 
 def as_solution(profile: explorer.Profile, schedule: explorer.Schedule) -> explorer.Solution:

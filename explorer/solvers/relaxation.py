@@ -41,12 +41,12 @@ def relax(milp: Milp, *, time_limit: float) -> np.ndarray | None:
 def _program(milp: Milp) -> highspy.HighsLp:
     matrix = sparse.csr_matrix(milp.matrix)
     program = highspy.HighsLp()
-    program.num_row_, program.num_col_ = matrix.shape
+    program.num_row_, program.num_col_ = milp.row_lower.size, milp.objective.size
     program.col_cost_ = milp.objective
     program.col_lower_, program.col_upper_ = milp.lower, milp.upper
     program.row_lower_, program.row_upper_ = milp.row_lower, milp.row_upper
     program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_ = matrix.indptr
-    program.a_matrix_.index_ = matrix.indices
-    program.a_matrix_.value_ = matrix.data
+    program.a_matrix_.start_ = matrix.indptr.astype(np.int32)
+    program.a_matrix_.index_ = matrix.indices.astype(np.int32)
+    program.a_matrix_.value_ = matrix.data.astype(np.float64)
     return program
