@@ -15,7 +15,6 @@ from explorer.solvers.problem import Problem
 from explorer.solvers.refinement import searches
 
 _SEARCHES = 1000
-_MOST_S = 1.0  # however long the joint problem may take: it may be proven sooner
 
 
 def learn_checkpointing(
@@ -23,7 +22,7 @@ def learn_checkpointing(
     budget_bytes: int,
     options: Options,
     *,
-    time_limit: float = _MOST_S,
+    time_limit: float = float("inf"),
     steps: int = _SEARCHES,
 ) -> None:
     """Search for a schedule with PyTorch's own implementations alone, and tell the planner of the joint problem.
@@ -32,7 +31,7 @@ def learn_checkpointing(
         planner: learns the best schedule found; its plan search then starts from that too.
         budget_bytes: peak allowed.
         options: of the joint problem; without optimizations, or with pins, nothing is done.
-        time_limit: seconds, of which it takes one at most.
+        time_limit: seconds.
         steps: at most this many searches.
     """
     if not options.optimizations or options.pins or planner.excludes(budget_bytes):
@@ -43,7 +42,7 @@ def learn_checkpointing(
     for effort, seed in islice(searches(options.seed), steps):
         best = search.improve(budget_bytes, effort=effort, seed=seed)
         ideal = best is not None and best.time_ms <= problem.base_time_ms
-        if ideal or time.monotonic() - began > min(_MOST_S, time_limit):
+        if ideal or time.monotonic() - began > time_limit:
             break
     best = search.best(budget_bytes)
     if best is not None:
