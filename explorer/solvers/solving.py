@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from explorer.solvers.comparison import Comparison
 
 _LEAST_S = 0.05
+_NARROWER_S = 1.0  # at most, and
 _NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
 _COMPILED_S = 600.0
 _CURVE_EFFORT = 0.15  # of the search at each of its points
@@ -96,7 +97,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     if planner.settled(budget_bytes, time_limit=time_limit):
         return planner.solution(Progress(budget_bytes), gap=gap)
     planner.instant(budget_bytes)
-    learn_checkpointing(planner, budget_bytes, options, time_limit=_NARROWER_SHARE * time_limit)
+    learn_checkpointing(planner, budget_bytes, options, time_limit=min(_NARROWER_S, _NARROWER_SHARE * time_limit))
     left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     if remember:
@@ -110,7 +111,8 @@ def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     planner = Planner(options.problem(profile))
     planner.search.ready(timeout=_COMPILED_S)
     planner.instant(budget_bytes)
-    learn_checkpointing(planner, budget_bytes, options, time_limit=_NARROWER_SHARE * options.time_limit)
+    narrower_s = min(_NARROWER_S, _NARROWER_SHARE * options.time_limit)
+    learn_checkpointing(planner, budget_bytes, options, time_limit=narrower_s)
     left_s = max(_LEAST_S, options.time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     return replace(solution, elapsed_s=time.monotonic() - began)
