@@ -98,12 +98,15 @@ class Panel(Protocol):
     Attributes:
         name: what ``explore(panels=[…])`` calls it.
         title: on its tab, and for those who cannot see it.
-        draws_from: the attributes of a scene that it looks at; where none of them is new, ``show`` is not called.
     """
 
     name: str
     title: str
-    draws_from: tuple[str, ...]
+
+    @property
+    def draws_from(self) -> tuple[str, ...]:
+        """The attributes of a scene that it looks at; where none of them is new, ``show`` is not called."""
+        ...
 
     @property
     def box(self) -> ipywidgets.Widget:
