@@ -19,6 +19,7 @@ pytestmark = pytest.mark.ui
 
 SOLVED = re.compile(r"^(Optimal|Solved) for")
 LONG = 120_000
+_VISITS = 3
 
 
 class Widget:
@@ -26,7 +27,7 @@ class Widget:
 
     def __init__(self, page: Page, index: int = 0) -> None:
         self.box = page.locator(".schedule-explorer").nth(index)
-        self.status = self.box.get_by_role("status")
+        self.status = self.box.get_by_role("status").first  # panels have others
         self.slider = self.box.get_by_role("slider", name="Memory budget")
         self.readout = self.box.get_by_label("Memory budget in GiB")
         self.figures = self.box.locator("table.figures")
@@ -255,8 +256,13 @@ def test_profiling_shows_progress_and_errors_say_what_to_do(lab: Lab, page: Page
     expect(good.status).to_have_text(SOLVED, timeout=LONG)
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     good.button("Run").click()
-    # As one who closes the tab in the middle of a run, and comes back.
-    lab.open(page, "own.ipynb", fresh=False)
+    # As one who closes the tab in the middle of a run, and returns; once more where JupyterLab says "model not found"
+    # because the busy kernel took more than four seconds to tell it of its widgets.
+    for _ in range(_VISITS):
+        lab.open(page, "own.ipynb", fresh=False)
+        expect(good.box.or_(page.get_by_text("model not found")).first).to_be_visible(timeout=LONG)
+        if good.box.is_visible():
+            break
     expect(good.status).to_have_text(re.compile("^Measured: peak"), timeout=LONG)
     expect(good.figures).to_contain_text("this schedule, measured")
     expect(good.box.locator(".deviation")).to_have_text(re.compile("Peak: .*Time: .* is the machine"))
