@@ -93,7 +93,7 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     page.screenshot(path=shots / "app-compare.png", full_page=True)
 
     tab(page, "Export")
-    with page.expect_download() as download:
+    with page.expect_download(timeout=LONG) as download:
         widget.button("Save a report that works without Python and without a network").click()
     report = tmp_path / "report.html"
     download.value.save_as(report)
@@ -160,7 +160,8 @@ def test_explain_pin_and_export_in_jupyterlab(
         "Save the plot Timeline as PNG",
         "Save the plot Trade-off as SVG",
     ):
-        with page.expect_download() as download:
+        expect(widget.button(label)).to_be_enabled()
+        with page.expect_download(timeout=LONG) as download:
             widget.button(label).press("Enter")
         download.value.save_as(tmp_path / download.value.suggested_filename)
     page.screenshot(path=shots / "export.png")
