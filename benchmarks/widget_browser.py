@@ -11,18 +11,17 @@ with a solve beside it.
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import torch
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 import explorer
+from benchmarks.lab_and_browser import lab_and_browser
 from explorer.device_profile import Profile
 from explorer.models.gpt import GPT, GPTConfig
 from tests.ui.lab import Lab
@@ -65,22 +64,11 @@ def main() -> None:
     parser.add_argument("profiles", nargs="+", help=f"paths, bundled names, or {_LARGE}: about 1,600 operators")
     parser.add_argument("--positions", type=int, default=8)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        root, home = Path(folder, "notebooks"), Path(folder, "home")
-        root.mkdir()
-        home.mkdir()
-        lab = Lab(root, home)
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        try:
-            for name in arguments.profiles:
-                if name == _LARGE:
-                    _large().save(root / f"{_LARGE}.json")
-                _profile(lab, browser.new_page(viewport={"width": 1440, "height": 1700}), name, arguments.positions)
-        finally:
-            browser.close()
-            lab.stop()
+    with lab_and_browser() as (lab, browser):
+        for name in arguments.profiles:
+            if name == _LARGE:
+                _large().save(lab.root / f"{_LARGE}.json")
+            _profile(lab, browser.new_page(viewport={"width": 1440, "height": 1700}), name, arguments.positions)
 
 
 def _profile(lab: Lab, page: Page, name: str, positions: int) -> None:

@@ -8,13 +8,12 @@ From the repository's root, with the test requirements installed. Whoever change
 from __future__ import annotations
 
 import argparse
-import shutil
-import tempfile
 from pathlib import Path
 
 import nbformat
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
+from benchmarks.lab_and_browser import lab_and_browser
 from tests.ui.lab import Lab
 
 _LONG_MS = 180_000
@@ -37,21 +36,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--dark", action="store_true", help="in JupyterLab's dark theme, as …-dark.png")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
-        root, home = Path(temporary, "notebooks"), Path(temporary, "home")
-        root.mkdir()
-        home.mkdir()
-        lab = Lab(root, home)
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        try:
-            page = browser.new_page(viewport={"width": 1440, "height": 1700})
-            _open(lab, page, arguments.profile, dark=arguments.dark)
-            _shoot(lab, page, arguments.folder, suffix="-dark" if arguments.dark else "")
-        finally:
-            browser.close()
-            lab.stop()
+    with lab_and_browser() as (lab, browser):
+        page = browser.new_page(viewport={"width": 1440, "height": 1700})
+        _open(lab, page, arguments.profile, dark=arguments.dark)
+        _shoot(lab, page, arguments.folder, suffix="-dark" if arguments.dark else "")
 
 
 def _open(lab: Lab, page: Page, profile: str, *, dark: bool) -> None:

@@ -97,7 +97,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     if planner.settled(budget_bytes, time_limit=time_limit):
         return planner.solution(Progress(budget_bytes), gap=gap)
     planner.instant(budget_bytes)
-    learn_checkpointing(planner, budget_bytes, options, time_limit=min(_NARROWER_S, _NARROWER_SHARE * time_limit))
+    learn_checkpointing(planner, budget_bytes, options, time_limit=_narrower_s(time_limit))
     left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     if remember:
@@ -111,8 +111,7 @@ def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     planner = Planner(options.problem(profile))
     planner.search.ready(timeout=_COMPILED_S)
     planner.instant(budget_bytes)
-    narrower_s = min(_NARROWER_S, _NARROWER_SHARE * options.time_limit)
-    learn_checkpointing(planner, budget_bytes, options, time_limit=narrower_s)
+    learn_checkpointing(planner, budget_bytes, options, time_limit=_narrower_s(options.time_limit))
     left_s = max(_LEAST_S, options.time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     return replace(solution, elapsed_s=time.monotonic() - began)
@@ -121,6 +120,10 @@ def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
 def monet_checkpointing(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     """MONeT with checkpointing alone: PyTorch's own implementations (section 5, NoOp)."""
     return monet(profile, budget_bytes, options=replace(options, optimizations=frozenset()))
+
+
+def _narrower_s(time_limit: float) -> float:
+    return min(_NARROWER_S, _NARROWER_SHARE * time_limit)
 
 
 def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps: int) -> Solution:
