@@ -18,7 +18,7 @@ from explorer.solvers.genes import genes_of
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.plan_annealing import Archive, Course, anneal
 from explorer.solvers.plan_arrays import GENE, PlanArrays, plan_arrays
-from explorer.solvers.plan_kernel import decode, judge, workspace
+from explorer.solvers.plan_kernel import Work, decode, judge, workspace
 from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.problem import Problem
 
@@ -37,6 +37,7 @@ _STRICTER = 10.0  # … with so many times the penalty of the one before
 _DEMAND = 1.0  # effort for each demand (``demand``), half of it without
 _DEMANDING = 3.0  # penalty while room is made for one
 _DRAWS = 1000  # more demands than in one search
+_NEED_NOT_FIT, _FROM_SCRATCH, _MAKE_ROOM = 1, 2, 3  # what searches start from, see ``improve``
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
 
 
@@ -75,7 +76,8 @@ class PlanSearch:
         pool.shutdown(wait=False)
 
     @property
-    def _has_choices(self) -> bool:
+    def has_choices(self) -> bool:
+        """Is there anything to search for?"""
         return bool(self.arrays.choices.size or self.arrays.switches.size)
 
     def ready(self, *, timeout: float) -> bool:
@@ -126,10 +128,10 @@ class PlanSearch:
             seed: of the random moves; equal seeds on equal histories give equal answers. By their remainder of 4 they
                 start from the best plan known, which need not fit (1), from keeping everything (2), or from the best
                 that fits: as it is (0), or after room was made there for something quicker (3). What was learned is a
-                start in any case.
+                start of all but (2).
             stop: uint8, shape (1,): another thread may set it to end the search.
         """
-        if self._has_choices:
+        if self.has_choices:
             for start in range(_STARTS):
                 penalty = _PENALTY * _STRICTER**start
                 plan = self._anneal(budget_bytes, effort=effort, seed=seed + start, penalty=penalty, stop=stop)
@@ -137,6 +139,33 @@ class PlanSearch:
                 if not self._suspicious(self.best(budget_bytes)):
                     break
         return self.best(budget_bytes)
+
+    def rival(self, budget_bytes: int, *, effort: float, seed: int, stop: np.ndarray | None = None) -> Schedule | None:
+        """Search from scratch, beside other searches: a plan that owes nothing to those known, and may be worse.
+
+        Args:
+            budget_bytes: the peak allowed.
+            effort: as for ``improve``.
+            seed: of the random moves.
+            stop: likewise.
+
+        Returns:
+            What was found; None if it does not fit.
+        """
+        self._seeded.result()
+        plan, work = self._keep_everything(), workspace(self.arrays, length=self._work.order.size)
+        beside = work, self._learning_nothing()
+        tries = max(200, int(effort * _WORK / self.operators))
+        peak, _, count = self._kernel(
+            plan, budget_bytes, tries=tries, temperatures=_HOT, seed=seed, stop=stop, beside=beside
+        )
+        if count < 0 or peak > budget_bytes:
+            return None
+        return self._schedule(work.order[:count].tolist(), budget_bytes)
+
+    def _learning_nothing(self) -> Archive:
+        """An archive that no plan is good enough for."""
+        return self._archive._replace(times_ms=np.zeros_like(self._archive.times_ms))
 
     def answer(self, budget_bytes: int) -> Point | None:
         """The best plan known, at once; after a search only where there is none, or one that is probably a trap."""
@@ -148,7 +177,7 @@ class PlanSearch:
 
     def shrink(self, *, effort: float = 2.0, seed: int = 1) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known."""
-        if self._has_choices:
+        if self.has_choices:
             self._remember(self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalty=_STRICT), None)
             with self._lock:
                 smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[0]
@@ -192,15 +221,16 @@ class PlanSearch:
         """Anneal from keeping everything, or from what was learned and the best of the archive."""
         self._seeded.result()
         tries = max(200, int(effort * _WORK / self.operators))
-        if seed % 4 == 3 and self._make_room(budget_bytes, effort=effort, seed=seed, penalty=penalty, stop=stop):
+        if seed % 4 == _MAKE_ROOM and self._make_room(
+            budget_bytes, effort=effort, seed=seed, penalty=penalty, stop=stop
+        ):
             tries = 0
         with self._lock:
             starts, temperatures = self._keep_everything(), _HOT
-            with self._learning:
-                learned, self._learned = self._learned, []
-            if learned or tries == 0 or seed % 4 in (0, 1):
-                start = self._start(budget_bytes, fitting=seed % 4 != 1, penalty=max(_EXCESS, penalty))
-                starts = np.stack([start, *learned])
+            if tries == 0 or seed % 4 != _FROM_SCRATCH:
+                start = self._start(budget_bytes, fitting=seed % 4 != _NEED_NOT_FIT, penalty=max(_EXCESS, penalty))
+                with self._learning:
+                    starts, self._learned = np.stack([start, *self._learned]), []
                 temperatures = _COLD
             self._kernel(
                 starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop
@@ -222,10 +252,16 @@ class PlanSearch:
             tries = max(100, int(_DEMAND / 2 * _WORK / self.operators))
             with self._lock:
                 plan = self._start(budget_bytes, fitting=True, penalty=penalty)[None].copy()
-                aside = self._archive._replace(times_ms=np.zeros_like(self._archive.times_ms))
                 strict = max(_DEMANDING, penalty)
                 self._kernel(
-                    plan, budget_bytes, tries=tries, seed=draw, penalty=strict, stop=stop, arrays=demands, archive=aside
+                    plan,
+                    budget_bytes,
+                    tries=tries,
+                    seed=draw,
+                    penalty=strict,
+                    stop=stop,
+                    arrays=demands,
+                    beside=(self._work, self._learning_nothing()),
                 )
                 # What serves the demand deserves a search of its own though it be no better yet.
                 self._kernel(plan, budget_bytes, tries=tries, seed=draw, penalty=penalty, stop=stop)
@@ -264,9 +300,10 @@ class PlanSearch:
         penalty: float = _PENALTY,
         stop: np.ndarray | None = None,
         arrays: PlanArrays | None = None,
-        archive: Archive | None = None,
+        beside: tuple[Work, Archive] | None = None,
     ) -> tuple[float, float, int]:
-        """Anneal, as ``anneal`` says; peak, time and number of runs. The caller holds the lock."""
+        """Anneal, as ``anneal`` says; peak, time and number of runs. The caller holds the lock, or is ``beside``."""
+        work, archive = beside or (self._work, self._archive)
         return anneal(
             arrays or self.arrays,
             starts,
@@ -279,8 +316,8 @@ class PlanSearch:
                 seed,
             ),
             np.zeros(1, np.uint8) if stop is None else stop,
-            self._work,
-            archive or self._archive,
+            work,
+            archive,
         )
 
     def _remember(self, plan: np.ndarray, budget_bytes: int | None) -> None:

@@ -213,7 +213,7 @@ def move(arrays: PlanArrays, genes: np.ndarray) -> None:
 @inner
 def vary(arrays: PlanArrays, genes: np.ndarray, exceeds: bool, peak_at: int) -> None:
     """One change or two; the first often lets go of something at the peak, above all where the plan does not fit."""
-    if np.random.random() < _RELIEVE[int(exceeds)]:
+    if arrays.choices.size and np.random.random() < _RELIEVE[int(exceeds)]:
         relieve(arrays, genes, peak_at)
     else:
         move(arrays, genes)

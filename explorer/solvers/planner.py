@@ -94,13 +94,13 @@ class Planner:
         with self._lock:
             return max(bound for budget, bound in self._bounds.items() if budget >= budget_bytes)
 
-    def add_schedule(self, schedule: Schedule) -> bool:
-        """Judge a schedule and remember it, for the plan search too; whether it is new on the frontier."""
+    def add_schedule(self, schedule: Schedule) -> Point:
+        """Judge a schedule and remember it, for the plan search too if it is new on the frontier."""
         timeline = simulate(self.profile, schedule)
-        new = self.frontier.add(Point(timeline.peak_bytes, timeline.time_ms, schedule))
-        if new:
+        point = Point(timeline.peak_bytes, timeline.time_ms, schedule)
+        if self.frontier.add(point):
             self.search.learn(schedule)
-        return new
+        return point
 
     def recall(self, answers: Iterable[Answer]) -> None:
         """Take what earlier solves found; schedules are judged again."""

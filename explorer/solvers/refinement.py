@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import count
-from typing import Protocol
+from itertools import chain, count
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solution import Solution, Statistics
+from explorer.solvers.frontier import Point
 from explorer.solvers.milp import Milp
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner, Progress
+
+if TYPE_CHECKING:
+    from explorer.solvers.crossing import Crossing
 
 _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
@@ -27,6 +31,11 @@ _LONGEST = 60.0  # … up to this effort: about six seconds
 _PATIENCE = 4  # searches without a better plan before it ends, when integer programs have ended too
 _TURNS = ((0.25, 0.5, 0.5), (0.5, 0.6, 0.3))
 """Shares of the time left for the next integer program and for a bound after it, and for what length of intervals."""
+_SMALL = 3000  # columns of an integer program that is solved in seconds; larger ones come after everything else
+_CROSSING = 0.5  # share of the time left for crossing plans, before each bound
+_SCRATCH, _SCRATCHES = 10.0, 1.05  # effort of the first search from scratch, for crossing, and what for ``_LONGER``
+_RIVALS = 3  # searches from scratch for each crossing
+_CONVERGED = 4  # searches from scratch that end alike
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -73,12 +82,11 @@ def refine(
     return _Refinement(planner, budget_bytes, options, on_solution, should_stop).run()
 
 
-def searches(seed: int) -> Iterator[tuple[float, int]]:
+def searches(seed: int, *, effort: float = 1.0, longer: float = _LONGER) -> Iterator[tuple[float, int]]:
     """Efforts and seeds of plan searches for one budget, longer and longer."""
-    effort = 1.0
     for number in count(1 + _SEED * seed, _STEP):
         yield effort, number
-        effort = min(_LONGER * effort, _LONGEST)
+        effort = min(longer * effort, _LONGEST)
 
 
 class _Refinement:
@@ -96,6 +104,11 @@ class _Refinement:
         self.progress = Progress(budget_bytes)
         self.ended, self.exhausted = threading.Event(), threading.Event()
         self.stop = np.zeros(1, np.uint8)
+        self.crossing: Crossing | None = None
+        self.crossed = 0
+        self.rivals: list[Point] = []
+        self.choosing = threading.Lock()
+        self.scratches = searches(options.seed, effort=_SCRATCH, longer=_SCRATCHES)
         self.told_at, self.told = 0.0, (np.inf, 0.0, 0.0)
 
     def run(self) -> Solution:
@@ -120,7 +133,7 @@ class _Refinement:
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
 
     def search(self) -> None:
-        """Search plans, longer and longer, also from what integer programs find."""
+        """Search plans, longer and longer, also from what integer programs find; from scratch once that stagnates."""
         idle = 0
         for effort, seed in searches(self.options.seed):
             if self.over() or (self.exhausted.is_set() and idle >= _PATIENCE):
@@ -128,6 +141,8 @@ class _Refinement:
             known = self.planner.frontier.best(self.budget_bytes)
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
+            if idle and effort > _SCRATCH and not self.over() and not self.converged():
+                self.from_scratch()
 
     def prove(self) -> None:
         """Bound by linear relaxations; then integer programs and tighter bounds in turn."""
@@ -141,10 +156,12 @@ class _Refinement:
             self.programs_until(programs, share=1.0)
         if not self.over():
             self.planner.bound(self.budget_bytes)
+        model = next(programs, None)
         for program_share, bound_share, threshold in _TURNS:
-            model = None if self.over() else next(programs, None)
-            if model is not None:
+            if model is not None and model.milp.objective.size <= _SMALL:
                 self.integer_program(model, time_limit=program_share * self.left_s())
+                model = next(programs, None)
+            self.crossings(time_limit=_CROSSING * self.left_s())
             if not self.over():
                 self.planner.bound(
                     self.budget_bytes,
@@ -152,14 +169,54 @@ class _Refinement:
                     time_limit=bound_share * self.left_s(),
                     should_stop=self.over,
                 )
-        self.programs_until(programs, share=0.5)
+        self.crossings(time_limit=_CROSSING * self.left_s())
+        self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
-    def programs_until(self, programs: Iterator[Model], *, share: float) -> None:
+    def programs_until(self, programs: Iterable[Model], *, share: float) -> None:
         """Solve one after the other, each in a share of the time left."""
         for model in programs:
             if self.over():
                 return
             self.integer_program(model, time_limit=share * self.left_s())
+
+    def crossings(self, *, time_limit: float) -> None:
+        """Cross good plans, and search for more of them from scratch, until those find nothing else than the best."""
+        until = time.monotonic() + time_limit
+        while (left_s := until - time.monotonic()) > 0 and not self.over() and not self.converged():
+            pair = self.pair() if len(self.rivals) >= _RIVALS * (1 + self.crossed) else None
+            if pair is None or self.crossing is None:
+                self.from_scratch()
+                continue
+            self.crossed += 1
+            schedule = self.crossing.cross(pair, time_limit=left_s, should_stop=self.over)
+            if schedule is not None:
+                self.rivals.append(self.planner.add_schedule(schedule))
+                self.crossing.exclude(self.rivals[-1], pair)
+
+    def converged(self) -> bool:
+        """Have the last searches from scratch all found what is known to be the best? Or is nothing to be found?"""
+        if not self.planner.search.has_choices:
+            return True
+        best = self.planner.frontier.best(self.budget_bytes)
+        last = self.rivals[-_CONVERGED:]
+        return best is not None and len(last) == _CONVERGED and all(x.time_ms <= best.time_ms for x in last)
+
+    def pair(self) -> tuple[Point, Point] | None:
+        """Two good plans that were not crossed yet."""
+        from explorer.solvers.crossing import Crossing  # here because cvxpy takes a second to import
+
+        if self.crossing is None:
+            self.crossing = Crossing(self.planner.problem, self.budget_bytes)
+        best = self.planner.frontier.best(self.budget_bytes)
+        return self.crossing.pair(self.rivals if best is None else [*self.rivals, best])
+
+    def from_scratch(self) -> None:
+        """Search for a plan that owes nothing to those known."""
+        with self.choosing:
+            effort, seed = next(self.scratches)
+        schedule = self.planner.search.rival(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
+        if schedule is not None:
+            self.rivals.append(self.planner.add_schedule(schedule))
 
     def stopped(self) -> bool:
         return self.should_stop is not None and self.should_stop()
