@@ -29,9 +29,10 @@ _SEED = 1000  # a solve has fewer searches than that over _STEP; a multiple of 4
 _LONGER = 1.3  # how much longer each search is than the one before, …
 _LONGEST = 60.0  # … up to this effort: about six seconds
 _PATIENCE = 4  # searches without a better plan before it ends, when integer programs have ended too
-_TURNS = ((0.25, 0.5, 0.5), (0.5, 0.6, 0.3))
-"""Shares of the time left for the next integer program and for a bound after it, and for what length of intervals."""
-_SMALL = 3000  # columns of an integer program that is solved in seconds; larger ones come after everything else
+_SMALL = 3000  # columns of an integer program that is solved in seconds; larger ones wait for the second turn
+_TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
+"""Columns of the next integer program at most; shares of the time left for it and for a bound after it, and for what
+length of intervals."""
 _CROSSING = 0.5  # share of the time left for crossing plans, before each bound
 _SCRATCH, _SCRATCHES = 10.0, 1.05  # effort of the first search from scratch, for crossing, and what for ``_LONGER``
 _RIVALS = 3  # searches from scratch for each crossing
@@ -157,8 +158,8 @@ class _Refinement:
         if not self.over():
             self.planner.bound(self.budget_bytes)
         model = next(programs, None)
-        for program_share, bound_share, threshold in _TURNS:
-            if model is not None and model.milp.objective.size <= _SMALL:
+        for columns, program_share, bound_share, threshold in _TURNS:
+            if model is not None and model.milp.objective.size <= columns:
                 self.integer_program(model, time_limit=program_share * self.left_s())
                 model = next(programs, None)
             self.crossings(time_limit=_CROSSING * self.left_s())
