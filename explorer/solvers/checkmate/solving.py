@@ -23,6 +23,7 @@ from explorer.solvers.checkmate.cells import Cells, Freedom
 from explorer.solvers.checkmate.nodes import Nodes, without_workspace
 from explorer.solvers.checkmate.program import Program, build
 from explorer.solvers.checkmate.recomputing import recompute
+from explorer.solvers.near_programs import solve_nearby
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
 from explorer.solvers.refinement import refine
@@ -33,6 +34,7 @@ from explorer.units import format_bytes
 _COMPILED_S = 600.0
 _LEAST_S = 0.05
 _REFINING_SHARE = 0.35  # of the time, for what MONeT knows of the same problem, before the program
+_NEARBY_SHARE = 0.6  # of the time left then, for programs that recompute nearby, where the program is too large
 _MOST_FULL_CELLS = 6000  # entries of R up to which everything may be evaluated again
 _MOST_LEAN_CELLS = 8000  # more (ResNet-50: 13,800) and the first relaxation takes minutes
 _CELLS_A_SECOND = 1500  # stating a program and solving its first relaxation takes at least that
@@ -194,17 +196,26 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     """Search plans and MONeT's groupings, then solve the program, first lean, then in full where it is small enough.
 
     MONeT's problem with one way for each operator is the lean program's, so that its schedules and bounds are good for
-    both; its groupings find on large graphs what the program itself is too large for.
+    both. On large graphs its groupings, and programs that recompute nearby, find what the program itself is too large
+    for.
     """
     began = time.monotonic()
     planner = Planner(nodes.problem)
     planner.search.ready(timeout=_COMPILED_S)
     most = {Freedom.LEAN: _MOST_LEAN_CELLS, Freedom.FULL: _MOST_FULL_CELLS}
     lean_cells = len(Cells(nodes, Freedom.LEAN).r_columns)
-    affordable = lean_cells <= min(most[Freedom.LEAN], _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit)
-    share = _REFINING_SHARE if affordable else 1.0
-    left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
-    refine(planner, budget_bytes, replace(options, formulation="grouped", time_limit=share * left_s))
+    in_time = lean_cells <= _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit
+    affordable = in_time and lean_cells <= most[Freedom.LEAN]
+
+    def refine_for(share: float) -> None:
+        left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
+        refine(planner, budget_bytes, replace(options, formulation="grouped", time_limit=share * left_s))
+
+    refine_for(_REFINING_SHARE if in_time else 1.0)
+    if in_time and not affordable:
+        left_s = time_limit - (time.monotonic() - began)
+        solve_nearby(planner, budget_bytes, options, time_limit=_NEARBY_SHARE * left_s)
+        refine_for(1.0)
     best = planner.frontier.best(budget_bytes)
     bound_ms = float("inf") if planner.excludes(budget_bytes) else planner.bound_ms(budget_bytes)
     found = _Found(
