@@ -172,8 +172,8 @@ def checkmate(rows: Rows) -> Iterable[str]:
         known = (row["published_bound_ms"], row["bound_ms"])
         bounds = ["-" if x is None or x == float("inf") else f"{x:.2f}" for x in known]
         ours = row["status"]
-        if row["objective_ms"] is not None:
-            ours = f"{row['objective_ms']:.2f} ({row['objective_ms'] / row['published_ms'] - 1:+.2%})"
+        if row["rounded_ms"] is not None:
+            ours = f"{row['rounded_ms']:.2f} ({row['rounded_ms'] / row['published_ms'] - 1:+.2%})"
         yield _line(
             row["instance"], f"{row['budget_gib']:g}", theirs, bounds[0], ours, bounds[1], f"{row['elapsed_s']:.0f}"
         )
