@@ -1,4 +1,4 @@
-"""Checkmate's answers: the program of its section 4, its rounding, and what MONeT's comparison makes of it.
+"""Checkmate's answers: the program of its section 4, and what MONeT's comparison makes of it.
 
 The program is solved by SCIP from start solutions that MONeT's solvers find for the same problem (forward nodes once in
 the forward pass, and again wherever backward nodes need them). For large graphs, whose program has more entries than
@@ -18,16 +18,13 @@ from explorer.graph import Implementation, Optimization
 from explorer.schedule import Run, Schedule
 from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, Status
-from explorer.solvers.candidates import best_of
 from explorer.solvers.checkmate.cells import Cells, Freedom
 from explorer.solvers.checkmate.nodes import Nodes, without_workspace
 from explorer.solvers.checkmate.program import Program, build
-from explorer.solvers.checkmate.recomputing import recompute
 from explorer.solvers.near_programs import solve_nearby
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
 from explorer.solvers.refinement import refine
-from explorer.solvers.relaxation import relax
 from explorer.solvers.scip import MilpStatus, minimise
 from explorer.units import format_bytes
 
@@ -39,8 +36,6 @@ _MOST_FULL_CELLS = 6000  # entries of R up to which everything may be evaluated 
 _MOST_LEAN_CELLS = 8000  # more (ResNet-50: 13,800) and the first relaxation takes minutes
 _CELLS_A_SECOND = 1500  # stating a program and solving its first relaxation takes at least that
 _ROUNDS = 6  # smaller and smaller budgets for schedules that ignore workspace, until one fits with it
-_SLACKS = (0.1, 0.0, 0.25)  # of the memory, left free for what rounding adds
-_THRESHOLD = 0.5
 _SAME = 1e-6
 
 
@@ -131,33 +126,6 @@ def checkmate_o(profile: Profile, budget_bytes: int, *, options: Options) -> Sol
         elapsed_s=time.monotonic() - began,
         message="the quickest convolutions that fit, in Checkmate's schedule",
     )
-
-
-def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
-    """Checkmate's approximation: S of the linear relaxation rounded at ½, then the optimal recomputation for that.
-
-    The relaxation is of a budget somewhat smaller, for what rounding adds; several are tried while there is time, and
-    the best answers.
-    """
-    began = time.monotonic()
-    nodes = Nodes.of(profile)
-    stating_s = len(Cells(nodes, Freedom.LEAN).r_columns) / _CELLS_A_SECOND
-    schedules = []
-    for slack in _SLACKS:
-        if time.monotonic() - began + 2 * stating_s > options.time_limit:
-            break  # solving takes as long again
-        smaller = nodes.profile.fixed_bytes + int((1 - slack) * (budget_bytes - nodes.profile.fixed_bytes))
-        program = build(nodes, smaller, freedom=Freedom.LEAN, workspace=True)
-        left_s = options.time_limit - (time.monotonic() - began)
-        relaxed = relax(program.milp, time_limit=left_s) if left_s > 0 else None
-        if relaxed is not None:
-            schedules.append(_rounded(program, relaxed, options))
-    elapsed_s = time.monotonic() - began
-    if not schedules:
-        message = f"the linear relaxation has no solution, or none could be found in {options.time_limit:g} s"
-        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=elapsed_s, message=message)
-    (solution,) = best_of(profile, schedules, [budget_bytes], method=options.method)
-    return replace(solution, elapsed_s=elapsed_s)
 
 
 def with_quickest_convolutions(profile: Profile, schedule: Schedule, budget_bytes: int, *, exact: bool) -> Schedule:
@@ -260,12 +228,6 @@ def _integer_program(
         if timeline.peak_bytes <= program.budget_bytes and timeline.time_ms < found.time_ms:
             found = replace(found, schedule=schedule, time_ms=timeline.time_ms)
     return found
-
-
-def _rounded(program: Program, relaxed: np.ndarray, options: Options) -> Schedule:
-    """The schedule of the checkpoints that the relaxation keeps at least by half."""
-    order = recompute(program.nodes, lambda stage, x: program.kept(relaxed, stage, x) >= _THRESHOLD)
-    return program.nodes.schedule(order, method=options.method, budget_bytes=program.budget_bytes)
 
 
 def _solution(profile: Profile, budget_bytes: int, found: _Found, options: Options, elapsed_s: float) -> Solution:

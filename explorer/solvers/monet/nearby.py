@@ -42,9 +42,13 @@ class NearbyModel:
         """Its size."""
         return self.milp.statistics(self.grouped.group_count)
 
+    def whole(self, x: np.ndarray) -> np.ndarray:
+        """A solution in the columns of the whole program."""
+        return np.append(x, 0.0)[self.column]
+
     def decode(self, x: np.ndarray) -> Schedule:
         """The schedule of a solution."""
-        return self.grouped.decode(np.append(x, 0.0)[self.column])
+        return self.grouped.decode(self.whole(x))
 
     def encode(self, schedule: Schedule) -> np.ndarray | None:
         """The solution of a schedule, None if it has none."""
@@ -54,7 +58,7 @@ class NearbyModel:
         x = np.zeros(self.milp.objective.size)
         there = self.column != _NONE
         x[self.column[there]] = whole[there]
-        same = np.allclose(np.append(x, 0.0)[self.column], whole, rtol=0.0, atol=ROUNDING)
+        same = np.allclose(self.whole(x), whole, rtol=0.0, atol=ROUNDING)
         return x if same and self.milp.violation(x) <= ROUNDING else None
 
 
