@@ -136,7 +136,7 @@ def compare(profiles: dict[str, Any]) -> Iterable[str]:
 
 
 def run_methods(rows: Rows) -> Iterable[str]:
-    """For each method its schedules' times and peaks on each model, and how far off peaks and gradients were at most."""
+    """For each method its schedules' times and peaks by model, and how far off peaks and gradients were at most."""
     models = list(dict.fromkeys(x["model"] for x in rows))
     yield from _head("method", *models, "largest error of a peak", "gradients")
     for method in dict.fromkeys(x["method"] for x in rows):
