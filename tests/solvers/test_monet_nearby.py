@@ -22,7 +22,7 @@ from tests.solvers.graphs import chain, profiles
 from tests.solvers.minimising import SHARES, budget_between, minimum
 
 FAR = 100
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=30, deadline=None)
 
 
 @few
