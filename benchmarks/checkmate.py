@@ -4,7 +4,8 @@ Run: ``python benchmarks/checkmate.py FOLDER [--only NAME:GIB,…] [--seconds vg
 
 The folder holds ``NAME-checkmate.json`` and ``verify.py``. Published values ignore workspace and runs in place, and
 keep room for all parameter gradients throughout; so does this, for instance and judge (``as_checkmate_counts``).
-Published objectives round each operator to the nearest 0.01 ms, less than 0.03 ms in all: ours are not rounded.
+Published objectives round each operator to the nearest 0.01 ms, less than 0.03 ms in all; so are ours where the two are
+compared.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from judging import judge_in
 
+from explorer.device_profile import Profile
 from explorer.published import as_checkmate_counts, plan_of, profile_of
+from explorer.schedule import Run, Schedule
 from explorer.solution import BoundScope
 from explorer.solvers.methods import METHODS
 from explorer.solvers.options import Options
@@ -75,12 +78,12 @@ def _solve(
     options = Options("checkmate-d", time_limit=time_limit, gap=gap)
     (solution,) = METHODS["checkmate-d"].solve(profile, [budget_bytes], options=options)
     elapsed_s = time.monotonic() - began
-    objective_ms = None
+    objective_ms = rounded_ms = None
     if solution.schedule is not None:
         verdict = judge.judge(counted, plan_of(profile, solution.schedule))
         if verdict["peak_gib"] > reference["budget_gib"] + 1e-9:
             raise SystemExit(f"{name}: the judge finds a peak of {verdict['peak_gib']} GiB")
-        objective_ms = verdict["ms"]
+        objective_ms, rounded_ms = verdict["ms"], _rounded_ms(profile, solution.schedule)
     return {
         "instance": name,
         "budget_gib": reference["budget_gib"],
@@ -89,10 +92,18 @@ def _solve(
         "published_bound_ms": reference["bound_ms"],
         "status": solution.status.value,
         "objective_ms": objective_ms,
+        "rounded_ms": rounded_ms,
         "bound_ms": solution.bound_ms(BoundScope.METHOD),
         "elapsed_s": elapsed_s,
         "message": solution.message,
     }
+
+
+def _rounded_ms(profile: Profile, schedule: Schedule) -> float:
+    """Its time as published: each run to the nearest 0.01 ms."""
+    operators = profile.graph.operators
+    runs = (operators[x.operator].implementation(x.implementation) for x in schedule.steps if isinstance(x, Run))
+    return round(sum(round(profile.cost(x).time_ms, 2) for x in runs), 2)
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -103,10 +114,10 @@ def _print(result: dict[str, Any]) -> None:
         return "-" if value is None else f"{value:.1f}"
 
     against = "-"
-    if result["objective_ms"] is not None and result["published_ms"] is not None:
-        against = f"{100 * (result['objective_ms'] / result['published_ms'] - 1):+.2f} %"
+    if result["rounded_ms"] is not None and result["published_ms"] is not None:
+        against = f"{100 * (result['rounded_ms'] / result['published_ms'] - 1):+.3f} %"
     published = shown(result["published_status"], result["published_ms"])
-    ours = shown(result["status"], result["objective_ms"])
+    ours = shown(result["status"], result["rounded_ms"])
     print(
         f"{result['instance']:9}{result['budget_gib']:4g}{published:>18}{number(result['published_bound_ms']):>9} |"
         f"{ours:>18}{against:>9}{number(result['bound_ms']):>9}{result['elapsed_s']:7.1f}",
@@ -118,7 +129,7 @@ def _is_worse(result: dict[str, Any]) -> bool:
     if result["published_ms"] is None:
         return result["status"] != "infeasible"
     worse = _WORSE.get(result["instance"], _WORSE_ELSE)
-    return result["objective_ms"] is None or result["objective_ms"] > (1 + worse) * result["published_ms"]
+    return result["rounded_ms"] is None or result["rounded_ms"] > (1 + worse) * result["published_ms"]
 
 
 if __name__ == "__main__":

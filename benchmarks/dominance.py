@@ -6,7 +6,7 @@ profiles, every bundled one.
 Shares are of what lies between the fixed bytes and the peak without recomputation. Methods that use other
 implementations than PyTorch's (Gist, Checkmate-O) are held against the joint problem, all others against checkpointing.
 *Within the gap*: another method's schedule is quicker than MONeT's, but not than its bound: more time would find it.
-*Broken*: it is quicker than the bound. That must not be; the exit code is then 1.
+*Broken*: it is quicker than the bound. That must not be; the exit code is then 1. A JSON file is added to.
 """
 
 from __future__ import annotations
@@ -86,8 +86,16 @@ def main() -> None:
                     )
             found += comparisons
         if arguments.json:
-            arguments.json.write_text(json.dumps([asdict(x) | {"verdict": x.verdict} for x in found], indent=1) + "\n")
+            _add(arguments.json, found)
     raise SystemExit(any(x.verdict == "broken" for x in found))
+
+
+def _add(file: Path, found: list[Comparison]) -> None:
+    """Write the comparisons; a profile's replace those that the file has."""
+    others = json.loads(file.read_text()) if file.exists() else []
+    kept = [x for x in others if x["profile"] not in {y.profile for y in found}]
+    rows = [*kept, *(asdict(x) | {"verdict": x.verdict} for x in found)]
+    file.write_text(json.dumps(sorted(rows, key=lambda x: x["profile"]), indent=1) + "\n")
 
 
 def _compare(

@@ -70,7 +70,7 @@ METHODS = {
         Method("checkmate", "Checkmate", "checkmate.solving:checkmate"),
         Method("checkmate-d", "Checkmate-D, aware of workspace", "checkmate.solving:checkmate_d"),
         Method("checkmate-o", "Checkmate-O, quickest convolutions", "checkmate.solving:checkmate_o"),
-        Method("checkmate-rounding", "Checkmate, relaxation rounded", "checkmate.solving:checkmate_rounding"),
+        Method("checkmate-rounding", "Checkmate, relaxation rounded", "checkmate.rounding:checkmate_rounding"),
         Method("checkpoint-all", "Checkpoint all", "baselines.solving:checkpoint_all", Answers.CURVE),
         Method("griewank-walther", "Griewank–Walther revolve", "baselines.solving:griewank_walther", Answers.CURVE),
         Method("chen-root", "Chen √n", "baselines.solving:chen_root", Answers.CURVE),

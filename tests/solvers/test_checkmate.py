@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from explorer import Profile, simulate
 from explorer.schedule import keep_all
+from explorer.solvers.checkmate import rounding
 from explorer.solvers.checkmate.cells import Freedom
 from explorer.solvers.checkmate.nodes import Nodes, without_workspace
 from explorer.solvers.checkmate.program import build
 from explorer.solvers.checkmate.recomputing import recompute
 from explorer.solvers.problem import Problem
 from explorer.solvers.scip import MilpStatus, minimise
-from tests.solvers.graphs import INPUT, GraphBuilder, profiles
+from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
 from tests.solvers.rematerialisation import fastest_ms
 
 
@@ -38,7 +39,7 @@ def optimum_is_exhaustive(profile: Profile, budget_bytes: int, freedom: Freedom,
 
 
 @given(profile=profiles(most_forward=5), share=st.floats(0.5, 1.0), workspace=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_full_optimum_is_exhaustive(*, profile: Profile, share: float, workspace: bool) -> None:
     plain = simulate(profile, keep_all(profile.graph)).peak_bytes
     budget_bytes = profile.fixed_bytes + int(share * (plain - profile.fixed_bytes))
@@ -46,7 +47,7 @@ def test_full_optimum_is_exhaustive(*, profile: Profile, share: float, workspace
 
 
 @given(profile=profiles(most_forward=6), share=st.floats(0.5, 1.0), workspace=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_lean_optimum_is_exhaustive(*, profile: Profile, share: float, workspace: bool) -> None:
     plain = simulate(profile, keep_all(profile.graph)).peak_bytes
     budget_bytes = profile.fixed_bytes + int(share * (plain - profile.fixed_bytes))
@@ -60,6 +61,30 @@ def test_any_checkpoints_are_completed(profile: Profile, seed: int) -> None:
     order = recompute(nodes, lambda stage, storage: hash((seed, stage, storage)) % 2 == 0)
     timeline = simulate(profile, nodes.schedule(order, method="test", budget_bytes=None))
     assert timeline.time_ms >= nodes.step_ms - 1e-9
+
+
+@given(profile=profiles(most_forward=5), share=st.floats(0.5, 1.0))
+@settings(max_examples=8, deadline=None)
+def test_checkpoints_of_either_relaxation_are_completed(*, profile: Profile, share: float) -> None:
+    nodes = Nodes.of(profile)
+    plain = simulate(profile, nodes.schedule(range(len(nodes)), method="test", budget_bytes=None))
+    budget_bytes = profile.fixed_bytes + int(share * (plain.peak_bytes - profile.fixed_bytes))
+    for checkpoints in (rounding._lean, rounding._grouped):
+        for budget in (budget_bytes, plain.peak_bytes):
+            keeps = checkpoints(nodes, budget, time_limit=60)
+            if keeps is not None:
+                order = recompute(nodes, keeps)
+                timeline = simulate(profile, nodes.schedule(order, method="test", budget_bytes=None))
+                assert timeline.time_ms >= plain.time_ms - 1e-9
+
+
+def test_what_fits_without_recomputation_is_rounded_to_that() -> None:
+    nodes = Nodes.of(chain(12))
+    plain = simulate(nodes.profile, nodes.schedule(range(len(nodes)), method="test", budget_bytes=None))
+    for checkpoints in (rounding._lean, rounding._grouped):
+        keeps = checkpoints(nodes, plain.peak_bytes, time_limit=60)
+        assert keeps is not None
+        assert recompute(nodes, keeps) == list(range(len(nodes)))
 
 
 def large_and_late() -> Profile:

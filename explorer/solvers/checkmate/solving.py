@@ -1,4 +1,4 @@
-"""Checkmate's answers: the program of its section 4, its rounding, and what MONeT's comparison makes of it.
+"""Checkmate's answers: the program of its section 4, and what MONeT's comparison makes of it.
 
 The program is solved by SCIP from start solutions that MONeT's solvers find for the same problem (forward nodes once in
 the forward pass, and again wherever backward nodes need them). For large graphs, whose program has more entries than
@@ -18,27 +18,24 @@ from explorer.graph import Implementation, Optimization
 from explorer.schedule import Run, Schedule
 from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, Status
-from explorer.solvers.candidates import best_of
 from explorer.solvers.checkmate.cells import Cells, Freedom
 from explorer.solvers.checkmate.nodes import Nodes, without_workspace
 from explorer.solvers.checkmate.program import Program, build
-from explorer.solvers.checkmate.recomputing import recompute
+from explorer.solvers.near_programs import solve_nearby
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
 from explorer.solvers.refinement import refine
-from explorer.solvers.relaxation import relax
 from explorer.solvers.scip import MilpStatus, minimise
 from explorer.units import format_bytes
 
 _COMPILED_S = 600.0
 _LEAST_S = 0.05
 _REFINING_SHARE = 0.35  # of the time, for what MONeT knows of the same problem, before the program
+_NEARBY_SHARE = 0.6  # of the time left then, for programs that recompute nearby, where the program is too large
 _MOST_FULL_CELLS = 6000  # entries of R up to which everything may be evaluated again
 _MOST_LEAN_CELLS = 8000  # more (ResNet-50: 13,800) and the first relaxation takes minutes
 _CELLS_A_SECOND = 1500  # stating a program and solving its first relaxation takes at least that
 _ROUNDS = 6  # smaller and smaller budgets for schedules that ignore workspace, until one fits with it
-_SLACKS = (0.1, 0.0, 0.25)  # of the memory, left free for what rounding adds
-_THRESHOLD = 0.5
 _SAME = 1e-6
 
 
@@ -131,33 +128,6 @@ def checkmate_o(profile: Profile, budget_bytes: int, *, options: Options) -> Sol
     )
 
 
-def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
-    """Checkmate's approximation: S of the linear relaxation rounded at ½, then the optimal recomputation for that.
-
-    The relaxation is of a budget somewhat smaller, for what rounding adds; several are tried while there is time, and
-    the best answers.
-    """
-    began = time.monotonic()
-    nodes = Nodes.of(profile)
-    stating_s = len(Cells(nodes, Freedom.LEAN).r_columns) / _CELLS_A_SECOND
-    schedules = []
-    for slack in _SLACKS:
-        if time.monotonic() - began + 2 * stating_s > options.time_limit:
-            break  # solving takes as long again
-        smaller = nodes.profile.fixed_bytes + int((1 - slack) * (budget_bytes - nodes.profile.fixed_bytes))
-        program = build(nodes, smaller, freedom=Freedom.LEAN, workspace=True)
-        left_s = options.time_limit - (time.monotonic() - began)
-        relaxed = relax(program.milp, time_limit=left_s) if left_s > 0 else None
-        if relaxed is not None:
-            schedules.append(_rounded(program, relaxed, options))
-    elapsed_s = time.monotonic() - began
-    if not schedules:
-        message = f"the linear relaxation has no solution, or none could be found in {options.time_limit:g} s"
-        return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=elapsed_s, message=message)
-    (solution,) = best_of(profile, schedules, [budget_bytes], method=options.method)
-    return replace(solution, elapsed_s=elapsed_s)
-
-
 def with_quickest_convolutions(profile: Profile, schedule: Schedule, budget_bytes: int, *, exact: bool) -> Schedule:
     """A schedule with the quickest convolution algorithm that fits at each run.
 
@@ -194,17 +164,26 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     """Search plans and MONeT's groupings, then solve the program, first lean, then in full where it is small enough.
 
     MONeT's problem with one way for each operator is the lean program's, so that its schedules and bounds are good for
-    both; its groupings find on large graphs what the program itself is too large for.
+    both. On large graphs its groupings, and programs that recompute nearby, find what the program itself is too large
+    for.
     """
     began = time.monotonic()
     planner = Planner(nodes.problem)
     planner.search.ready(timeout=_COMPILED_S)
     most = {Freedom.LEAN: _MOST_LEAN_CELLS, Freedom.FULL: _MOST_FULL_CELLS}
     lean_cells = len(Cells(nodes, Freedom.LEAN).r_columns)
-    affordable = lean_cells <= min(most[Freedom.LEAN], _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit)
-    share = _REFINING_SHARE if affordable else 1.0
-    left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
-    refine(planner, budget_bytes, replace(options, formulation="grouped", time_limit=share * left_s))
+    in_time = lean_cells <= _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit
+    affordable = in_time and lean_cells <= most[Freedom.LEAN]
+
+    def refine_for(share: float) -> None:
+        left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
+        refine(planner, budget_bytes, replace(options, formulation="grouped", time_limit=share * left_s))
+
+    refine_for(_REFINING_SHARE if in_time else 1.0)
+    if in_time and not affordable:
+        left_s = time_limit - (time.monotonic() - began)
+        solve_nearby(planner, budget_bytes, options, time_limit=_NEARBY_SHARE * left_s)
+        refine_for(1.0)
     best = planner.frontier.best(budget_bytes)
     bound_ms = float("inf") if planner.excludes(budget_bytes) else planner.bound_ms(budget_bytes)
     found = _Found(
@@ -249,12 +228,6 @@ def _integer_program(
         if timeline.peak_bytes <= program.budget_bytes and timeline.time_ms < found.time_ms:
             found = replace(found, schedule=schedule, time_ms=timeline.time_ms)
     return found
-
-
-def _rounded(program: Program, relaxed: np.ndarray, options: Options) -> Schedule:
-    """The schedule of the checkpoints that the relaxation keeps at least by half."""
-    order = recompute(program.nodes, lambda stage, x: program.kept(relaxed, stage, x) >= _THRESHOLD)
-    return program.nodes.schedule(order, method=options.method, budget_bytes=program.budget_bytes)
 
 
 def _solution(profile: Profile, budget_bytes: int, found: _Found, options: Options, elapsed_s: float) -> Solution:
