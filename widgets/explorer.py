@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import traitlets
+from IPython.display import display
 
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
@@ -20,7 +21,7 @@ from widgets.report import report
 from widgets.solving import Choice
 from widgets.subject import Subject
 from widgets.view import View
-from widgets.work import COMPARING, OPENING, PLAYING, RUNNING, SOLVING, Work
+from widgets.work import COMPARING, KINDS, OPENING, PLAYING, RUNNING, SOLVING, Work
 
 
 class Explorer(Work):
@@ -41,7 +42,8 @@ class Explorer(Work):
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
         super().__init__(subject, choice=choice, first_bytes=budget_bytes)
         self._following = False
-        self._view = View(self, subject.name, panels)
+        self._picture = fallback.Picture()
+        self._view = View(self, subject.name, panels, mark=self._picture.mark)
         self._wire()
         self._jobs.start(OPENING, self._open, again=self._outdated)
 
@@ -211,12 +213,16 @@ class Explorer(Work):
         """Name, budget and status."""
         return f"<Explorer {self._subject.name}: budget {self.budget or 'not chosen yet'}, {self.status}>"
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """The widget, with a picture and a table for pages that cannot show widgets."""
-        bundle = {} if self._closed else dict(self._view.box._repr_mimebundle_(**options) or {})
-        bundle["text/plain"] = repr(self)
-        bundle["text/html"] = fallback.render(self._subject.name, self._scene)
-        return bundle
+    def _ipython_display_(self) -> None:
+        """Two outputs: a picture for where no widget is alive, and the widget, which hides it."""
+        self._picture.show(self._pictured())
+        if not self._closed:
+            bundle = self._view.box._repr_mimebundle_() or {}
+            display({kind: content for kind, content in bundle.items() if kind != "text/plain"}, raw=True)
+
+    def _pictured(self) -> dict[str, str]:
+        shown = fallback.render(self._subject.name, self._scene, mark=self._picture.mark)
+        return {"text/plain": repr(self), "text/html": shown}
 
     # Traits and controls follow one another
 
@@ -237,6 +243,11 @@ class Explorer(Work):
             self._view.controls.slider.budget_bytes = self.budget_bytes
             self._view.controls.file_name.placeholder = self._file_name()
             self._solve()
+
+    @traitlets.observe("status")
+    def _keep_picture(self, change: Any) -> None:
+        if change["new"] not in KINDS:
+            self._picture.renew(self._pictured())
 
     @traitlets.observe("selection")
     def _mark(self, change: Any) -> None:

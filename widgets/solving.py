@@ -38,6 +38,11 @@ class Choice:
     pins: Pins = NO_PINS
 
     @property
+    def schedules(self) -> tuple[frozenset[Optimization], bool, Pins]:
+        """What says which schedules are allowed; equal choices of these have the same curve."""
+        return self.optimizations, self.exact, self.pins
+
+    @property
     def options(self) -> Options:
         """As solvers take it.
 

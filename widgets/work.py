@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -55,6 +55,7 @@ class Work(State):
         self._used = choice
         self._begun: tuple[Choice, Iterator[tuple[Solution, ...]]] | None = None
         self._charted: Choice | None = None
+        self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
         self._first_bytes = first_bytes
         self._lock = RLock()
         self._jobs = Jobs(on_change=self._offer, on_stop=self._stopped, on_error=self._failed)
@@ -107,7 +108,8 @@ class Work(State):
         if self._solving.open:
             self._solving.reconfigure(choice)
             self._solve()
-            self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+            if self._uncharted():
+                self._jobs.start(CHARTING, self._chart, again=self._uncharted)
             return
         self._say(f"Opening {self._subject.name}", "busy")
         profile = self._subject.profiled(self._profiling)
@@ -146,24 +148,34 @@ class Work(State):
             self._solve()
 
     def _chart(self) -> None:
-        """Compute all of the curve, after the first schedule."""
-        self._solving.wait_for_news(_PATIENCE_S)
-        begun, self._begun = self._begun, None
-        self._charted = choice = self.choice
-        assert self._scene is not None, "open"
-        curve = begun[1] if begun is not None and begun[0] == choice else _curve(self._scene.profile, choice)
-        for points in curve:
+        """Show the curve of the present choice; what is not known of it is computed after the first schedule."""
+        choice = self._charted = self.choice
+        if choice.schedules not in self._charts:
+            self._solving.wait_for_news(_PATIENCE_S)
+        for points in self._points(choice):
             with self._lock:
                 if self._closed or self._uncharted():
                     return
+                assert self._scene is not None, "open"
                 self._set_scene(replace(self._scene, known=replace(self._scene.known, instant=points)))
         with self._lock:
-            smallest, plain = self._scene.known.instant[0].budget_bytes, self._scene.keep_all.peak_bytes
-            self._view.controls.slider.set_range(smallest, plain)
+            assert self._scene is not None, "open"
+            known = self._charts[choice.schedules] = self._scene.known.instant
+            self._view.controls.slider.set_range(known[0].budget_bytes, self._scene.keep_all.peak_bytes)
+
+    def _points(self, choice: Choice) -> Iterable[tuple[Solution, ...]]:
+        """The curve as it becomes known."""
+        assert self._scene is not None, "open"
+        begun, self._begun = self._begun, None
+        if choice.schedules in self._charts:
+            return [self._charts[choice.schedules]]
+        if begun is not None and begun[0] == choice:
+            return begun[1]
+        return _curve(self._scene.profile, choice)
 
     def _uncharted(self) -> bool:
         """Is the curve of another choice than the present one?"""
-        return self._charted != self.choice and not self._closed
+        return (self._charted is None or self._charted.schedules != self.choice.schedules) and not self._closed
 
     def _play(self) -> None:
         assert self._scene is not None, "checked"

@@ -250,10 +250,18 @@ def test_every_control_has_a_name_and_every_text_is_readable(
         assert faint(panels.box) == []
 
 
-def test_a_restarted_kernel_is_told(page: Page, panels: Panels, shots: Path) -> None:
+def test_a_restarted_kernel_is_told(lab: Lab, page: Page, panels: Panels, shots: Path) -> None:
     """The last test of this page."""
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     expect(panels.status).to_have_text(re.compile("kernel.*run the cell again"), timeout=LONG)
     panels.box.screenshot(path=shots / "kernel-restarted.png")
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    lab.open(page, "panels.ipynb", fresh=False)
+    # JupyterLab's own words for the widget; ours are above, with what was known.
+    expect(page.get_by_text("this schedule, predicted")).to_be_visible()
+    expect(page.get_by_text("run this cell to explore on")).to_be_visible()
+    expect(page.get_by_text("model not found")).to_be_visible()
+    page.screenshot(path=shots / "kernel-restarted-page-reloaded.png")
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
     expect(Panels(page).status).to_have_text(SOLVED, timeout=LONG)
+    expect(page.get_by_text("run this cell to explore on")).to_be_hidden()
