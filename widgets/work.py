@@ -32,7 +32,7 @@ CHARTING = "charting"  # the curve: seconds, beside anything else; neither a sta
 _STEPS = 3
 _SHOWN_S = 0.8  # at least, each budget of a sweep
 _POLL_S = 0.05
-_PATIENCE_S = 5.0  # for a first schedule, before the curve takes its share of the processor
+_PATIENCE_S = 5.0  # for the first schedule of a budget, before the curve takes its share of the processor
 _ROOM = 0.9  # of the device's memory, for plain steps to run there
 
 
@@ -148,16 +148,15 @@ class Work(State):
             self._solve()
 
     def _chart(self) -> None:
-        """Show the curve of the present choice; what is not known of it is computed after the first schedule."""
+        """Show the curve of the present choice; what is unknown of it is computed while no one waits for a schedule."""
         choice = self._charted = self.choice
-        if choice.schedules not in self._charts:
-            self._solving.wait_for_news(_PATIENCE_S)
         for points in self._points(choice):
             with self._lock:
                 if self._closed or self._uncharted():
                     return
                 assert self._scene is not None, "open"
                 self._set_scene(replace(self._scene, known=replace(self._scene.known, instant=points)))
+            self._solving.wait_for_news(_PATIENCE_S)
         with self._lock:
             assert self._scene is not None, "open"
             known = self._charts[choice.schedules] = self._scene.known.instant
@@ -169,6 +168,7 @@ class Work(State):
         begun, self._begun = self._begun, None
         if choice.schedules in self._charts:
             return [self._charts[choice.schedules]]
+        self._solving.wait_for_news(_PATIENCE_S)
         if begun is not None and begun[0] == choice:
             return begun[1]
         return _curve(self._scene.profile, choice)
@@ -209,8 +209,12 @@ class Work(State):
                 self._set_scene(replace(self._scene, known=replace(self._scene.known, others=others)))
 
     def _measure(self) -> None:
+        self._say("Looking for a device to run on", "busy")
         self._activity.wait_for(SOLVING)
-        self._activity.wait_for(CHARTING)
+        self._say("Looking for a device to run on", "busy")
+        self._subject.check_runnable()
+        self._activity.wait_for(CHARTING)  # it would slow the steps down
+        self._jobs.look()
         with self._lock:
             schedule, scene = self.schedule, self._scene
         timeline = None if scene is None else scene.timeline
