@@ -16,7 +16,9 @@ from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
 from widgets import fallback, style, text
 from widgets.budget import parse_budget
+from widgets.figures import Figure
 from widgets.panels import PANELS
+from widgets.panels.compare import ComparePanel
 from widgets.report import report
 from widgets.solving import Choice
 from widgets.subject import Subject
@@ -188,6 +190,12 @@ class Explorer(Work):
     def bundled(self) -> str | None:
         """Name of the bundled model that is explored; None for a model or a profile of the user's own."""
         return self._subject.bundled
+
+    @property
+    def comparison(self) -> Figure | None:
+        """The plot of the schedule shown against the one held as reference; None without a reference."""
+        panel = self._view.panels.get(ComparePanel.name)
+        return panel.figure if isinstance(panel, ComparePanel) else None
 
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""

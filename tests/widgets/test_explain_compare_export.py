@@ -122,12 +122,18 @@ def test_every_button_saves_something(tight: Explorer, monkeypatch: pytest.Monke
     assert not panel.downloads.disabled
     saved = Saved(panel, monkeypatch)
     keys = [button["key"] for group in panel.downloads.groups for button in group["buttons"]]
+    panel.save("compare.png")
+    assert "hold a schedule as reference first" in panel.said.value
+    compare = panel_of(tight, "compare")
+    assert isinstance(compare, ComparePanel)
+    compare.hold_now()
     for key in keys:
         panel.save(key)
     assert panel.said.value == ""
     assert len(saved.messages) == len(keys) == len({message["name"] for message in saved.messages})
     drawn = [json.loads(message["figure"]) for message in saved.messages if "figure" in message]
     assert all(figure["data"] for figure in drawn)
+    compare.forget()
 
 
 def test_the_saved_schedule_is_the_one_shown(tight: Explorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
