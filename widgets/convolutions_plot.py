@@ -27,6 +27,7 @@ def convolution_figure(layer: str, ways: Sequence[Way]) -> Figure:
     if not again:
         notes[Part.RECOMPUTE] = " (not recomputed)"
     titles = [part.value + notes[part] for part in Part]
+    titles[0] = f"{html.escape(layer)}: {titles[0]}"
     places = columns([1.0] * len(Part), gap=0.05)
     traces: list[Trace] = []
     axes: dict[str, dict] = {}
