@@ -135,7 +135,7 @@ def _large() -> Profile:
 
 def _settled(lab: Lab, page: Page) -> None:
     """Wait until the solver has ended, and the curve is there."""
-    while lab.ask(page, "bool(view._activity._running)") == "True":
+    while lab.ask(page, "bool(view._activity)") == "True":
         time.sleep(0.1)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import count
 from typing import IO
 
 from explorer.solution import Solution, Status
@@ -26,6 +27,7 @@ from explorer.solvers.session import Ask, Cancel, Setup, SolveEvent
 
 _LADDER = 24
 _COMPILED_S = 60.0
+_BRIDGE_EFFORT = 0.3  # of each search, between two looks at what was asked meanwhile
 _NICE = 19  # the notebook's own cells come first
 
 
@@ -77,6 +79,7 @@ class _Server:
         self.lock = threading.Lock()
         self.job: _Job | None = None
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self.loaded = threading.Event()
         self.memory = SolveMemory()
         self.problem = _Problem(setup, self.memory)
 
@@ -123,6 +126,19 @@ class _Server:
             job.ended.set()
         else:
             self.jobs.put(job)
+            self.bridge(job)
+
+    def bridge(self, job: _Job) -> None:
+        """Search for the first request while the integer program's modules are still being loaded."""
+        planner, budget = job.problem.planner, job.ask.budget_bytes
+        for seed in count(1):
+            wanted = self.messages.empty() and not job.stop.is_set() and not self.loaded.is_set()
+            if not wanted or not planner.search.ready(timeout=0.0) or planner.excludes(budget):
+                return
+            before = planner.frontier.best(budget)
+            better = planner.search.improve(budget, effort=_BRIDGE_EFFORT, seed=seed) is not before
+            if better and not self.loaded.is_set():  # else refinement tells of it
+                self.send(job, planner.solution(Progress(budget), gap=0.0), final=False)
 
     def refine(self) -> None:
         # Takes seconds: now, not while the first request waits for its bound; but its schedule comes first.
@@ -130,6 +146,7 @@ class _Server:
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.monet.{module}")
+        self.loaded.set()
         while True:
             job = self.jobs.get()
             if job.superseded:
