@@ -109,6 +109,16 @@ def test_play_sweeps_and_cancel_stops_it(panels: Panels, shots: Path) -> None:
     panels.box.screenshot(path=shots / "playing.png")
     panels.button("Cancel").first.click()
     expect(panels.button("Play")).to_be_enabled(timeout=LONG)
+    left = panels.readout.input_value()
+    expect(panels.status).to_have_text(_SETTLED, timeout=LONG)
+    panels.status.page.wait_for_timeout(1000)  # more than one of the sweep's budgets is shown for
+    assert panels.readout.input_value() == left
+
+
+def test_run_says_at_once_what_to_do_where_nothing_can_run(panels: Panels) -> None:
+    panels.button("Run").click()
+    expect(panels.status).to_have_text(re.compile("^Running failed: only a profile is open.*explore\\(model, batch\\)"))
+    expect(panels.button("Run")).to_be_enabled()
 
 
 def test_forty_keys_lead_to_one_solve(lab: Lab, page: Page, panels: Panels) -> None:
