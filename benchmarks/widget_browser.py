@@ -66,7 +66,7 @@ _DRAWN = """([name, before]) => {
 def main() -> None:
     """Print one block for each profile."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profiles", nargs="+", help=f"paths, bundled names, or {_LARGE}: about 1,600 operators")
+    parser.add_argument("profiles", nargs="+", help=f"paths, bundled names, or {_LARGE}: 1,410 operators")
     parser.add_argument("--positions", type=int, default=8)
     arguments = parser.parse_args()
     with lab_and_browser() as (lab, browser):
