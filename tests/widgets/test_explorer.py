@@ -286,8 +286,7 @@ def test_displays_a_widget_and_a_picture_that_is_kept_up_to_date(
     assert "ConvNet" in picture["text/plain"]
     opened.budget_bytes = middle(opened)
     opened.wait(60)
-    with opened._lock:  # who waits may be told before the picture is made
-        later, again = told[-1]
+    later, again = told[-1]
     opened._picture._shown = False
     assert again["update"]
     assert again["display_id"] == how["display_id"]
