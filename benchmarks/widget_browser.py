@@ -4,8 +4,8 @@
 
 From the repository's root, with the test requirements installed. For positions of the slider: from its release to the
 plots redrawn with a schedule for that budget, first for budgets never asked for, then for the same ones again. Then 40
-fast key presses and how many solves they ended in; a selected layer and every tab; a cell that computes, without and
-with a solve beside it.
+fast key presses and how many solves they ended in; a selected layer, every tab, a pinned tensor; a cell that computes,
+without and with a solve beside it.
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ _RELEASE = """async ([value, names]) => {
   return performance.now() - began;
 }"""
 
+_PIN = """view.pin({max(
+    (x for x in view._scene.profile.graph.storages if x.id in view._scene.profile.graph.producer and not x.held and
+     view._scene.profile.graph.producer[x.id] < view._scene.profile.graph.forward_count and x.role == "activation"),
+    key=lambda x: x.bytes).name: "recompute"})"""
+
 _DRAWN = """([name, before]) => {
   const plot = document.querySelector(`.schedule-explorer .schedule-explorer-${name}`);
   return Number(plot?.dataset.drawn ?? 0) > before;
@@ -61,7 +66,7 @@ _DRAWN = """([name, before]) => {
 def main() -> None:
     """Print one block for each profile."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profiles", nargs="+", help=f"paths, bundled names, or {_LARGE}: about 1,600 operators")
+    parser.add_argument("profiles", nargs="+", help=f"paths, bundled names, or {_LARGE}: 1,410 operators")
     parser.add_argument("--positions", type=int, default=8)
     arguments = parser.parse_args()
     with lab_and_browser() as (lab, browser):
@@ -109,9 +114,11 @@ def _profile(lab: Lab, page: Page, name: str, positions: int) -> None:
         ),
         "the matrix opened": ("matrix", lambda: box.get_by_role("tab", name="Schedule matrix").click()),
         "the solver opened": ("solver", lambda: box.get_by_role("tab", name="Solver").click()),
+        "the largest tensor pinned": ("timeline", lambda: lab.ask(page, _PIN)),
     }
     for label, (plot, act) in acts.items():
         print(f"  {label}: redrawn after {1000 * _redrawn(page, plot, act):.0f} ms")
+    _settled(lab, page)
     print(f"  {_freedom(lab, page, low, high)}")
     print(f"  errors of the page: {errors or 'none'}")
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
@@ -127,8 +134,8 @@ def _large() -> Profile:
 
 
 def _settled(lab: Lab, page: Page) -> None:
-    """Wait until the solver has ended."""
-    while lab.ask(page, "view.status") in ("opening", "solving"):
+    """Wait until the solver has ended, and the curve is there."""
+    while lab.ask(page, "bool(view._activity)") == "True":
         time.sleep(0.1)
 
 

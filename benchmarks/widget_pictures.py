@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--dark", action="store_true", help="in JupyterLab's dark theme, as …-dark.png")
     arguments = parser.parse_args()
     with lab_and_browser() as (lab, browser):
-        page = browser.new_page(viewport={"width": 1440, "height": 1700})
+        page = browser.new_page(viewport={"width": 1440, "height": 2000})
         _open(lab, page, arguments.profile, dark=arguments.dark)
         _shoot(lab, page, arguments.folder, suffix="-dark" if arguments.dark else "")
 
@@ -51,9 +51,10 @@ def _open(lab: Lab, page: Page, profile: str, *, dark: bool) -> None:
     lab.open(page, "pictures.ipynb")
     theme = f"JupyterLab {'Dark' if dark else 'Light'}"
     page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
-    page.locator(f"body[data-jp-theme-light='{str(not dark).lower()}']").wait_for()
+    page.locator(f"body[data-jp-theme-light='{str(not dark).lower()}']").wait_for(state="attached")
     lab.run_all(page)
     page.wait_for_function(_SETTLED, timeout=_LONG_MS)
+    lab.ask(page, "view.wait(60)")
     page.wait_for_function(_DRAWN.format("layers", 0), timeout=_LONG_MS)
 
 

@@ -92,6 +92,11 @@ class Activity:
         with self._changed:
             return kind in self._running
 
+    def __bool__(self) -> bool:
+        """Is anything under way?"""
+        with self._changed:
+            return bool(self._running)
+
     def wait_for(self, kind: str) -> None:
         """Wait until ``kind`` has ended."""
         with self._changed:

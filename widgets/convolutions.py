@@ -9,6 +9,7 @@ from enum import StrEnum
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Phase, Role, TrainingGraph
 from explorer.simulation import Stage, Timeline
+from widgets.layers import covers
 
 
 class Part(StrEnum):
@@ -46,6 +47,12 @@ class Way:
 def convolutions(graph: TrainingGraph) -> tuple[str, ...]:
     """Layers with a convolution, in order; a convolution outside modules counts as a layer by its own name."""
     return tuple(dict.fromkeys(operator.layer or operator.name for operator in graph.forward if _convolves(operator)))
+
+
+def shown_layer(graph: TrainingGraph, selection: str) -> str | None:
+    """The first convolution of the selected layer, else of the model; None where there is none."""
+    layers = convolutions(graph)
+    return next((x for x in layers if covers(selection, x)), layers[0] if layers else None)
 
 
 def ways(profile: Profile, timeline: Timeline, layer: str) -> tuple[Way, ...]:

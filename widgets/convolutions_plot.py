@@ -22,7 +22,12 @@ def convolution_figure(layer: str, ways: Sequence[Way]) -> Figure:
         ways: of its convolutions.
     """
     again = any(way.runs for way in ways if way.part is Part.RECOMPUTE)
-    titles = [part.value + ("" if again or part is not Part.RECOMPUTE else " (not recomputed)") for part in Part]
+    there = {way.part for way in ways}
+    notes = {part: "" if part in there else " (none)" for part in Part}
+    if not again:
+        notes[Part.RECOMPUTE] = " (not recomputed)"
+    titles = [part.value + notes[part] for part in Part]
+    titles[0] = f"{html.escape(layer)}: {titles[0]}"
     places = columns([1.0] * len(Part), gap=0.05)
     traces: list[Trace] = []
     axes: dict[str, dict] = {}

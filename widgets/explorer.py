@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import traitlets
+from IPython.display import display
 
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
 from widgets import fallback, style, text
 from widgets.budget import parse_budget
+from widgets.figures import Figure
 from widgets.panels import PANELS
+from widgets.panels.compare import ComparePanel
 from widgets.report import report
 from widgets.solving import Choice
 from widgets.subject import Subject
 from widgets.view import View
-from widgets.work import COMPARING, OPENING, PLAYING, RUNNING, SOLVING, Work
+from widgets.work import COMPARING, KINDS, OPENING, PLAYING, RUNNING, SOLVING, Work
 
 
 class Explorer(Work):
@@ -41,7 +44,8 @@ class Explorer(Work):
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
         super().__init__(subject, choice=choice, first_bytes=budget_bytes)
         self._following = False
-        self._view = View(self, subject.name, panels)
+        self._picture = fallback.Picture()
+        self._view = View(self, subject.name, panels, mark=self._picture.mark)
         self._wire()
         self._jobs.start(OPENING, self._open, again=self._outdated)
 
@@ -59,6 +63,8 @@ class Explorer(Work):
         """
         if not self._activity.wait(timeout):
             raise TimeoutError(f"still {self.status} after {timeout} s: {self.message}")
+        with self._lock:  # whoever ended the last of it holds this until the status says so
+            pass
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -187,6 +193,12 @@ class Explorer(Work):
         """Name of the bundled model that is explored; None for a model or a profile of the user's own."""
         return self._subject.bundled
 
+    @property
+    def comparison(self) -> Figure | None:
+        """The plot of the schedule shown against the one held as reference; None without a reference."""
+        panel = self._view.panels.get(ComparePanel.name)
+        return panel.figure if isinstance(panel, ComparePanel) else None
+
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""
         with self._lock:
@@ -211,12 +223,16 @@ class Explorer(Work):
         """Name, budget and status."""
         return f"<Explorer {self._subject.name}: budget {self.budget or 'not chosen yet'}, {self.status}>"
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """The widget, with a picture and a table for pages that cannot show widgets."""
-        bundle = {} if self._closed else dict(self._view.box._repr_mimebundle_(**options) or {})
-        bundle["text/plain"] = repr(self)
-        bundle["text/html"] = fallback.render(self._subject.name, self._scene)
-        return bundle
+    def _ipython_display_(self) -> None:
+        """Two outputs: a picture for where no widget is alive, and the widget, which hides it."""
+        self._picture.show(self._pictured())
+        if not self._closed:
+            bundle = self._view.box._repr_mimebundle_() or {}
+            display({kind: content for kind, content in bundle.items() if kind != "text/plain"}, raw=True)
+
+    def _pictured(self) -> dict[str, str]:
+        shown = fallback.render(self._subject.name, self._scene, mark=self._picture.mark)
+        return {"text/plain": repr(self), "text/html": shown}
 
     # Traits and controls follow one another
 
@@ -237,6 +253,11 @@ class Explorer(Work):
             self._view.controls.slider.budget_bytes = self.budget_bytes
             self._view.controls.file_name.placeholder = self._file_name()
             self._solve()
+
+    @traitlets.observe("status")
+    def _keep_picture(self, change: Any) -> None:
+        if change["new"] not in KINDS:
+            self._picture.renew(self._pictured())
 
     @traitlets.observe("selection")
     def _mark(self, change: Any) -> None:

@@ -1,10 +1,13 @@
-"""What stands in for the widget where no widget can run: GitHub, nbviewer, a diff."""
+"""What stands in for the widget where none is alive: GitHub, nbviewer, a page reloaded after its kernel has ended."""
 
 from __future__ import annotations
 
 import html
+from uuid import uuid4
 
 import numpy as np
+from IPython.core.getipython import get_ipython
+from IPython.display import display
 
 from explorer.simulation import Timeline
 from widgets import style, text
@@ -13,13 +16,45 @@ from widgets.panel import Scene
 _WIDTH, _HEIGHT = 720, 180
 
 
-def render(name: str, scene: Scene | None) -> str:
-    """Table and picture of what is known at this moment, as HTML without scripts."""
+class Picture:
+    """An output of its own beside the widget's, kept up to date in every cell that shows it.
+
+    JupyterLab puts an error in place of a widget whose kernel has ended, whatever else is in the same output.
+
+    Attributes:
+        mark: class of what is in it; ``hiding`` hides that.
+    """
+
+    def __init__(self) -> None:
+        """Nowhere to be seen yet."""
+        self.mark = f"schedule-explorer-{uuid4().hex[:12]}"
+        self._shown = False
+
+    def show(self, bundle: dict[str, str]) -> None:
+        """Add it to the present cell's outputs."""
+        display(bundle, raw=True, display_id=self.mark)
+        # A terminal would print it once more.
+        self._shown = hasattr(get_ipython(), "kernel")
+
+    def renew(self, bundle: dict[str, str]) -> None:
+        """Replace it where it was shown."""
+        if self._shown:
+            display(bundle, raw=True, display_id=self.mark, update=True)
+
+
+def render(name: str, scene: Scene | None, *, mark: str) -> str:
+    """Table and picture of what is known at this moment, as HTML without scripts; of the class ``mark``."""
+    again = "<p>This is a picture of the schedule explorer, not the explorer itself: run this cell to explore on.</p>"
     if scene is None:
-        return f"<p>{html.escape(name)}: run this cell in JupyterLab to explore schedules.</p>"
+        return f'<div class="{mark}"><p>{html.escape(name)}</p>{again}</div>'
     table = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
     picture = _picture(scene.keep_all, scene.timeline, scene.budget_bytes)
-    return f"<p>{html.escape(text.heading(scene.profile))}</p>{table}{picture}"
+    return f'<div class="{mark}"><p>{html.escape(text.heading(scene.profile))}</p>{table}{picture}{again}</div>'
+
+
+def hiding(mark: str) -> str:
+    """Hides what ``render`` made, by a rule that is part of the widget, so that it ends with it."""
+    return f"<style>.{mark}, .jp-OutputArea-child:has(.{mark}) {{ display: none; }}</style>"
 
 
 def _picture(keep_all: Timeline, timeline: Timeline | None, budget_bytes: int | None) -> str:

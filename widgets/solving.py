@@ -1,11 +1,11 @@
-"""The solver behind an explorer: one session at a time, its options, and what it said about the latest budget."""
+"""The solver behind an explorer: its session, its options, and what it said about the latest budget."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from threading import Lock
+from threading import Event, Lock
 
 from explorer.device_profile import Profile
 from explorer.graph import Optimization
@@ -37,17 +37,29 @@ class Choice:
     time_limit: float = 10.0
     pins: Pins = NO_PINS
 
+    @property
+    def schedules(self) -> tuple[frozenset[Optimization], bool, Pins]:
+        """What says which schedules are allowed; equal choices of these have the same curve."""
+        return self.optimizations, self.exact, self.pins
+
+    @property
+    def options(self) -> Options:
+        """As solvers take it.
+
+        Raises:
+            ValueError: for a choice that no session takes.
+        """
+        return Options(optimizations=self.optimizations, exact=self.exact, time_limit=self.time_limit, pins=self.pins)
+
     def check(self, profile: Profile | None) -> None:
         """Raise ValueError for a choice that no session takes; pins are checked where there is a profile."""
-        options = Options(
-            optimizations=self.optimizations, exact=self.exact, time_limit=self.time_limit, pins=self.pins
-        )
+        options = self.options
         if profile is not None and self.pins:
             options.problem(profile).keep_all()
 
 
 class Solving:
-    """Sessions one after the other; events of the latest request, as often as a person can follow.
+    """A session; events of its latest request, as often as a person can follow.
 
     Args:
         on_event: called from a background thread. It never gets an event of a request that was superseded before the
@@ -61,6 +73,7 @@ class Solving:
         self._session: SolveSession | None = None
         self._request = self._passed = -1
         self._asked_at = 0.0
+        self._heard = Event()
         self._news: list[News] = []
         self._log: list[str] = []
         self._events: Latest[SolveEvent] = Latest(self._pass, interval_s=_DRAW_INTERVAL_S, share=_DRAW_SHARE)
@@ -92,11 +105,16 @@ class Solving:
         """A session that ``use`` takes, or that the caller closes: its process starts while other things are done."""
         return SolveSession(profile, on_event=self._receive, **{key: getattr(choice, key) for key in asdict(choice)})
 
-    def use(self, session: SolveSession) -> SolveSession | None:
-        """Ask this session from now on; returns the one before, for the caller to close when there is time for that."""
+    def use(self, session: SolveSession) -> None:
+        """Ask this session from now on."""
         with self._lock:
-            before, self._session, self._request = self._session, session, -1
-        return before
+            self._session = session
+
+    def reconfigure(self, choice: Choice) -> None:
+        """Ask for something else from the next request on; the choice was checked."""
+        with self._lock:
+            assert self._session is not None, "opened"
+            self._session.reconfigure(choice.options)
 
     def request(self, budget_bytes: int) -> None:
         """Solve for a budget; whatever was asked before is superseded."""
@@ -104,7 +122,12 @@ class Solving:
             assert self._session is not None, "opened"
             self._news, self._log = [], []
             self._asked_at = time.monotonic()
+            self._heard.clear()
             self._request = self._session.request(budget_bytes)
+
+    def wait_for_news(self, timeout: float) -> None:
+        """Wait until the latest request has its first answer, or for ``timeout`` seconds."""
+        self._heard.wait(timeout)
 
     def is_latest(self, event: SolveEvent) -> bool:
         """Was nothing asked since?"""
@@ -128,6 +151,7 @@ class Solving:
         with self._lock:
             if event.request == self._request:
                 self._note(event.solution, final=event.final)
+                self._heard.set()
         self._events.put(event, urgent=event.final or event.request != self._passed)
 
     def _note(self, solution: Solution, *, final: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from explorer.schedule import Schedule
 
 # PyTorch traces with patches that hold for all threads, and steps measured side by side slow each other down.
 TORCH = Lock()
+_AMD_DRIVER = Path("/dev/kfd")
 
 
 @dataclass
@@ -94,13 +96,20 @@ class Subject:
             told = steps_from("Timing plain steps to compare with", 0.7, 1.0)
             return measurement, step_time_ms(model, batch, loss=loss, steps=steps, progress=told)
 
+    def check_runnable(self) -> None:
+        """Raise ValueError where no schedule can run here: there is only a profile, or no such device."""
+        if self.model is None and self.bundled is None:
+            raise ValueError(
+                "only a profile is open, so there is no model to run; open the model itself with "
+                "explore(model, batch), or apply the saved schedule with explorer.apply"
+            )
+        if self.model is None and self.profile is not None:
+            _device_for(self.profile)
+
     def _runnable(self) -> tuple[Any, Any, Any]:
+        self.check_runnable()
         if self.model is None:
-            if self.bundled is None:
-                raise ValueError(
-                    "only a profile is open, so there is no model to run; open the model itself with "
-                    "explore(model, batch), or apply the saved schedule with explorer.apply"
-                )
+            assert self.bundled is not None, "checked"
             profile = self.profiled(lambda *_: None)
             device = _device_for(profile)
             made = model_source.bundled(bundled_model(self.bundled), like=profile.graph.batch)
@@ -114,15 +123,25 @@ def _device_for(profile: Profile) -> str:
     Raises:
         ValueError: that is a GPU, and there is none here.
     """
-    import torch
-
-    if profile.device.kind == "cuda" and not torch.cuda.is_available():
+    if profile.device.kind == "cuda" and not _cuda_available():
         how = "estimated for" if profile.device.estimated else "measured on"
         raise ValueError(
             f"this profile was {how} {profile.device.name}, and its schedules run on a CUDA device; there is none "
             "here. To run schedules on this machine explore a model of your own, or 'resnet50-small-cpu'"
         )
     return profile.device.kind
+
+
+def _cuda_available() -> bool:
+    """As PyTorch says it, which takes seconds to import; without a driver there is no need to ask."""
+    if not _AMD_DRIVER.exists():
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:

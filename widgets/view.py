@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import ipywidgets
 
-from widgets import text
+from widgets import fallback, text
 from widgets.controls import Controls
 from widgets.figures import Library
 from widgets.layers import module_paths
@@ -27,16 +27,18 @@ class View:
         explorer: whom the panels serve.
         title: shown until a profile is there.
         panels: their names.
+        mark: of what is hidden while this is on the page, see ``fallback``.
     """
 
-    def __init__(self, explorer: Explorer, title: str, panels: Iterable[str]) -> None:
+    def __init__(self, explorer: Explorer, title: str, panels: Iterable[str], *, mark: str) -> None:
         """Nothing is drawn yet."""
         self.controls = Controls(on_typed=explorer.choose_budget)
         self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](explorer) for name in panels}
         self._lock = RLock()
         self._scene: Scene | None = None
         self._drawn: dict[str, Scene] = {}
-        self._heading = ipywidgets.HTML(html.escape(title))
+        self._hiding = fallback.hiding(mark)
+        self._heading = ipywidgets.HTML(self._hiding + html.escape(title))
         self._tabbed = [name for name in self.panels if name in TABS]
         tabs = [self.panels[name] for name in self._tabbed]
         self._tabs = ipywidgets.Tab([x.box for x in tabs], titles=[x.title for x in tabs])
@@ -51,7 +53,7 @@ class View:
         """Draw a scene; a panel behind a tab once that is opened."""
         with self._lock:
             if self._scene is None or self._scene.profile is not scene.profile:
-                self._heading.value = html.escape(text.heading(scene.profile))
+                self._heading.value = self._hiding + html.escape(text.heading(scene.profile))
                 self.controls.layer.options = [("none", ""), *((x, x) for x in module_paths(scene.profile.graph))]
             self.controls.layer.value = scene.selection
             self.controls.figures.value = text.figures(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from explorer.deviation import deviation_of
+from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solution import Solution
-from explorer.solvers import SolveEvent, trade_off
+from explorer.solvers import SolveEvent, trade_off_in_steps
 from widgets import style, text
 from widgets.background import Jobs
 from widgets.budget import sweep
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     from widgets.view import View
 
 OPENING, RUNNING, PLAYING, COMPARING, SOLVING = KINDS = ("opening", "running", "playing", "comparing", "solving")
+CHARTING = "charting"  # the curve: seconds, beside anything else; neither a status nor to be cancelled
 _STEPS = 3
 _SHOWN_S = 0.8  # at least, each budget of a sweep
 _POLL_S = 0.05
+_PATIENCE_S = 5.0  # for the first schedule of a budget, before the curve takes its share of the processor
 _ROOM = 0.9  # of the device's memory, for plain steps to run there
 
 
@@ -49,6 +53,9 @@ class Work(State):
         self._subject = subject
         self.set_trait("choice", choice)
         self._used = choice
+        self._begun: tuple[Choice, Iterator[tuple[Solution, ...]]] | None = None
+        self._charted: Choice | None = None
+        self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
         self._first_bytes = first_bytes
         self._lock = RLock()
         self._jobs = Jobs(on_change=self._offer, on_stop=self._stopped, on_error=self._failed)
@@ -97,20 +104,23 @@ class Work(State):
         return self._used != self.choice and not self._closed
 
     def _open(self) -> None:
-        def progress(done: int, total: int, label: str) -> None:
-            self._jobs.look()
-            self._say(f"Profiling {label} ({done} of {total})", "busy", progress=done / max(total, 1))
-
         self._used = choice = self.choice
+        if self._solving.open:
+            self._solving.reconfigure(choice)
+            self._solve()
+            if self._uncharted():
+                self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+            return
         self._say(f"Opening {self._subject.name}", "busy")
-        profile = self._subject.profiled(progress)
+        profile = self._subject.profiled(self._profiling)
         self._jobs.look()
-        # First, so that its process starts while the curve is computed.
+        # First, so that its process starts while the curve is begun.
         session = self._solving.start(profile, choice)
         try:
             self._say("Finding the smallest feasible budget", "busy")
             plain = simulate(profile, keep_all(profile.graph))
-            points = trade_off(profile, optimizations=choice.optimizations, exact=choice.exact, pins=choice.pins)
+            self._begun = choice, _curve(profile, choice)
+            ends = next(self._begun[1])
             self._jobs.look()
         except BaseException:
             session.close()
@@ -119,18 +129,15 @@ class Work(State):
             if self._closed:
                 session.close()
                 return
-            before = self._solving.use(session)
-            self._opened(Scene(profile, plain, TradeOff(plain, points), selection=self.selection))
-        if before is not None:
-            before.close()
+            self._solving.use(session)
+            self._opened(Scene(profile, plain, TradeOff(plain, ends), selection=self.selection))
+        self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+
+    def _profiling(self, done: int, total: int, label: str) -> None:
+        self._jobs.look()
+        self._say(f"Profiling {label} ({done} of {total})", "busy", progress=done / max(total, 1))
 
     def _opened(self, scene: Scene) -> None:
-        if self._scene is not None:
-            # The answer before is of another problem, but still there until the next.
-            before = self._scene
-            scene = replace(scene, solution=before.solution, timeline=before.timeline)
-            scene = replace(scene, measurement=before.measurement, deviation=before.deviation)
-            scene = replace(scene, known=replace(scene.known, others=before.known.others))
         smallest, plain = scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes
         self._view.controls.slider.set_range(smallest, plain)
         self._view.controls.slider.disabled = False
@@ -139,6 +146,36 @@ class Work(State):
             self.budget_bytes = self._first_bytes or (smallest + plain) // 2
         else:
             self._solve()
+
+    def _chart(self) -> None:
+        """Show the curve of the present choice; what is unknown of it is computed while no one waits for a schedule."""
+        choice = self._charted = self.choice
+        for points in self._points(choice):
+            with self._lock:
+                if self._closed or self._uncharted():
+                    return
+                assert self._scene is not None, "open"
+                self._set_scene(replace(self._scene, known=replace(self._scene.known, instant=points)))
+            self._solving.wait_for_news(_PATIENCE_S)
+        with self._lock:
+            assert self._scene is not None, "open"
+            known = self._charts[choice.schedules] = self._scene.known.instant
+            self._view.controls.slider.set_range(known[0].budget_bytes, self._scene.keep_all.peak_bytes)
+
+    def _points(self, choice: Choice) -> Iterable[tuple[Solution, ...]]:
+        """The curve as it becomes known."""
+        assert self._scene is not None, "open"
+        begun, self._begun = self._begun, None
+        if choice.schedules in self._charts:
+            return [self._charts[choice.schedules]]
+        self._solving.wait_for_news(_PATIENCE_S)
+        if begun is not None and begun[0] == choice:
+            return begun[1]
+        return _curve(self._scene.profile, choice)
+
+    def _uncharted(self) -> bool:
+        """Is the curve of another choice than the present one?"""
+        return (self._charted is None or self._charted.schedules != self.choice.schedules) and not self._closed
 
     def _play(self) -> None:
         assert self._scene is not None, "checked"
@@ -172,7 +209,12 @@ class Work(State):
                 self._set_scene(replace(self._scene, known=replace(self._scene.known, others=others)))
 
     def _measure(self) -> None:
+        self._say("Looking for a device to run on", "busy")
         self._activity.wait_for(SOLVING)
+        self._say("Looking for a device to run on", "busy")
+        self._subject.check_runnable()
+        self._activity.wait_for(CHARTING)  # it would slow the steps down
+        self._jobs.look()
         with self._lock:
             schedule, scene = self.schedule, self._scene
         timeline = None if scene is None else scene.timeline
@@ -241,3 +283,7 @@ class Work(State):
             self._say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
         else:
             self._say(text.progress(solution, scene.keep_all.time_ms), "busy")
+
+
+def _curve(profile: Profile, choice: Choice) -> Iterator[tuple[Solution, ...]]:
+    return trade_off_in_steps(profile, optimizations=choice.optimizations, exact=choice.exact, pins=choice.pins)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from explorer.solvers.batch_size import largest_batch
     from explorer.solvers.session import SolveEvent, SolveSession
-    from explorer.solvers.solving import smallest_budget, solve, trade_off
+    from explorer.solvers.solving import smallest_budget, solve, trade_off, trade_off_in_steps
 
 _HOMES = {
     "SolveEvent": "session",
@@ -20,8 +20,9 @@ _HOMES = {
     "smallest_budget": "solving",
     "solve": "solving",
     "trade_off": "solving",
+    "trade_off_in_steps": "solving",
 }
-__all__ = ["SolveEvent", "SolveSession", "largest_batch", "smallest_budget", "solve", "trade_off"]
+__all__ = ["SolveEvent", "SolveSession", "largest_batch", "smallest_budget", "solve", "trade_off", "trade_off_in_steps"]
 
 
 def __getattr__(name: str) -> Any:

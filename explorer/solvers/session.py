@@ -51,7 +51,14 @@ class SolveEvent:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """First message to a worker: what to solve, the schedules known from its predecessor, whether to use the memory."""
+    """First message to a worker, and any later one: what to solve from now on.
+
+    Attributes:
+        profile: graph and costs.
+        options: how to solve.
+        known: schedules known from its predecessor.
+        remember: whether to use the memory.
+    """
 
     profile: Profile
     options: Options
@@ -118,6 +125,7 @@ class SolveSession:
         if options.pins:
             options.problem(profile).keep_all()  # so that pins that cannot be honoured are refused here
         self._setup = Setup(profile, options, (), remember)
+        self._outdated = 0  # requests up to this one were for other options
         self._on_event = on_event
         self._frontier = Frontier()
         self._lock = threading.Lock()
@@ -144,6 +152,24 @@ class SolveSession:
             worker.forget_log()
             worker.send(Ask(self._request, budget_bytes))
             return self._request
+
+    def reconfigure(self, options: Options) -> None:
+        """Solve with other options from the next request on, in the same process; what was asked before is superseded.
+
+        Args:
+            options: with pins that can be honoured (``Options.problem``): that is not checked again, since whoever
+                waits for an answer waits for that too. Pins that cannot be are a death of the worker.
+
+        What was found before is forgotten: another problem's schedules need not be this one's.
+        """
+        with self._lock:
+            if self._closed:
+                raise ValueError("this session is closed")
+            self._setup = replace(self._setup, options=options)
+            self._frontier, self._outdated = Frontier(), self._request
+            self._answered, self._latest = True, None
+            if self._worker is not None:
+                self._worker.send(self._setup)
 
     def cancel(self) -> None:
         """End the current request, if any, with a final event that has the best schedule so far."""
@@ -189,7 +215,7 @@ class SolveSession:
         """Pass an event of the worker on, unless its request was superseded."""
         solution = event.solution
         with self._lock:
-            if solution.schedule is not None:
+            if solution.schedule is not None and event.request > self._outdated:
                 assert solution.peak_bytes is not None
                 assert solution.time_ms is not None
                 self._frontier.add(Point(solution.peak_bytes, solution.time_ms, solution.schedule))

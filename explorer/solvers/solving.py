@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import islice
@@ -30,6 +30,7 @@ _NARROWER_S = 1.0  # at most, and
 _NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
 _COMPILED_S = 600.0
 _CURVE_EFFORT = 0.15  # of the search at each of its points
+_CURVE_STEP = 6  # points between two views of it
 _BOUND_S = 0.5
 _BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
 
@@ -246,7 +247,8 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     if methods is None:
         if budgets is not None:
             raise ValueError("budgets are for methods: name some, such as methods=['monet']")
-        return _curve(profile, points, options)
+        *_, curve = _curves(profile, points, options)
+        return curve
     from explorer.solvers.comparison import compare
 
     chosen = list(methods)
@@ -273,13 +275,52 @@ def _ladder(profile: Profile, points: int, options: Options) -> list[int]:
     return np.linspace(low, high, points, dtype=np.int64).tolist()
 
 
-def _curve(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
-    """MONeT's, by plan search alone."""
+def trade_off_in_steps(
+    profile: Profile,
+    *,
+    points: int = 24,
+    optimizations: Optimizations = "all",
+    exact: bool = False,
+    pins: PinsLike | None = None,
+) -> Iterator[tuple[Solution, ...]]:
+    """MONeT's curve as ``trade_off`` gives it, for those who wait: its two ends at once, then more and more of it.
+
+    Args:
+        profile: graph and costs.
+        points: as in ``trade_off``.
+        optimizations: as in ``solve``.
+        exact: as in ``solve``.
+        pins: as in ``solve``.
+
+    Yields:
+        Increasing peaks and strictly decreasing times; the last is the whole curve, which may begin at a smaller peak.
+    """
+    chosen = parse_optimizations(optimizations)
+    return _curves(profile, points, Options(optimizations=chosen, exact=exact, pins=parse_pins(pins)))
+
+
+def _curves(profile: Profile, points: int, options: Options) -> Iterator[tuple[Solution, ...]]:
+    """MONeT's, by plan search alone, as it becomes known."""
     planner = Planner(options.problem(profile))
-    planner.search.fill(points, effort=_CURVE_EFFORT)
-    frontier = planner.search.collect()
-    known = frontier.points()
-    low, high = known[0].peak_bytes, planner.search.keep_all_peak_bytes
+    search = planner.search
+    search.ready(timeout=_COMPILED_S)
+    planner.seek_minimum(timeout=0.0)
+    yield _along(planner, points)
+    # Downwards: a plan for a large budget is a good start for the next smaller one.
+    budgets = np.linspace(search.keep_all_peak_bytes, search.floor.peak_bytes, points, dtype=np.int64).tolist()
+    for number, budget in enumerate(budgets, start=1):
+        search.improve(budget, effort=_CURVE_EFFORT)
+        if number % _CURVE_STEP == 0:
+            yield _along(planner, points)
+    search.shrink()  # where the curve begins is what people ask first
+    search.collect()
+    yield _along(planner, points)
+
+
+def _along(planner: Planner, points: int) -> tuple[Solution, ...]:
+    """The best that is known for budgets equally far apart."""
+    frontier = planner.frontier
+    low, high = frontier.points()[0].peak_bytes, planner.search.keep_all_peak_bytes
     peaks = dict.fromkeys(
         best.peak_bytes
         for budget in np.linspace(low, high, points, dtype=np.int64).tolist()

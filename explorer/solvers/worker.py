@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import count
 from typing import IO
 
 from explorer.solution import Solution, Status
@@ -26,12 +27,42 @@ from explorer.solvers.session import Ask, Cancel, Setup, SolveEvent
 
 _LADDER = 24
 _COMPILED_S = 60.0
+_BRIDGE_EFFORT = 0.3  # of each search, between two looks at what was asked meanwhile
 _NICE = 19  # the notebook's own cells come first
+
+
+class _Problem:
+    """What is solved, what is known of it, and what earlier processes remembered."""
+
+    def __init__(self, setup: Setup, memory: SolveMemory) -> None:
+        self.setup, self.memory = setup, memory
+        self.options = setup.options
+        self.planner = Planner(setup.options.problem(setup.profile))
+        for point in setup.known:
+            self.planner.frontier.add(point)
+        self.key = problem_key(setup.profile, setup.options)
+        if setup.remember:
+            self.planner.recall(memory.recall(self.key))
+
+    def ladder(self) -> Iterator[bool]:
+        """Search at one budget after the other; each is a true."""
+        search = self.planner.search
+        step = (search.keep_all_peak_bytes - search.floor.peak_bytes) / _LADDER
+        for rung in range(_LADDER):
+            search.improve(int(search.keep_all_peak_bytes - rung * step), effort=0.3)
+            yield True
+
+    def remember(self, budget_bytes: int, *, whole: bool) -> None:
+        """Keep what is known for a budget; ``whole``: the solve had all of its time."""
+        if self.setup.remember:
+            answer = self.planner.answer(budget_bytes, spent_s=self.options.time_limit if whole else 0.0)
+            self.memory.remember(self.key, answer, label=label_of(self.setup.profile, self.options))
 
 
 @dataclass
 class _Job:
     ask: Ask
+    problem: _Problem
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     superseded: bool = False
@@ -43,23 +74,18 @@ class _Wake:
 
 class _Server:
     def __init__(self, setup: Setup, events: IO[bytes], messages: queue.SimpleQueue[object]) -> None:
-        self.setup = setup
         self.events = events
         self.messages = messages
         self.lock = threading.Lock()
         self.job: _Job | None = None
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self.planner = Planner(setup.options.problem(setup.profile))
-        for point in setup.known:
-            self.planner.frontier.add(point)
+        self.loaded = threading.Event()
         self.memory = SolveMemory()
-        self.problem = problem_key(setup.profile, setup.options)
-        if setup.remember:
-            self.planner.recall(self.memory.recall(self.problem))
+        self.problem = _Problem(setup, self.memory)
 
     def serve(self) -> None:
         threading.Thread(target=self.refine, name="refine", daemon=True).start()
-        ladder = self.ladder()
+        ladder = self.problem.ladder()
         while True:
             # Idle time fills the ladder of budgets, so that the next answer starts from a good one.
             while self.idle() and self.messages.empty() and next(ladder, False):
@@ -69,69 +95,81 @@ class _Server:
                 self.job.stop.set()
             elif isinstance(message, Ask):
                 self.answer(message)
+            elif isinstance(message, Setup):
+                self.supersede()
+                self.problem = _Problem(message, self.memory)
+                ladder = self.problem.ladder()
 
     def idle(self) -> bool:
         return self.job is None or self.job.ended.is_set()
 
-    def ladder(self) -> Iterator[bool]:
-        search = self.planner.search
-        step = (search.keep_all_peak_bytes - search.floor.peak_bytes) / _LADDER
-        for rung in range(_LADDER):
-            search.improve(int(search.keep_all_peak_bytes - rung * step), effort=0.3)
-            yield True
-
-    def answer(self, ask: Ask) -> None:
+    def supersede(self) -> None:
         if self.job is not None:
             self.job.superseded = True
             self.job.stop.set()
-        self.job = job = _Job(ask)
-        if self.planner.settled(ask.budget_bytes, time_limit=self.setup.options.time_limit):
-            known = self.planner.solution(Progress(ask.budget_bytes), gap=self.setup.options.gap)
-            self.send(job, known, final=True)
+        self.job = None
+
+    def answer(self, ask: Ask) -> None:
+        self.supersede()
+        problem = self.problem
+        planner, options = problem.planner, problem.options
+        self.job = job = _Job(ask, problem)
+        if planner.settled(ask.budget_bytes, time_limit=options.time_limit):
+            self.send(job, planner.solution(Progress(ask.budget_bytes), gap=options.gap), final=True)
             job.ended.set()
             return
-        solution = self.planner.instant(ask.budget_bytes)
+        solution = planner.instant(ask.budget_bytes)
         # Before the kernel is there, nothing was searched: the smallest budget named so far is none to leave it at.
-        final = solution.status is Status.INFEASIBLE and self.planner.search.ready(timeout=0.0)
+        final = solution.status is Status.INFEASIBLE and planner.search.ready(timeout=0.0)
         self.send(job, solution, final=final)
         if final:
             job.ended.set()
         else:
             self.jobs.put(job)
+            self.bridge(job)
+
+    def bridge(self, job: _Job) -> None:
+        """Search for the first request while the integer program's modules are still being loaded."""
+        planner, budget = job.problem.planner, job.ask.budget_bytes
+        for seed in count(1):
+            wanted = self.messages.empty() and not job.stop.is_set() and not self.loaded.is_set()
+            if not wanted or not planner.search.ready(timeout=0.0) or planner.excludes(budget):
+                return
+            before = planner.frontier.best(budget)
+            better = planner.search.improve(budget, effort=_BRIDGE_EFFORT, seed=seed) is not before
+            if better and not self.loaded.is_set():  # else refinement tells of it
+                self.send(job, planner.solution(Progress(budget), gap=0.0), final=False)
 
     def refine(self) -> None:
         # Takes seconds: now, not while the first request waits for its bound; but its schedule comes first.
-        self.planner.search.ready(timeout=_COMPILED_S)
+        self.problem.planner.search.ready(timeout=_COMPILED_S)
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.monet.{module}")
+        self.loaded.set()
         while True:
             job = self.jobs.get()
             if job.superseded:
                 continue
+            planner, options = job.problem.planner, job.problem.options
             try:
                 solution = refine(
-                    self.planner,
+                    planner,
                     job.ask.budget_bytes,
-                    self.setup.options,
+                    options,
                     on_solution=lambda found, job=job: self.send(job, found, final=False),
                     should_stop=job.stop.is_set,
                 )
             except Exception as error:  # noqa: BLE001 - the next request may fare better
                 traceback.print_exc()
                 message = f"the solver failed: {type(error).__name__}: {error}"
-                known = self.planner.solution(Progress(job.ask.budget_bytes), gap=self.setup.options.gap)
+                known = planner.solution(Progress(job.ask.budget_bytes), gap=options.gap)
                 solution = replace(known, status=Status.FAILED, message=message)
-            if self.setup.remember:
-                self.remember(job)  # first: whoever has the last event may end this process
+            # First: whoever has the last event may end this process.
+            job.problem.remember(job.ask.budget_bytes, whole=not job.stop.is_set())
             self.send(job, solution, final=True)
             job.ended.set()
             self.messages.put(_Wake())
-
-    def remember(self, job: _Job) -> None:
-        whole = not job.stop.is_set()
-        answer = self.planner.answer(job.ask.budget_bytes, spent_s=self.setup.options.time_limit if whole else 0.0)
-        self.memory.remember(self.problem, answer, label=label_of(self.setup.profile, self.setup.options))
 
     def send(self, job: _Job, solution: Solution, *, final: bool) -> None:
         with self.lock:

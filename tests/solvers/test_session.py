@@ -16,8 +16,11 @@ import pytest
 
 from explorer import keep_all, simulate
 from explorer.device_profile import Profile
+from explorer.graph import Role
 from explorer.solution import Status
 from explorer.solvers import SolveEvent, SolveSession
+from explorer.solvers.options import Options
+from explorer.solvers.pins import parse_pins
 from tests.solvers.graphs import chain
 
 PATIENCE_S = 120.0
@@ -275,3 +278,20 @@ def test_what_scip_says_can_be_read(hard):
         heard.final(session.request(between(hard, 0.5)))
         assert "dualbound" in session.scip_log
     assert session.scip_log == ""
+
+
+def test_other_options_are_solved_for_by_the_same_process(profile):
+    """And nothing of what was found before is mistaken for an answer."""
+    heard = Heard()
+    budget = between(profile, 0.5)
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=1.0) as session:
+        first = heard.final(session.request(budget)).solution
+        worker = session.worker_id
+        tensor = next(x.name for x in profile.graph.storages if x.role is Role.ACTIVATION and not x.held)
+        pins = parse_pins({tensor: "recompute"})
+        session.reconfigure(Options(time_limit=1.0, pins=pins))
+        pinned = heard.final(session.request(budget)).solution
+        assert session.worker_id == worker
+        assert pins.broken_by(profile.graph, pinned.schedule) == ()
+        session.reconfigure(Options(time_limit=1.0))
+        assert heard.final(session.request(budget)).solution.time_ms <= min(first.time_ms, pinned.time_ms) + 1e-6

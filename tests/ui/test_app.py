@@ -80,6 +80,8 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     page.screenshot(path=shots / "app.png", full_page=True)
     # No code: a page for people who want the answer.
     assert page.get_by_text("import explorer").count() == 0
+    # The picture for where no widget is alive.
+    expect(page.get_by_text("run this cell to explore on")).to_be_hidden()
 
     tab(page, "Compare")
     widget.button("Hold as reference").click()

@@ -109,6 +109,16 @@ def test_play_sweeps_and_cancel_stops_it(panels: Panels, shots: Path) -> None:
     panels.box.screenshot(path=shots / "playing.png")
     panels.button("Cancel").first.click()
     expect(panels.button("Play")).to_be_enabled(timeout=LONG)
+    left = panels.readout.input_value()
+    expect(panels.status).to_have_text(_SETTLED, timeout=LONG)
+    panels.status.page.wait_for_timeout(1000)  # more than one of the sweep's budgets is shown for
+    assert panels.readout.input_value() == left
+
+
+def test_run_says_at_once_what_to_do_where_nothing_can_run(panels: Panels) -> None:
+    panels.button("Run").click()
+    expect(panels.status).to_have_text(re.compile("^Running failed: only a profile is open.*explore\\(model, batch\\)"))
+    expect(panels.button("Run")).to_be_enabled()
 
 
 def test_forty_keys_lead_to_one_solve(lab: Lab, page: Page, panels: Panels) -> None:
@@ -250,10 +260,18 @@ def test_every_control_has_a_name_and_every_text_is_readable(
         assert faint(panels.box) == []
 
 
-def test_a_restarted_kernel_is_told(page: Page, panels: Panels, shots: Path) -> None:
+def test_a_restarted_kernel_is_told(lab: Lab, page: Page, panels: Panels, shots: Path) -> None:
     """The last test of this page."""
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     expect(panels.status).to_have_text(re.compile("kernel.*run the cell again"), timeout=LONG)
     panels.box.screenshot(path=shots / "kernel-restarted.png")
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    lab.open(page, "panels.ipynb", fresh=False)
+    # JupyterLab's own words for the widget; ours are above, with what was known.
+    expect(page.get_by_text("this schedule, predicted")).to_be_visible()
+    expect(page.get_by_text("run this cell to explore on")).to_be_visible()
+    expect(page.get_by_text("model not found")).to_be_visible()
+    page.screenshot(path=shots / "kernel-restarted-page-reloaded.png")
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
     expect(Panels(page).status).to_have_text(SOLVED, timeout=LONG)
+    expect(page.get_by_text("run this cell to explore on")).to_be_hidden()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import SolveSession
+from explorer.solvers.options import Options
 from tests.widgets.trained import Trained, train
 from widgets import Explorer
 
@@ -29,12 +31,16 @@ def trained() -> Trained:
 def impatient() -> Iterator[None]:
     """No test here is about how good an answer is: a solve whose proof takes longer ends after a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("widgets.solving.SolveSession", _impatient_session)
+        patch.setattr("widgets.solving.SolveSession", _Impatient)
         yield
 
 
-def _impatient_session(profile: Profile, *, time_limit: float, **more: Any) -> SolveSession:
-    return SolveSession(profile, time_limit=min(time_limit, _MOST_S), **more)
+class _Impatient(SolveSession):
+    def __init__(self, profile: Profile, *, time_limit: float, **more: Any) -> None:
+        super().__init__(profile, time_limit=min(time_limit, _MOST_S), **more)
+
+    def reconfigure(self, options: Options) -> None:
+        super().reconfigure(replace(options, time_limit=min(options.time_limit, _MOST_S)))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -263,13 +264,36 @@ def test_wait_gives_up_in_time(opened: Explorer) -> None:
     opened.wait(60)
 
 
-def test_displays_a_widget_and_something_for_pages_without(opened: Explorer) -> None:
-    bundle = opened._repr_mimebundle_()
-    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == opened._view.box.model_id
-    assert "<svg" in bundle["text/html"]
-    assert "this schedule, predicted" in bundle["text/html"]
-    assert "<script" not in bundle["text/html"]
-    assert "ConvNet" in bundle["text/plain"]
+def test_displays_a_widget_and_a_picture_that_is_kept_up_to_date(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a notebook's kernel is told of outputs."""
+    told: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def publish(bundle: dict[str, Any], **how: Any) -> None:
+        told.append((bundle, how))
+
+    for module in ("explorer", "fallback"):
+        monkeypatch.setattr(f"widgets.{module}.display", publish)
+    monkeypatch.setattr("widgets.fallback.get_ipython", lambda: SimpleNamespace(kernel=None))
+    opened._ipython_display_()
+    (picture, how), (widget, _) = told
+    assert widget["application/vnd.jupyter.widget-view+json"]["model_id"] == opened._view.box.model_id
+    assert "text/html" not in widget
+    assert "<svg" in picture["text/html"]
+    assert "this schedule, predicted" in picture["text/html"]
+    assert "<script" not in picture["text/html"]
+    assert "ConvNet" in picture["text/plain"]
+    opened.budget_bytes = middle(opened)
+    opened.wait(60)
+    later, again = told[-1]
+    opened._picture._shown = False
+    assert again["update"]
+    assert again["display_id"] == how["display_id"]
+    assert later["text/html"] != picture["text/html"]
+    # The widget hides it for as long as it is there itself.
+    assert f'class="{how["display_id"]}"' in later["text/html"]
+    assert f".{how['display_id']}, " in opened._view.box.children[0].value
 
 
 def test_observers_run_while_solving(opened: Explorer) -> None:

@@ -10,7 +10,7 @@ import ipywidgets
 from widgets import style
 from widgets.comparing import Held, change_rows, changes, compare_figure, differences
 from widgets.controls import button
-from widgets.figures import Plot
+from widgets.figures import Figure, Plot
 from widgets.panel import Scene
 from widgets.table import Row, Table
 
@@ -52,13 +52,21 @@ class ComparePanel:
         """Compare the schedule shown with the reference."""
         self._scene = scene
         self._offer()
-        if self.reference is None or not self._has_schedule(scene):
+        figure = self.figure
+        if self.reference is None or figure is None:
             return
         held = self._held(scene)
-        self.plot.draw(compare_figure(self.reference, held))
+        self.plot.draw(figure)
         self.figures.fill(Row("", cells) for cells in differences(self.reference, held))
         found = changes(self.reference, held)
         self.changed.fill((Row("", cells) for cells in change_rows(found[:_MOST])), title=self._title(len(found)))
+
+    @property
+    def figure(self) -> Figure | None:
+        """The reference and the schedule shown; None without one of them."""
+        if self.reference is None or self._scene is None or not self._has_schedule(self._scene):
+            return None
+        return compare_figure(self.reference, self._held(self._scene))
 
     def hold_now(self) -> None:
         """Take the schedule shown as the reference."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import ipywidgets
 
 from widgets import style
-from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, ways
+from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, shown_layer, ways
 from widgets.convolutions_plot import convolution_figure
 from widgets.figures import Plot
 from widgets.layers import covers, module_paths
@@ -36,12 +36,12 @@ class ConvolutionsPanel:
 
     def show(self, scene: Scene) -> None:
         """Draw the first convolution of the selected layer, or of the model."""
-        layers = convolutions(scene.profile.graph)
-        if not layers:
+        layer = shown_layer(scene.profile.graph, scene.selection)
+        if layer is None:
             self.heading.value = "<p>This model has no convolutions.</p>"
             return
-        selected = [layer for layer in layers if covers(scene.selection, layer)]
-        layer = (selected or layers)[0]
+        layers = convolutions(scene.profile.graph)
+        selected = [x for x in layers if covers(scene.selection, x)]
         why = "" if selected else " (select a layer, here or in a plot, to see another)"
         self.heading.value = f"<p>Implementations of <strong>{html.escape(layer)}</strong>{why}</p>"
         self.plot.draw(convolution_figure(layer, ways(scene.profile, scene.drawn, layer)))

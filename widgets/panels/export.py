@@ -23,8 +23,15 @@ _TITLES = {
     "timeline": "Timeline",
     "trade_off": "Trade-off",
     "layers": "Layers",
+    "convolutions": "Convolutions",
     "matrix": "Schedule matrix",
     "solver": "Solver",
+    "compare": "Comparison",
+}
+_MISSING = {
+    "convolutions": "this model has no convolutions",
+    "compare": "there is nothing to compare with; hold a schedule as reference first",
+    "solver": "nothing was solved yet",
 }
 _KINDS = ("png", "svg")
 _WIDTH = 1000
@@ -112,8 +119,12 @@ class ExportPanel:
             self.downloads.save(f"{stem}.html", report(scene, file=file, bundled=bundled), "text/html")
         else:
             name, _, kind = key.rpartition(".")
-            figure = figures(scene)[name].to_json()
-            self.downloads.save_picture(f"{stem}-{name.replace('_', '-')}.{kind}", figure, kind)
+            drawn = figures(scene)
+            if (comparison := self._explorer.comparison) is not None:
+                drawn["compare"] = comparison
+            if name not in drawn:
+                raise ValueError(_MISSING[name])
+            self.downloads.save_picture(f"{stem}-{name.replace('_', '-')}.{kind}", drawn[name].to_json(), kind)
 
 
 def _button(key: str, label: str, name: str) -> dict[str, str]:
