@@ -33,8 +33,9 @@ _SMALL = 3000  # columns of an integer program that is solved in seconds; larger
 _TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
 """Columns of the next integer program at most; shares of the time left for it and for a bound after it, and for what
 length of intervals."""
-_CROSSING = 0.5  # share of the time left for crossing plans, before each bound
+_CROSSING = 0.6  # share of the time left for crossing plans, before each bound
 _SCRATCH, _SCRATCHES = 10.0, 1.05  # effort of the first search from scratch, for crossing, and what for ``_LONGER``
+_STAGNANT = 20.0  # effort from which on fruitless searches make room for those from scratch
 _RIVALS = 3  # searches from scratch for each crossing
 _CONVERGED = 4  # searches from scratch that end alike
 _STARTS = 8  # schedules tried as start solutions of an integer program
@@ -142,7 +143,7 @@ class _Refinement:
             known = self.planner.frontier.best(self.budget_bytes)
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
-            if idle and effort > _SCRATCH and not self.over() and not self.converged():
+            if idle > 1 and effort > _STAGNANT and not self.over() and not self.converged():
                 self.from_scratch()
 
     def prove(self) -> None:
