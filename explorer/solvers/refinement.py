@@ -33,7 +33,8 @@ _SMALL = 3000  # columns of an integer program that is solved in seconds; larger
 _TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
 """Columns of the next integer program at most; shares of the time left for it and for a bound after it, and for what
 length of intervals."""
-_CROSSING = 0.6  # share of the time left for crossing plans, before each bound
+_CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
+_LOOSE = 0.03  # … or after it, where the gap is larger
 _SCRATCH, _SCRATCHES = 10.0, 1.05  # effort of the first search from scratch, for crossing, and what for ``_LONGER``
 _STAGNANT = 20.0  # effort from which on fruitless searches make room for those from scratch
 _RIVALS = 3  # searches from scratch for each crossing
@@ -163,7 +164,9 @@ class _Refinement:
             if model is not None and model.milp.objective.size <= columns:
                 self.integer_program(model, time_limit=program_share * self.left_s())
                 model = next(programs, None)
-            self.crossings(time_limit=_CROSSING * self.left_s())
+            loose = self.gap() > _LOOSE
+            if not loose:
+                self.crossings(time_limit=_CROSSING * self.left_s())
             if not self.over():
                 self.planner.bound(
                     self.budget_bytes,
@@ -171,6 +174,8 @@ class _Refinement:
                     time_limit=bound_share * self.left_s(),
                     should_stop=self.over,
                 )
+            if loose:
+                self.crossings(time_limit=_CROSSING * self.left_s())
         self.crossings(time_limit=_CROSSING * self.left_s())
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
@@ -232,9 +237,12 @@ class _Refinement:
             return True
         if self.planner.excludes(self.budget_bytes):
             return True
+        return self.gap() <= self.options.gap
+
+    def gap(self) -> float:
+        """How far the best schedule may be from the fastest there is, as a share of its time; infinite without one."""
         best = self.planner.frontier.best(self.budget_bytes)
-        slack_ms = 0.0 if best is None else self.options.gap * best.time_ms
-        return best is not None and best.time_ms - self.planner.bound_ms(self.budget_bytes) <= slack_ms
+        return np.inf if best is None else 1 - self.planner.bound_ms(self.budget_bytes) / best.time_ms
 
     def programs(self) -> Iterator[Model]:
         """The formulation's programs: for ``grouped``, finer and finer groupings while there is time."""
