@@ -242,7 +242,10 @@ class _Refinement:
     def gap(self) -> float:
         """How far the best schedule may be from the fastest there is, as a share of its time; infinite without one."""
         best = self.planner.frontier.best(self.budget_bytes)
-        return np.inf if best is None else 1 - self.planner.bound_ms(self.budget_bytes) / best.time_ms
+        if best is None:
+            return np.inf
+        excess_ms = best.time_ms - self.planner.bound_ms(self.budget_bytes)
+        return excess_ms / best.time_ms if excess_ms > 0 else 0.0
 
     def programs(self) -> Iterator[Model]:
         """The formulation's programs: for ``grouped``, finer and finer groupings while there is time."""
