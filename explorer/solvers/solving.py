@@ -29,7 +29,7 @@ _LEAST_S = 0.05
 _NARROWER_S = 1.0  # at most, and
 _NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
 _COMPILED_S = 600.0
-_CURVE_EFFORT = 0.15  # of the search at each of its points
+_CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
 _CURVE_STEP = 6  # points between two views of it
 _BOUND_S = 0.5
 _BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
@@ -308,13 +308,14 @@ def _curves(profile: Profile, points: int, options: Options) -> Iterator[tuple[S
     yield _along(planner, points)
     # Downwards: a plan for a large budget is a good start for the next smaller one.
     budgets = np.linspace(search.keep_all_peak_bytes, search.floor.peak_bytes, points, dtype=np.int64).tolist()
-    for number, budget in enumerate(budgets, start=1):
-        search.improve(budget, effort=_CURVE_EFFORT)
-        if number % _CURVE_STEP == 0:
-            yield _along(planner, points)
-    search.shrink()  # where the curve begins is what people ask first
-    search.collect()
-    yield _along(planner, points)
+    for effort in _CURVE_EFFORTS:
+        for number, budget in enumerate(budgets, start=1):
+            search.improve(budget, effort=effort)
+            if number % _CURVE_STEP == 0:
+                yield _along(planner, points)
+        search.shrink()  # where the curve begins is what people ask first
+        search.collect()
+        yield _along(planner, points)
 
 
 def _along(planner: Planner, points: int) -> tuple[Solution, ...]:
