@@ -107,6 +107,7 @@ class _Refinement:
         self.progress = Progress(budget_bytes)
         self.ended, self.exhausted = threading.Event(), threading.Event()
         self.stop = np.zeros(1, np.uint8)
+        self.large = False  # too large for integer programs to find much: plans are crossed instead
         self.crossing: Crossing | None = None
         self.crossed = 0
         self.rivals: list[Point] = []
@@ -144,7 +145,7 @@ class _Refinement:
             known = self.planner.frontier.best(self.budget_bytes)
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
-            if idle > 1 and effort > _STAGNANT and not self.over() and not self.converged():
+            if self.large and idle > 1 and effort > _STAGNANT and not self.over() and not self.converged():
                 self.from_scratch()
 
     def prove(self) -> None:
@@ -160,12 +161,13 @@ class _Refinement:
         if not self.over():
             self.planner.bound(self.budget_bytes)
         model = next(programs, None)
+        self.large = model is not None and model.milp.objective.size > _SMALL
         for columns, program_share, bound_share, threshold in _TURNS:
             if model is not None and model.milp.objective.size <= columns:
                 self.integer_program(model, time_limit=program_share * self.left_s())
                 model = next(programs, None)
             loose = self.gap() > _LOOSE
-            if not loose:
+            if self.large and not loose:
                 self.crossings(time_limit=_CROSSING * self.left_s())
             if not self.over():
                 self.planner.bound(
@@ -174,9 +176,10 @@ class _Refinement:
                     time_limit=bound_share * self.left_s(),
                     should_stop=self.over,
                 )
-            if loose:
+            if self.large and loose:
                 self.crossings(time_limit=_CROSSING * self.left_s())
-        self.crossings(time_limit=_CROSSING * self.left_s())
+        if self.large:
+            self.crossings(time_limit=_CROSSING * self.left_s())
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
     def programs_until(self, programs: Iterable[Model], *, share: float) -> None:

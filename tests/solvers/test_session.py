@@ -274,7 +274,7 @@ def test_the_worker_yields_to_the_notebook_and_hears_no_interrupt_of_it(profile)
 
 def test_what_scip_says_can_be_read(hard):
     heard = Heard()
-    with SolveSession(hard, on_event=heard.queue.put, time_limit=4.0, gap=0.0, remember=False) as session:
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=8.0, gap=0.0, remember=False) as session:
         heard.final(session.request(between(hard, 0.5)))
         assert "dualbound" in session.scip_log
     assert session.scip_log == ""
