@@ -48,7 +48,7 @@ def test_opens_solved_in_the_middle_of_its_range(trained: Trained) -> None:
         assert not slider.disabled
         assert made.status in SOLVED
         # While the curve is still searched, its lower end may move a little.
-    assert made.budget_bytes == pytest.approx((slider.minimum_bytes + plain.peak_bytes) // 2, rel=0.01)
+        assert made.budget_bytes == pytest.approx((slider.minimum_bytes + plain.peak_bytes) // 2, rel=0.01)
         assert made.schedule is not None
         assert made.predicted_peak == simulate(trained.profile, made.schedule).peak_bytes <= made.budget_bytes
 
