@@ -155,13 +155,15 @@ class PlanSearch:
         self._seeded.result()
         plan, work = self._keep_everything(), workspace(self.arrays, length=self._work.order.size)
         beside = work, self._learning_nothing()
-        tries = max(200, int(effort * _WORK / self.operators))
         peak, _, count = self._kernel(
-            plan, budget_bytes, tries=tries, temperatures=_HOT, seed=seed, stop=stop, beside=beside
+            plan, budget_bytes, tries=self._tries(effort), temperatures=_HOT, seed=seed, stop=stop, beside=beside
         )
         if count < 0 or peak > budget_bytes:
             return None
         return self._schedule(work.order[:count].tolist(), budget_bytes)
+
+    def _tries(self, effort: float) -> int:
+        return max(200, int(effort * _WORK / self.operators))
 
     def _learning_nothing(self) -> Archive:
         """An archive that no plan is good enough for."""
@@ -185,11 +187,14 @@ class PlanSearch:
             self._remember(plan, None)
         return self.frontier.points()[0]
 
+    def budgets(self, points: int) -> list[int]:
+        """From the no-recompute peak downwards: a plan for a large budget is a good start for the next smaller one."""
+        return np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64).tolist()
+
     def fill(self, points: int, *, effort: float = 1.0) -> None:
         """Search at ``points`` budgets spread from the smallest known peak to the no-recompute peak."""
-        # Downwards: a plan for a large budget is a good start for the next smaller one.
-        for budget in np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64):
-            self.improve(int(budget), effort=effort)
+        for budget in self.budgets(points):
+            self.improve(budget, effort=effort)
         self.shrink()  # whatever the effort: where the curve begins is what people ask first
 
     def collect(self) -> Frontier:
@@ -220,7 +225,7 @@ class PlanSearch:
     ) -> np.ndarray:
         """Anneal from keeping everything, or from what was learned and the best of the archive."""
         self._seeded.result()
-        tries = max(200, int(effort * _WORK / self.operators))
+        tries = self._tries(effort)
         if seed % 4 == _MAKE_ROOM and self._make_room(
             budget_bytes, effort=effort, seed=seed, penalty=penalty, stop=stop
         ):

@@ -247,7 +247,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     if methods is None:
         if budgets is not None:
             raise ValueError("budgets are for methods: name some, such as methods=['monet']")
-        *_, curve = _curves(profile, points, options)
+        *_, curve = _curves(profile, points, options, efforts=_CURVE_EFFORTS[:1])
         return curve
     from explorer.solvers.comparison import compare
 
@@ -283,7 +283,7 @@ def trade_off_in_steps(
     exact: bool = False,
     pins: PinsLike | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
-    """MONeT's curve as ``trade_off`` gives it, for those who wait: its two ends at once, then more and more of it.
+    """MONeT's curve for those who watch: its two ends at once, more and more of it as ``trade_off`` does, then better.
 
     Args:
         profile: graph and costs.
@@ -296,20 +296,21 @@ def trade_off_in_steps(
         Increasing peaks and strictly decreasing times; the last is the whole curve, which may begin at a smaller peak.
     """
     chosen = parse_optimizations(optimizations)
-    return _curves(profile, points, Options(optimizations=chosen, exact=exact, pins=parse_pins(pins)))
+    options = Options(optimizations=chosen, exact=exact, pins=parse_pins(pins))
+    return _curves(profile, points, options, efforts=_CURVE_EFFORTS)
 
 
-def _curves(profile: Profile, points: int, options: Options) -> Iterator[tuple[Solution, ...]]:
+def _curves(
+    profile: Profile, points: int, options: Options, *, efforts: Iterable[float]
+) -> Iterator[tuple[Solution, ...]]:
     """MONeT's, by plan search alone, as it becomes known."""
     planner = Planner(options.problem(profile))
     search = planner.search
     search.ready(timeout=_COMPILED_S)
     planner.seek_minimum(timeout=0.0)
     yield _along(planner, points)
-    # Downwards: a plan for a large budget is a good start for the next smaller one.
-    budgets = np.linspace(search.keep_all_peak_bytes, search.floor.peak_bytes, points, dtype=np.int64).tolist()
-    for effort in _CURVE_EFFORTS:
-        for number, budget in enumerate(budgets, start=1):
+    for effort in efforts:
+        for number, budget in enumerate(search.budgets(points), start=1):
             search.improve(budget, effort=effort)
             if number % _CURVE_STEP == 0:
                 yield _along(planner, points)
