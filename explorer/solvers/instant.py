@@ -18,8 +18,9 @@ from explorer.solvers.genes import genes_of
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.plan_annealing import Archive, Course, anneal
 from explorer.solvers.plan_arrays import GENE, PlanArrays, plan_arrays
-from explorer.solvers.plan_kernel import Work, decode, judge, workspace
+from explorer.solvers.plan_kernel import decode, judge
 from explorer.solvers.plan_starts import starting_plans
+from explorer.solvers.plan_trace import UNKNOWN, Work, workspace
 from explorer.solvers.problem import Problem
 
 _ARCHIVE_CELLS = 128
@@ -95,14 +96,14 @@ class PlanSearch:
 
     def sketch(self, budget_bytes: int) -> Point | None:
         """Answer without the compiled kernel, from a few plans decoded by the interpreter."""
-        work = workspace(self.arrays, length=self._work.order.size)
+        work = workspace(self.arrays, length=self._work.trial.order.size)
         plans = list(starting_plans(self.arrays))
         for genes in plans[:: max(1, len(plans) // _SKETCHES)]:
-            count, quickest_ms = decode.py_func(self.arrays, genes, work, np.inf)
+            count, quickest_ms = decode.py_func(self.arrays, genes, work, UNKNOWN, np.inf)
             if count >= 0 and np.isfinite(
-                judge.py_func(self.arrays, work, count, budget_bytes, quickest_ms, 0.0, np.inf)[1]
+                judge.py_func(self.arrays, work, quickest_ms, budget_bytes, 0.0, np.inf)[1]
             ):
-                self._add(self._schedule(work.order[:count].tolist(), budget_bytes))
+                self._add(self._schedule(work.trial.order[:count].tolist(), budget_bytes))
         return self.frontier.best(budget_bytes)
 
     def best(self, budget_bytes: int) -> Point | None:
@@ -153,14 +154,14 @@ class PlanSearch:
             What was found; None if it does not fit.
         """
         self._seeded.result()
-        plan, work = self._keep_everything(), workspace(self.arrays, length=self._work.order.size)
+        plan, work = self._keep_everything(), workspace(self.arrays, length=self._work.trial.order.size)
         beside = work, self._learning_nothing()
         peak, _, count = self._kernel(
             plan, budget_bytes, tries=self._tries(effort), temperatures=_HOT, seed=seed, stop=stop, beside=beside
         )
         if count < 0 or peak > budget_bytes:
             return None
-        return self._schedule(work.order[:count].tolist(), budget_bytes)
+        return self._schedule(work.trial.order[:count].tolist(), budget_bytes)
 
     def _tries(self, effort: float) -> int:
         return max(200, int(effort * _WORK / self.operators))
@@ -333,7 +334,7 @@ class PlanSearch:
                 return
             if budget_bytes is None:
                 peak, time_ms, count = self._kernel(plan, int(peak))
-            order = self._work.order[:count].tolist()
+            order = self._work.trial.order[:count].tolist()
         known = self.frontier.best(int(peak))
         if known is not None and known.time_ms <= time_ms:
             return

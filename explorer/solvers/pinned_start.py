@@ -6,8 +6,9 @@ import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solvers.plan_arrays import PlanArrays, plan_arrays
-from explorer.solvers.plan_kernel import Work, decode, judge, workspace
+from explorer.solvers.plan_kernel import decode, judge
 from explorer.solvers.plan_starts import starting_plans
+from explorer.solvers.plan_trace import UNKNOWN, Work, workspace
 from explorer.solvers.problem import Problem
 
 _ROOM = 40  # runs in an order, as a multiple of the operators
@@ -34,11 +35,11 @@ def pinned_start(problem: Problem) -> Schedule:
 def _order(arrays: PlanArrays, genes: np.ndarray, work: Work) -> list[tuple[int, int]] | None:
     """(operator, form) of every run; None where the plan cannot run."""
     # By the interpreter: compiling takes longer than all of this.
-    count, quickest_ms = decode.py_func(arrays, genes, work, np.inf)
-    if count < 0 or not np.isfinite(judge.py_func(arrays, work, count, np.inf, quickest_ms, 0.0, np.inf)[1]):
+    count, quickest_ms = decode.py_func(arrays, genes, work, UNKNOWN, np.inf)
+    if count < 0 or not np.isfinite(judge.py_func(arrays, work, quickest_ms, np.inf, 0.0, np.inf)[1]):
         return None
     order = []
-    for form in work.order[:count].tolist():
+    for form in work.trial.order[:count].tolist():
         site = int(arrays.form_site[form])
         operator = site if site < arrays.forward_count else site - arrays.forward_count
         order.append((operator, form - int(arrays.form_start[site])))

@@ -13,8 +13,9 @@ import numpy as np
 from numba import njit
 
 from explorer.solvers.plan_arrays import PlanArrays
-from explorer.solvers.plan_kernel import Work, decode, inner, judge
+from explorer.solvers.plan_kernel import decode, judge
 from explorer.solvers.plan_moves import vary
+from explorer.solvers.plan_trace import Change, Work, adopt, difference, inner, is_known
 
 _ADAPTATIONS = 100
 _ADAPTATION = (0.97, 1.05)
@@ -57,6 +58,24 @@ class Archive(NamedTuple):
     times_ms: np.ndarray
 
 
+class Found(NamedTuple):
+    """What a plan needs and takes.
+
+    Attributes:
+        peak: bytes; infinite if it cannot run.
+        time_ms: likewise.
+        excess: above the budget, bytes, summed over runs; likewise.
+        dead_ms: of runs that are left out because nobody reads what they make.
+        peak_at: as in ``Work``.
+    """
+
+    peak: float
+    time_ms: float
+    excess: float
+    dead_ms: float
+    peak_at: int
+
+
 @inner
 def evaluate(
     arrays: PlanArrays,
@@ -64,24 +83,27 @@ def evaluate(
     budget: float,
     penalty: float,
     limit: float,
+    change: Change,
+    known: Found,
     work: Work,
     archive: Archive,
-) -> tuple[float, float, float]:
-    """Peak, time and excess of a plan, archived if it is the best of its cell.
+) -> tuple[Found, bool]:
+    """What a plan needs and takes, archived if it is the best of its cell; and whether its order is not the known one.
 
     All infinite if it cannot run, or as soon as its time and its penalty are seen to be above ``limit``.
     """
-    count, quickest_ms = decode(arrays, genes, work, limit)
-    work.count[0] = count
+    count, quickest_ms = decode(arrays, genes, work, change, limit)
     if count < 0:
-        return np.inf, np.inf, np.inf
-    peak, time_ms, excess = judge(arrays, work, count, budget, quickest_ms, penalty, limit)
+        return Found(np.inf, np.inf, np.inf, 0.0, 0), True
+    if change.begin >= 0 and is_known(work):
+        return known, False
+    peak, time_ms, excess = judge(arrays, work, quickest_ms, budget, penalty, limit)
     cell = np.searchsorted(archive.edges, peak)
     if cell < archive.times_ms.size and time_ms < archive.times_ms[cell]:
         archive.times_ms[cell] = time_ms
         archive.peaks[cell] = peak
         archive.genes[cell] = genes
-    return float(peak), time_ms, excess
+    return Found(float(peak), time_ms, excess, work.dead_ms[0], np.int64(work.peak_at[0])), True
 
 
 def _compiled(sources: str) -> Any:
@@ -123,44 +145,49 @@ def _compiled(sources: str) -> Any:
         np.random.seed(course.seed)
         tries, penalty = course.tries, course.penalty
         current, best, trial = starts[0].copy(), starts[0].copy(), starts[0].copy()
-        peak = time_ms = excess = best_peak = best_ms = np.inf
-        dead_ms = 0.0
-        peak_at = 0
+        here = Found(np.inf, np.inf, np.inf, 0.0, 0)
+        best_peak = best_ms = np.inf
         least, most = penalty * _PENALTY_RANGE[0], penalty * _PENALTY_RANGE[1]
         every = max(1, tries // _ADAPTATIONS)
         temperature = course.first
         cooling = (course.last / course.first) ** (1.0 / max(1, tries))
         # The starts, the tries, and the best once more: with one place that evaluates, this compiles sooner.
         for number in range(-starts.shape[0], tries + 1):
+            change, limit = Change(True, -1, -1), np.inf
+            ending = number >= 0 and (number == tries or stop[0] > 0)
             if number < 0:
                 trial[:] = starts[number + starts.shape[0]]
-            elif number == tries or stop[0]:
+                limit = here.time_ms + here.dead_ms + penalty * here.excess
+            elif ending:
                 trial[:] = best
             else:
                 temperature *= cooling
                 if number % every == 0:
-                    penalty = min(max(penalty * _ADAPTATION[1 if excess > 0 else 0], least), most)
+                    penalty = min(max(penalty * _ADAPTATION[1 if here.excess > 0 else 0], least), most)
                 trial[:] = current
-                vary(arrays, trial, excess > 0, peak_at)
-            value = time_ms + dead_ms + penalty * excess
-            limit = np.inf
-            if 0 <= number < tries and not stop[0]:
+                vary(arrays, trial, here.excess > 0, here.peak_at)
                 # What is accepted is drawn first (Metropolis), so that most plans need not be evaluated to the end.
+                value = here.time_ms + here.dead_ms + penalty * here.excess
                 limit = value - temperature * np.log(np.random.random())
-            found_peak, found_ms, found_excess = evaluate(arrays, trial, budget, penalty, limit, work, archive)
-            found = found_ms + work.dead_ms[0] + penalty * found_excess
-            if found <= (value if number < 0 else limit):
+                if np.isfinite(here.time_ms):
+                    change = difference(arrays, current, trial, work)
+                    if not change.forward and change.begin > change.until:
+                        current, trial = trial, current
+                        continue
+            found, reordered = evaluate(arrays, trial, budget, penalty, limit, change, here, work, archive)
+            if found.time_ms + found.dead_ms + penalty * found.excess <= limit:
                 current, trial = trial, current
-                peak, time_ms, excess, peak_at = found_peak, found_ms, found_excess, work.peak_at[0]
-                dead_ms = work.dead_ms[0]
-                over, best_over = max(0.0, peak - budget), max(0.0, best_peak - budget)
-                if over < best_over or (over == best_over and time_ms < best_ms):
+                here = found
+                if np.isfinite(here.time_ms):
+                    adopt(arrays, current, work, reordered)
+                over, best_over = max(0.0, here.peak - budget), max(0.0, best_peak - budget)
+                if over < best_over or (over == best_over and here.time_ms < best_ms):
                     best[:] = current
-                    best_peak, best_ms = peak, time_ms
-            if number >= 0 and stop[0]:
+                    best_peak, best_ms = here.peak, here.time_ms
+            if ending:
                 break
         starts[0] = best
-        return best_peak, best_ms, work.count[0]
+        return best_peak, best_ms, work.trial.position[-1]
 
     return anneal
 

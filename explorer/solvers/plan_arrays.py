@@ -42,6 +42,7 @@ class PlanArrays(NamedTuple):
         droppable: bool (m,), can be made again, and is not held.
         producer: uint32 (m,), the forward operator that makes it.
         gene_start: uint32 (m + 1,), see ``plan_kernel``.
+        gene_owner: uint32 (genes of activations,), the activation that each is for.
         form_gene: int32 (sites,), which gene says the form; −1 where there is one form only.
         switches: uint32, sites with several forms.
         place_start, at_place: uint32, indices in ``switches`` of those of each forward operator.
@@ -77,6 +78,7 @@ class PlanArrays(NamedTuple):
     droppable: np.ndarray
     producer: np.ndarray
     gene_start: np.ndarray
+    gene_owner: np.ndarray
     form_gene: np.ndarray
     switches: np.ndarray
     place_start: np.ndarray
@@ -151,6 +153,7 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         droppable,
         producer,
         gene_start,
+        np.repeat(np.arange(size.size, dtype=np.uint32), np.diff(gene_start)),
         form_gene,
         switches,
         *_listed(_places(problem, sites, switches)),

@@ -20,104 +20,105 @@ A plan is one array of genes:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numba import njit
 
 from explorer.solvers.plan_arrays import AGAIN, BACKWARD, FIRST, OPTIONAL, PlanArrays
-
-# Only ``anneal`` is called from Python, and only its machine code is kept on disk, these functions inlined: kept by
-# themselves they would go stale unnoticed, each of its files knowing nothing of the others.
-inner: Any = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
+from explorer.solvers.plan_trace import Change, Work, inner
 
 _NEVER = np.iinfo(np.int64).max
 _SORTED = 24  # up to this many recomputations are put in order by insertion
 
 
-class Work(NamedTuple):
-    """Memory that decoding and judging use again and again; nothing in it outlives a call but the first four.
-
-    Attributes:
-        order: uint32, the forms that run, in order.
-        count: int32 (1,), how many there are.
-        dead_ms: float64 (1,), what judged runs would take, at their quickest, that were left out as nobody reads them.
-        peak_at: int32 (1,), where the judged peak is: the backward operator that runs then or is prepared for; −1 − i
-            for the first run of forward operator i.
-        available, touched_now: uint8 (m,).
-        passed: uint32 (m,).
-        next_before, next_after: int32 (m,).
-        touched: uint32 (m,).
-        wanted: uint8 (n,).
-        stack, makers: uint32 (n + 1,).
-        first_before, first_after: int32 (t + 1,).
-        alive: uint8 (m,).
-    """
-
-    order: np.ndarray
-    count: np.ndarray
-    dead_ms: np.ndarray
-    peak_at: np.ndarray
-    available: np.ndarray
-    touched_now: np.ndarray
-    passed: np.ndarray
-    touched: np.ndarray
-    next_before: np.ndarray
-    next_after: np.ndarray
-    wanted: np.ndarray
-    stack: np.ndarray
-    makers: np.ndarray
-    first_before: np.ndarray
-    first_after: np.ndarray
-    alive: np.ndarray
-
-
-def workspace(arrays: PlanArrays, *, length: int) -> Work:
-    """Memory for orders of up to ``length`` runs."""
-    m, n, t = arrays.bytes.size, arrays.forward_count, arrays.backward_count
-    return Work(
-        order=np.empty(length, np.uint32),
-        count=np.zeros(1, np.int32),
-        dead_ms=np.zeros(1),
-        peak_at=np.zeros(1, np.int32),
-        available=np.zeros(m, np.uint8),
-        touched_now=np.zeros(m, np.uint8),
-        passed=np.zeros(m, np.uint32),
-        touched=np.zeros(m, np.uint32),
-        next_before=np.zeros(m, np.int32),
-        next_after=np.zeros(m, np.int32),
-        wanted=np.zeros(n, np.uint8),
-        stack=np.zeros(n + 1, np.uint32),
-        makers=np.zeros(n + 1, np.uint32),
-        first_before=np.zeros(t + 1, np.int32),
-        first_after=np.zeros(t + 1, np.int32),
-        alive=np.zeros(m, np.uint8),
-    )
-
-
 @inner
-def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, limit: float) -> tuple[int, float]:
-    """Write the forms that ``genes`` run into ``work.order``; returns their number and their quickest time, ms.
+def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, limit: float) -> tuple[int, float]:
+    """Write the forms that ``genes`` run into ``work.trial``; returns their number and their quickest time, ms.
 
-    The number is −1 if there is no room for them, if a form was chosen that leaves out what another one reads, or once
-    the time is above ``limit``.
+    Only where there may be a ``change``; the rest is copied from ``work.known``. The number is −1 if there is no room
+    for them, if a form was chosen that leaves out what another one reads, or once the time is above ``limit``.
     """
     n, m = arrays.forward_count, arrays.bytes.size
     t = arrays.reader_start.size - 1
-    order, available, touched, touched_now = work.order, work.available, work.touched, work.touched_now
+    known, trial = work.known, work.trial
+    order, available, touched, touched_now = trial.order, work.available, work.touched, work.touched_now
     passed, wanted, stack, makers = work.passed, work.wanted, work.stack, work.makers
-    length = order.size
-    time_ms = 0.0
-    if n > length:
-        return -1, time_ms
-    switched = arrays.gene_start[m]
+    length, places = order.size, trial.position.size - 1
+    switched = np.int64(arrays.gene_start[m])
     before = switched + arrays.switches.size
     after = before + m
-    work.first_before[:] = -1
-    work.first_after[:] = -1
+    forward_ms = 0.0
+    trial.position[places] = -1
+    if n > length:
+        return -1, forward_ms
+    begin, until = change.begin, change.until
+    whole = begin < 0
+    count, altered, stale = 0, 0, 0
+    if change.forward:
+        valid = True
+        for a in range(m):
+            available[a] = 0
+        for operator in range(n):
+            form = arrays.form_start[operator]
+            if form == arrays.form_start[operator + 1]:
+                continue
+            if arrays.form_gene[operator] >= 0:
+                form += genes[arrays.form_gene[operator]]
+            kept = arrays.form_kind[form] != OPTIONAL
+            for at in range(arrays.read_start[form], arrays.read_start[form + 1]):
+                valid &= touched_now[arrays.reads[at]] == 1
+            for at in range(arrays.write_start[form], arrays.write_start[form + 1]):
+                a = arrays.writes[at]
+                touched_now[a] = 1
+                available[a] = genes[arrays.gene_start[a]] if arrays.droppable[a] else 1
+                kept |= available[a] == 1
+            if kept:
+                order[count] = form
+                count += 1
+                forward_ms += float(arrays.form_ms[form])
+        for a in range(m):
+            touched_now[a] = 0
+        if not valid:
+            return -1, forward_ms
+        if not whole:
+            for a in range(m):
+                if available[a] != known.available[0, a]:
+                    work.altered[altered] = a
+                    altered += 1
+                    begin = min(begin, work.first_event[a])
+    else:
+        count = np.int64(known.position[0])
+        for at in range(count):
+            order[at] = known.order[at]
+        forward_ms = known.forward_ms[0]
+    trial.forward_ms[0] = forward_ms
+    trial.position[0] = count
+    time_ms = forward_ms + arrays.backward_ms
+    for number in range(arrays.switches.size):
+        if arrays.switches[number] >= 2 * n:
+            form = arrays.form_start[arrays.switches[number]]
+            time_ms += float(arrays.form_ms[form + genes[switched + number]] - arrays.form_ms[form])
+    fixed_ms = time_ms
+    first_place, joined = 0, places
+    if whole:
+        for a in range(m):
+            passed[a] = 0
+    else:
+        if begin < t:
+            first_place = begin // work.stride
+        for a in range(m):
+            available[a] = known.available[first_place, a]
+            passed[a] = work.passed_at[first_place, a]
+        for number in range(altered):
+            available[work.altered[number]] ^= 1
+        start, end = known.position[0], known.position[first_place]
+        for at in range(start, end):
+            order[count + at - start] = known.order[at]
+        for place in range(first_place):
+            trial.position[place] = known.position[place] + count - start
+            trial.again_ms[place] = known.again_ms[place]
+        count += np.int64(end - start)
+        time_ms += known.again_ms[first_place]
+    # Few activations have marks: those that are set here are taken away again below.
     for a in range(m):
-        passed[a] = 0
-        available[a] = 0
         if arrays.droppable[a]:
             if genes[before + a] > 0:
                 work.next_before[a] = work.first_before[genes[before + a] - 1]
@@ -125,36 +126,26 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, limit: float) -> t
             if genes[after + a] > 0:
                 work.next_after[a] = work.first_after[genes[after + a] - 1]
                 work.first_after[genes[after + a] - 1] = a
-    count = 0
-    valid = True
-    for operator in range(n):
-        form = arrays.form_start[operator]
-        if form == arrays.form_start[operator + 1]:
-            continue
-        if arrays.form_gene[operator] >= 0:
-            form += genes[arrays.form_gene[operator]]
-        kept = arrays.form_kind[form] != OPTIONAL
-        for at in range(arrays.read_start[form], arrays.read_start[form + 1]):
-            valid &= touched_now[arrays.reads[at]] == 1
-        for at in range(arrays.write_start[form], arrays.write_start[form + 1]):
-            a = arrays.writes[at]
-            touched_now[a] = 1
-            available[a] = genes[arrays.gene_start[a]] if arrays.droppable[a] else 1
-            kept |= available[a] == 1
-        if kept:
-            order[count] = form
-            count += 1
-            time_ms += float(arrays.form_ms[form])
-    for a in range(m):
-        touched_now[a] = 0
-    if not valid:
-        return -1, time_ms
-    time_ms += arrays.backward_ms
-    for number in range(arrays.switches.size):
-        if arrays.switches[number] >= 2 * n:
-            form = arrays.form_start[arrays.switches[number]]
-            time_ms += float(arrays.form_ms[form + genes[switched + number]] - arrays.form_ms[form])
-    for number in range(t):
+    fits = True
+    for number in range(first_place * work.stride, t):
+        if number % work.stride == 0:
+            place = number // work.stride
+            trial.position[place] = count
+            trial.again_ms[place] = time_ms - fixed_ms
+            if number > until and not whole:
+                # As before, but for what nobody asks for again?
+                joined, stale = place, 0
+                for a in range(m):
+                    if available[a] != known.available[place, a]:
+                        if work.last_event[a] >= number:
+                            joined = places
+                            break
+                        work.stale[stale] = a
+                        stale += 1
+                if joined < places:
+                    break
+            for a in range(m):
+                trial.available[place, a] = available[a]
         site = 2 * n + number
         form = arrays.form_start[site]
         if form == arrays.form_start[site + 1]:
@@ -213,7 +204,8 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, limit: float) -> t
                 wanted[makers[at]] = 0
             for at in range(touches):
                 touched_now[touched[at]] = 0
-            return -1, time_ms
+            fits = False
+            break
         if found <= _SORTED:
             for at in range(1, found):
                 maker = makers[at]
@@ -260,40 +252,84 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, limit: float) -> t
                 available[a] = genes[arrays.gene_start[a] + 1 + passed[a]]
             touched_now[a] = 0
         if not valid:
-            return -1, time_ms
+            fits = False
+            break
         a = work.first_after[number]
         while a >= 0:
             available[a] = 0
             a = work.next_after[a]
+    for a in range(m):
+        if genes[before + a] > 0:
+            work.first_before[genes[before + a] - 1] = -1
+        if genes[after + a] > 0:
+            work.first_after[genes[after + a] - 1] = -1
+    if joined < places:
+        start, end = known.position[joined], known.position[places]
+        shift = count - start
+        fits &= count + end - start < length
+        if fits:
+            for at in range(start, end):
+                order[count + at - start] = known.order[at]
+            time_ms += known.again_ms[places] - known.again_ms[joined]
+            for place in range(joined + 1, places):
+                trial.position[place] = known.position[place] + shift
+                trial.again_ms[place] = known.again_ms[place] + time_ms - fixed_ms - known.again_ms[places]
+            count += np.int64(end - start)
+    if not fits:
+        return -1, time_ms
+    trial.position[places] = count
+    trial.again_ms[places] = time_ms - fixed_ms
+    work.places[0], work.places[1] = first_place, joined
+    work.counts[0], work.counts[1] = altered, stale
     return count, time_ms
 
 
 @inner
 def judge(
-    arrays: PlanArrays, work: Work, count: int, budget: float, ahead_ms: float, penalty: float, limit: float
+    arrays: PlanArrays, work: Work, quickest_ms: float, budget: float, penalty: float, limit: float
 ) -> tuple[int, float, float]:
-    """The first ``count`` forms in ``work.order``, freed greedily: peak (bytes), time (ms), what exceeds the budget.
+    """The forms in ``work.trial``, freed greedily: peak (bytes), time (ms), what exceeds the budget.
 
     That is every run's excess: the sum tells apart plans that lower one of several peaks. All infinite (the peak as
     large as can be) where a run that is only possible in place would overwrite what is needed; and as soon as the time,
-    with ``penalty`` times the excess and the ``ahead_ms`` that all runs take at their quickest, is above ``limit``.
+    with ``penalty`` times the excess and what all earlier runs take at their quickest, is above ``limit``.
+    ``quickest_ms`` is what all runs take so. From where the order is as known, so is what this finds.
     """
-    order, alive, held, size = work.order, work.alive, arrays.held, arrays.bytes
-    now = arrays.fixed_bytes
-    for a in range(size.size):
-        alive[a] = held[a]
-        if held[a]:
-            now += size[a]
-    peak = now
-    time_ms = 0.0
-    excess = 0.0
+    known, trial = work.known, work.trial
+    order, alive, held, size = trial.order, work.alive, arrays.held, arrays.bytes
+    places = trial.position.size - 1
+    joined = work.places[1]
+    now, peak = arrays.fixed_bytes, arrays.fixed_bytes
+    time_ms = excess = dead_ms = spent_ms = 0.0
+    peak_at = 0
     idle = 0
     backward = 0
-    work.dead_ms[0] = 0.0
-    for position in range(count - 1, -1, -1):
-        form = order[position]
+    if joined < places:
+        for a in range(size.size):
+            alive[a] = known.alive[joined, a]
+        now, peak, peak_at = known.levels[joined, 0], known.levels[joined, 1], known.levels[joined, 2]
+        time_ms, excess = known.sums[joined, 0], known.sums[joined, 1]
+        dead_ms, spent_ms = known.sums[joined, 2], known.sums[joined, 3]
+    else:
+        for a in range(size.size):
+            alive[a] = held[a]
+            if held[a]:
+                now += size[a]
+        peak = now
+    place = joined - 1
+    for position in range(trial.position[joined], -1, -1):
+        while place >= 0 and trial.position[place] == position:
+            for a in range(size.size):
+                trial.alive[place, a] = alive[a]
+            trial.levels[place, 0], trial.levels[place, 1], trial.levels[place, 2] = now, peak, peak_at
+            trial.sums[place, 0], trial.sums[place, 1] = time_ms, excess
+            trial.sums[place, 2], trial.sums[place, 3] = dead_ms, spent_ms
+            place -= 1
+        if position == 0:
+            break
+        form = order[position - 1]
         kind = arrays.form_kind[form]
-        ahead_ms -= float(arrays.form_ms[form])
+        spent_ms += float(arrays.form_ms[form])
         first_write, last_write = arrays.write_start[form], arrays.write_start[form + 1]
         if kind in (AGAIN, OPTIONAL):
             useful = False
@@ -301,7 +337,7 @@ def judge(
                 a = arrays.writes[at]
                 useful |= alive[a] > 0 and not (kind == AGAIN and held[a])
             if not useful:
-                work.dead_ms[0] += float(arrays.form_ms[form])
+                dead_ms += float(arrays.form_ms[form])
                 continue
         if kind == BACKWARD:
             idle = arrays.form_idle[form]
@@ -341,8 +377,9 @@ def judge(
         time_ms += arrays.option_ms[chosen]
         if level > peak:
             peak = level
-            work.peak_at[0] = backward if kind in (AGAIN, BACKWARD) else -1 - np.int64(arrays.form_site[form])
+            peak_at = np.int64(backward) if kind in (AGAIN, BACKWARD) else -1 - np.int64(arrays.form_site[form])
         excess += max(0.0, level - budget)
-        if time_ms + ahead_ms + penalty * excess > limit:
+        if time_ms + (quickest_ms - spent_ms) + penalty * excess > limit:
             return _NEVER, np.inf, np.inf
+    work.dead_ms[0], work.peak_at[0] = dead_ms, peak_at
     return peak, time_ms, excess  # pyright: ignore[reportReturnType] - numba's scalars

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from explorer.solvers.plan_arrays import PlanArrays
-from explorer.solvers.plan_kernel import inner
+from explorer.solvers.plan_trace import inner
 
 _RELIEVE = (0.05, 0.3)  # how often something at the peak is let go: of plans that fit, and of those that do not
 _TWICE = 0.3  # how often two changes are made at once
