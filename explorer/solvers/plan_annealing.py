@@ -24,6 +24,9 @@ _PENALTY_RANGE = (0.2, 50.0)
 """How far it may go from the first one."""
 
 
+_ALL_EVENTS = 32  # plans that are adopted before it is found out anew when activations are of interest
+
+
 class Course(NamedTuple):
     """How to anneal.
 
@@ -147,13 +150,14 @@ def _compiled(sources: str) -> Any:
         current, best, trial = starts[0].copy(), starts[0].copy(), starts[0].copy()
         here = Found(np.inf, np.inf, np.inf, 0.0, 0)
         best_peak = best_ms = np.inf
+        adopted = 0
         least, most = penalty * _PENALTY_RANGE[0], penalty * _PENALTY_RANGE[1]
         every = max(1, tries // _ADAPTATIONS)
         temperature = course.first
         cooling = (course.last / course.first) ** (1.0 / max(1, tries))
         # The starts, the tries, and the best once more: with one place that evaluates, this compiles sooner.
         for number in range(-starts.shape[0], tries + 1):
-            change, limit = Change(True, -1, -1), np.inf
+            change, limit = Change(True, -1, -1, 0.0), np.inf
             ending = number >= 0 and (number == tries or stop[0] > 0)
             if number < 0:
                 trial[:] = starts[number + starts.shape[0]]
@@ -171,7 +175,7 @@ def _compiled(sources: str) -> Any:
                 limit = value - temperature * np.log(np.random.random())
                 if np.isfinite(here.time_ms):
                     change = difference(arrays, current, trial, work)
-                    if not change.forward and change.begin > change.until:
+                    if not change.forward and change.begin > change.until and work.counts[0] == 0:
                         current, trial = trial, current
                         continue
             found, reordered = evaluate(arrays, trial, budget, penalty, limit, change, here, work, archive)
@@ -179,7 +183,8 @@ def _compiled(sources: str) -> Any:
                 current, trial = trial, current
                 here = found
                 if np.isfinite(here.time_ms):
-                    adopt(arrays, current, work, reordered)
+                    adopted += 1
+                    adopt(arrays, current, work, reordered, change.begin < 0 or adopted % _ALL_EVENTS == 0)
                 over, best_over = max(0.0, here.peak - budget), max(0.0, best_peak - budget)
                 if over < best_over or (over == best_over and here.time_ms < best_ms):
                     best[:] = current

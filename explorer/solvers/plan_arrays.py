@@ -40,6 +40,7 @@ class PlanArrays(NamedTuple):
         bytes: int64 (m,).
         held: bool (m,), never freed.
         droppable: bool (m,), can be made again, and is not held.
+        simple: bool (m,), droppable, and every first run of its producer, which has one form, makes it.
         producer: uint32 (m,), the forward operator that makes it.
         gene_start: uint32 (m + 1,), see ``plan_kernel``.
         gene_owner: uint32 (genes of activations,), the activation that each is for.
@@ -76,6 +77,7 @@ class PlanArrays(NamedTuple):
     bytes: np.ndarray
     held: np.ndarray
     droppable: np.ndarray
+    simple: np.ndarray
     producer: np.ndarray
     gene_start: np.ndarray
     gene_owner: np.ndarray
@@ -118,6 +120,10 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         for form in operator.again:
             droppable[list(form.writes)] = True
     droppable &= ~held
+    simple = np.zeros(size.size, bool)
+    for operator in problem.forward:
+        if len(operator.first) == 1 and not operator.optional:
+            simple[list(operator.first[0].writes)] = True
     readers = [_droppable_reads(op.forms, droppable) for op in problem.backward]
     uses: list[list[int]] = [[] for _ in problem.activations]
     for number, found in enumerate(readers):
@@ -151,6 +157,7 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         size,
         held,
         droppable,
+        simple & droppable,
         producer,
         gene_start,
         np.repeat(np.arange(size.size, dtype=np.uint32), np.diff(gene_start)),

@@ -86,17 +86,21 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, li
                     begin = min(begin, work.first_event[a])
     else:
         count = np.int64(known.position[0])
-        for at in range(count):
-            order[at] = known.order[at]
-        forward_ms = known.forward_ms[0]
-    trial.forward_ms[0] = forward_ms
+        order[:count] = known.order[:count]
+        altered = np.int64(work.counts[0])
+        forward_ms = known.other_ms[0]
     trial.position[0] = count
-    time_ms = forward_ms + arrays.backward_ms
-    for number in range(arrays.switches.size):
-        if arrays.switches[number] >= 2 * n:
-            form = arrays.form_start[arrays.switches[number]]
-            time_ms += float(arrays.form_ms[form + genes[switched + number]] - arrays.form_ms[form])
-    fixed_ms = time_ms
+    if whole:
+        backward_ms = arrays.backward_ms
+        for number in range(arrays.switches.size):
+            if arrays.switches[number] >= 2 * n:
+                form = arrays.form_start[arrays.switches[number]]
+                backward_ms += float(arrays.form_ms[form + genes[switched + number]] - arrays.form_ms[form])
+    else:
+        backward_ms = known.other_ms[1] + change.backward_ms
+    trial.other_ms[0], trial.other_ms[1] = forward_ms, backward_ms
+    fixed_ms = forward_ms + backward_ms
+    time_ms = fixed_ms
     first_place, joined = 0, places
     if whole:
         for a in range(m):
@@ -110,22 +114,28 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, li
         for number in range(altered):
             available[work.altered[number]] ^= 1
         start, end = known.position[0], known.position[first_place]
-        for at in range(start, end):
-            order[count + at - start] = known.order[at]
+        order[count : count + end - start] = known.order[start:end]
         for place in range(first_place):
             trial.position[place] = known.position[place] + count - start
             trial.again_ms[place] = known.again_ms[place]
         count += np.int64(end - start)
         time_ms += known.again_ms[first_place]
-    # Few activations have marks: those that are set here are taken away again below.
-    for a in range(m):
-        if arrays.droppable[a]:
-            if genes[before + a] > 0:
-                work.next_before[a] = work.first_before[genes[before + a] - 1]
-                work.first_before[genes[before + a] - 1] = a
-            if genes[after + a] > 0:
-                work.next_after[a] = work.first_after[genes[after + a] - 1]
-                work.first_after[genes[after + a] - 1] = a
+    if whole:
+        marks = 0
+        for gene in range(before, before + 2 * m):
+            if genes[gene] and arrays.droppable[(gene - before) % m]:
+                work.marked[marks] = gene
+                marks += 1
+        work.counts[2] = work.counts[3] = marks
+    for at in range(work.counts[3]):
+        gene = np.int64(work.marked[at])
+        marked = np.int64(genes[gene]) - 1
+        if marked >= 0 and gene < after:
+            work.next_before[gene - before] = work.first_before[marked]
+            work.first_before[marked] = gene - before
+        elif marked >= 0:
+            work.next_after[gene - after] = work.first_after[marked]
+            work.first_after[marked] = gene - after
     fits = True
     for number in range(first_place * work.stride, t):
         if number % work.stride == 0:
@@ -134,14 +144,15 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, li
             trial.again_ms[place] = time_ms - fixed_ms
             if number > until and not whole:
                 # As before, but for what nobody asks for again?
-                joined, stale = place, 0
+                unequal = False
                 for a in range(m):
-                    if available[a] != known.available[place, a]:
-                        if work.last_event[a] >= number:
-                            joined = places
-                            break
-                        work.stale[stale] = a
-                        stale += 1
+                    unequal |= (available[a] != known.available[place, a]) & (work.last_event[a] >= number)
+                if not unequal:
+                    joined = place
+                    for a in range(m):
+                        if available[a] != known.available[place, a]:
+                            work.stale[stale] = a
+                            stale += 1
                 if joined < places:
                     break
             for a in range(m):
@@ -258,18 +269,18 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, li
         while a >= 0:
             available[a] = 0
             a = work.next_after[a]
-    for a in range(m):
-        if genes[before + a] > 0:
-            work.first_before[genes[before + a] - 1] = -1
-        if genes[after + a] > 0:
-            work.first_after[genes[after + a] - 1] = -1
+    for at in range(work.counts[3]):
+        gene = np.int64(work.marked[at])
+        if genes[gene] and gene < after:
+            work.first_before[genes[gene] - 1] = -1
+        elif genes[gene]:
+            work.first_after[genes[gene] - 1] = -1
     if joined < places:
         start, end = known.position[joined], known.position[places]
         shift = count - start
         fits &= count + end - start < length
         if fits:
-            for at in range(start, end):
-                order[count + at - start] = known.order[at]
+            order[count : count + end - start] = known.order[start:end]
             time_ms += known.again_ms[places] - known.again_ms[joined]
             for place in range(joined + 1, places):
                 trial.position[place] = known.position[place] + shift

@@ -5,8 +5,8 @@ operator sees a change only once it asks for what has changed; and as soon as th
 before, the rest is the same as before.
 """
 
-# Flat loops compile to quick code, see ``plan_kernel``.
-# ruff: noqa: C901, PLR0912
+# Flat loops compile to quick code, see ``plan_kernel``; and numba has no keyword-only arguments.
+# ruff: noqa: C901, FBT001, PLR0912
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from explorer.solvers.plan_arrays import AGAIN, BACKWARD, PlanArrays
 inner: Any = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 
 _PLACES = 24  # at most
+_BLOCK = 64  # genes that are compared at once
 
 
 class Trace(NamedTuple):
@@ -31,7 +32,7 @@ class Trace(NamedTuple):
         order: uint32, the forms that run, in order.
         position: int32 (places + 1,), how many of them run before each place; the last: how many there are.
         again_ms: float64 (places + 1,), of recomputations before each place, at their quickest.
-        forward_ms: float64 (1,), of first runs at their quickest.
+        other_ms: float64 (2,), of first runs and of backward operators at their quickest.
         available: uint8 (places, m), activations there before what runs at each place.
         alive: uint8 (places, m), as ``judge`` has them when it comes there from the end.
         levels: int64 (places, 3), likewise what is allocated, its peak so far, and where that is (``Work.peak_at``).
@@ -41,7 +42,7 @@ class Trace(NamedTuple):
     order: np.ndarray
     position: np.ndarray
     again_ms: np.ndarray
-    forward_ms: np.ndarray
+    other_ms: np.ndarray
     available: np.ndarray
     alive: np.ndarray
     levels: np.ndarray
@@ -61,7 +62,8 @@ class Work(NamedTuple):
         places: int32 (2,), of the trial: the first place decoded, and the one from which on it is as known.
         altered, stale: uint32 (m,), activations whose availability differs from what is known after the forward pass;
             and where the trial is as known again, of no more use there.
-        counts: int32 (2,), how many of these there are.
+        marked: uint32 (4 m,), genes of the known plan's marks, and of those that the trial has besides.
+        counts: int32 (4,), how many there are of ``altered``, of ``stale``, and of ``marked`` without and with the trial's.
         first_event, last_event: int32 (m,), backward operators for which each activation is asked for or made again,
             or which mark it, in the known plan; none: after the last, and −1.
         first_made, last_made: int32 (n,), the same for each forward operator that runs again.
@@ -84,6 +86,7 @@ class Work(NamedTuple):
     places: np.ndarray
     altered: np.ndarray
     stale: np.ndarray
+    marked: np.ndarray
     counts: np.ndarray
     first_event: np.ndarray
     last_event: np.ndarray
@@ -111,14 +114,16 @@ class Change(NamedTuple):
         forward: in the forward pass?
         begin: the first backward operator for which it may; −1: nothing is known.
         until: the last one.
+        backward_ms: how much longer backward operators take in all, at their quickest.
     """
 
     forward: bool
     begin: int
     until: int
+    backward_ms: float
 
 
-UNKNOWN = Change(True, -1, -1)
+UNKNOWN = Change(True, -1, -1, 0.0)
 
 
 def workspace(arrays: PlanArrays, *, length: int) -> Work:
@@ -135,7 +140,8 @@ def workspace(arrays: PlanArrays, *, length: int) -> Work:
         places=np.zeros(2, np.int32),
         altered=np.zeros(m, np.uint32),
         stale=np.zeros(m, np.uint32),
-        counts=np.zeros(2, np.int32),
+        marked=np.zeros(4 * m, np.uint32),
+        counts=np.zeros(4, np.int32),
         first_event=np.zeros(m, np.int32),
         last_event=np.zeros(m, np.int32),
         first_made=np.zeros(n, np.int32),
@@ -161,7 +167,7 @@ def _trace(places: int, m: int, *, length: int) -> Trace:
         order=np.zeros(length, np.uint32),
         position=np.zeros(places + 1, np.int32),
         again_ms=np.zeros(places + 1),
-        forward_ms=np.zeros(1),
+        other_ms=np.zeros(2),
         available=np.zeros((places, m), np.uint8),
         alive=np.zeros((places, m), np.uint8),
         levels=np.zeros((places, 3), np.int64),
@@ -184,39 +190,59 @@ def difference(arrays: PlanArrays, old: np.ndarray, new: np.ndarray, work: Work)
     t = arrays.reader_start.size - 1
     switched = np.int64(arrays.gene_start[m])
     marked = switched + arrays.switches.size
-    forward, begin, until = False, t, -1
-    for gene in range(new.size):
-        if old[gene] == new[gene]:
-            continue
-        first, last = t, -1
-        if gene < switched:
-            a = np.int64(arrays.gene_owner[gene])
-            later = gene - np.int64(arrays.gene_start[a]) - 1
-            if later < 0:
-                forward = True
+    forward, begin, until, backward_ms = False, t, -1, 0.0
+    altered, marks = 0, np.int64(work.counts[2])
+    blocks = new.size // _BLOCK
+    for block in range(blocks + 1):
+        if block < blocks:
+            unequal = np.uint16(0)
+            for at in range(_BLOCK):
+                unequal |= old[block * _BLOCK + at] ^ new[block * _BLOCK + at]
+            if unequal == 0:
                 continue
-            # It is asked while that many of the backward operators that may read the activation have passed.
-            first, last = np.int64(work.first_event[a]), np.int64(work.last_event[a])
-            use = np.int64(arrays.use_start[a]) + later
-            if later > 0:
-                first = max(first, np.int64(arrays.uses[use - 1]))
-            if use < arrays.use_start[a + 1]:
-                last = min(last, np.int64(arrays.uses[use]) - 1)
-        elif gene < marked:
-            site = np.int64(arrays.switches[gene - switched])
-            if site < n:
-                forward = True
+        for gene in range(block * _BLOCK, min((block + 1) * _BLOCK, new.size)):
+            if old[gene] == new[gene]:
                 continue
-            if site < 2 * n:
-                first, last = np.int64(work.first_made[site - n]), np.int64(work.last_made[site - n])
-            else:
-                first = last = site - 2 * n
-        elif arrays.droppable[(gene - marked) % m]:
-            least, most = min(old[gene], new[gene]), max(old[gene], new[gene])
-            first, last = np.int64(least if least else most) - 1, np.int64(most) - 1
-        if first <= last:
-            begin, until = min(begin, first), max(until, last)
-    return Change(forward, begin, until)
+            first, last = t, -1
+            if gene < switched:
+                a = np.int64(arrays.gene_owner[gene])
+                later = gene - np.int64(arrays.gene_start[a]) - 1
+                if later < 0 and arrays.simple[a]:
+                    work.altered[altered] = a
+                    altered += 1
+                    begin = min(begin, np.int64(work.first_event[a]))
+                    continue
+                if later < 0:
+                    forward = True
+                    continue
+                # It is asked while that many of the backward operators that may read the activation have passed.
+                first, last = np.int64(work.first_event[a]), np.int64(work.last_event[a])
+                use = np.int64(arrays.use_start[a]) + later
+                if later > 0:
+                    first = max(first, np.int64(arrays.uses[use - 1]))
+                if use < arrays.use_start[a + 1]:
+                    last = min(last, np.int64(arrays.uses[use]) - 1)
+            elif gene < marked:
+                site = np.int64(arrays.switches[gene - switched])
+                if site < n:
+                    forward = True
+                    continue
+                if site < 2 * n:
+                    first, last = np.int64(work.first_made[site - n]), np.int64(work.last_made[site - n])
+                else:
+                    first = last = site - 2 * n
+                    form = np.int64(arrays.form_start[site])
+                    backward_ms += float(arrays.form_ms[form + new[gene]] - arrays.form_ms[form + old[gene]])
+            elif arrays.droppable[(gene - marked) % m]:
+                least, most = np.int64(min(old[gene], new[gene])), np.int64(max(old[gene], new[gene]))
+                first, last = (least if least else most) - 1, most - 1
+                if old[gene] == 0:
+                    work.marked[marks] = gene
+                    marks += 1
+            if first <= last:
+                begin, until = min(begin, first), max(until, last)
+    work.counts[0], work.counts[3] = altered, marks
+    return Change(forward, begin, until, backward_ms)
 
 
 @inner
@@ -234,8 +260,17 @@ def is_known(work: Work) -> bool:
 
 
 @inner
-def adopt(arrays: PlanArrays, genes: np.ndarray, work: Work, reordered: bool) -> None:  # noqa: FBT001 - numba has no keyword-only
-    """Make the trial the known plan; ``reordered``: it was judged, for it runs in another order than the known one."""
+def adopt(arrays: PlanArrays, genes: np.ndarray, work: Work, reordered: bool, all_events: bool) -> None:
+    """Make the trial the known plan.
+
+    Args:
+        arrays: the problem.
+        genes: of the trial.
+        work: what is known.
+        reordered: it was judged, for it runs in another order than the known one.
+        all_events: find out anew when activations are of interest, or only add what is new, which is sooner done and
+            may leave too long a time for some.
+    """
     known, trial = work.known, work.trial
     m, places = arrays.bytes.size, trial.position.size - 1
     first, joined = work.places[0], work.places[1]
@@ -248,6 +283,13 @@ def adopt(arrays: PlanArrays, genes: np.ndarray, work: Work, reordered: bool) ->
     for number in range(work.counts[1]):
         for place in range(joined, places):
             known.available[place, work.stale[number]] ^= 1
+    marks = 0
+    for number in range(work.counts[3]):
+        gene = work.marked[number]
+        if genes[gene]:
+            work.marked[marks] = gene
+            marks += 1
+    work.counts[2] = marks
     if reordered:
         count = trial.position[places]
         for at in range(count):
@@ -255,7 +297,7 @@ def adopt(arrays: PlanArrays, genes: np.ndarray, work: Work, reordered: bool) ->
         for place in range(places + 1):
             known.position[place] = trial.position[place]
             known.again_ms[place] = trial.again_ms[place]
-        known.forward_ms[0] = trial.forward_ms[0]
+        known.other_ms[0], known.other_ms[1] = trial.other_ms[0], trial.other_ms[1]
         for place in range(joined):
             for a in range(m):
                 known.alive[place, a] = trial.alive[place, a]
@@ -263,28 +305,31 @@ def adopt(arrays: PlanArrays, genes: np.ndarray, work: Work, reordered: bool) ->
                 known.levels[place, at] = trial.levels[place, at]
             for at in range(trial.sums.shape[1]):
                 known.sums[place, at] = trial.sums[place, at]
-    _note_events(arrays, genes, work)
+    _note_events(arrays, genes, work, all_events)
 
 
 @inner
-def _note_events(arrays: PlanArrays, genes: np.ndarray, work: Work) -> None:
+def _note_events(arrays: PlanArrays, genes: np.ndarray, work: Work, anew: bool) -> None:
     """When each activation and each forward operator is of interest in the backward pass of the known plan."""
     n, m = arrays.forward_count, arrays.bytes.size
     t = arrays.reader_start.size - 1
-    order, places = work.known.order, work.known.position.size - 1
-    first_event, last_event = work.first_event, work.last_event
-    first_event[:] = t
-    last_event[:] = -1
-    work.first_made[:] = t
-    work.last_made[:] = -1
+    order, position = work.known.order, work.known.position
+    first_event, last_event, first_made, last_made = work.first_event, work.last_event, work.first_made, work.last_made
+    start, end = position[work.places[0]], position[work.places[1]]
+    number = min(t, work.places[1] * work.stride)
+    if anew:
+        start, end, number = position[0], position[-1], t
+        for a in range(m):
+            first_event[a], last_event[a] = t, -1
+        for operator in range(n):
+            first_made[operator], last_made[operator] = t, -1
     marks = np.int64(arrays.gene_start[m]) + arrays.switches.size
-    for gene in range(marks, marks + 2 * m):
-        if genes[gene]:
-            a, number = (gene - marks) % m, np.int64(genes[gene]) - 1
-            first_event[a], last_event[a] = min(first_event[a], number), max(last_event[a], number)
-    number = t
-    for position in range(work.known.position[places] - 1, work.known.position[0] - 1, -1):
-        form = order[position]
+    for at in range(work.counts[2]):
+        gene = np.int64(work.marked[at])
+        a, marked = (gene - marks) % m, np.int64(genes[gene]) - 1
+        first_event[a], last_event[a] = min(first_event[a], marked), max(last_event[a], marked)
+    for place in range(end - 1, start - 1, -1):
+        form = order[place]
         if arrays.form_kind[form] == BACKWARD:
             number = np.int64(arrays.form_site[form]) - 2 * n
         for at in range(arrays.read_start[form], arrays.read_start[form + 1]):
@@ -292,7 +337,8 @@ def _note_events(arrays: PlanArrays, genes: np.ndarray, work: Work) -> None:
             first_event[a], last_event[a] = min(first_event[a], number), max(last_event[a], number)
         if arrays.form_kind[form] == AGAIN:
             operator = np.int64(arrays.form_site[form]) - n
-            work.first_made[operator], work.last_made[operator] = number, max(work.last_made[operator], number)
+            first_made[operator] = min(first_made[operator], number)
+            last_made[operator] = max(last_made[operator], number)
             for at in range(arrays.write_start[form], arrays.write_start[form + 1]):
                 a = arrays.writes[at]
                 first_event[a], last_event[a] = min(first_event[a], number), max(last_event[a], number)
