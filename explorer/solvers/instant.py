@@ -6,7 +6,9 @@ Nothing here is proven; every answer is a plan that the simulator judges like an
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import numpy as np
 
@@ -28,7 +30,11 @@ _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by
 _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
 _HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
-_COLD = (0.0015, 0.00002)  # and of one from a good plan
+_COLD = (0.0015, 0.00002)  # of one from a good plan,
+_WARM = (0.0004, 0.00002)  # and of one that continues another
+_ENTRANTS = 12  # searches in the first round of a tournament;
+_SURVIVORS = 3  # one of so many goes on to the next one,
+_NEXT_ROUND = 6.0  # with so many times the effort
 _PENALTY = 1.0  # see ``_per_byte``: the first of a search
 _EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
 _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
@@ -100,9 +106,7 @@ class PlanSearch:
         plans = list(starting_plans(self.arrays))
         for genes in plans[:: max(1, len(plans) // _SKETCHES)]:
             count, quickest_ms = decode.py_func(self.arrays, genes, work, UNKNOWN, np.inf)
-            if count >= 0 and np.isfinite(
-                judge.py_func(self.arrays, work, quickest_ms, budget_bytes, 0.0, np.inf)[1]
-            ):
+            if count >= 0 and np.isfinite(judge.py_func(self.arrays, work, quickest_ms, budget_bytes, 0.0, np.inf)[1]):
                 self._add(self._schedule(work.trial.order[:count].tolist(), budget_bytes))
         return self.frontier.best(budget_bytes)
 
@@ -141,32 +145,46 @@ class PlanSearch:
                     break
         return self.best(budget_bytes)
 
-    def rival(self, budget_bytes: int, *, effort: float, seed: int, stop: np.ndarray | None = None) -> Schedule | None:
-        """Search from scratch, beside other searches: a plan that owes nothing to those known, and may be worse.
+    def tournament(
+        self, budget_bytes: int, *, effort: float, seed: int, stop: np.ndarray | None = None
+    ) -> Iterator[Schedule]:
+        """Search from scratch, beside other searches: many short ones, then longer and longer ones from the best.
+
+        Where searches from scratch end is for the most part luck, which a short one has as often as a long one.
 
         Args:
             budget_bytes: the peak allowed.
-            effort: as for ``improve``.
+            effort: of each short search, as for ``improve``; a tournament's is 72 times that.
             seed: of the random moves.
             stop: likewise.
 
-        Returns:
-            What was found; None if it does not fit.
+        Yields:
+            What later rounds find, if it fits: it owes nothing to what is known, and may be worse.
         """
         self._seeded.result()
-        plan, work = self._keep_everything(), workspace(self.arrays, length=self._work.trial.order.size)
-        beside = work, self._learning_nothing()
-        peak, _, count = self._kernel(
-            plan, budget_bytes, tries=self._tries(effort), temperatures=_HOT, seed=seed, stop=stop, beside=beside
-        )
-        if count < 0 or peak > budget_bytes:
-            return None
-        return self._schedule(work.trial.order[:count].tolist(), budget_bytes)
+        beside = workspace(self.arrays, length=self._work.trial.order.size), self._no_archive()
+        plans, temperatures = [self._keep_everything() for _ in range(_ENTRANTS)], _HOT
+        seeds = count(_DRAWS * seed)
+        while plans:
+            ranks = []
+            for plan in plans:
+                tries, draw = self._tries(effort), next(seeds)
+                peak, time_ms, runs = self._kernel(
+                    plan, budget_bytes, tries=tries, temperatures=temperatures, seed=draw, stop=stop, beside=beside
+                )
+                if stop is not None and stop[0]:
+                    return
+                ranks.append((max(0.0, peak - budget_bytes), time_ms))
+                if len(plans) < _ENTRANTS and runs >= 0 and peak <= budget_bytes:
+                    yield self._schedule(beside[0].trial.order[:runs].tolist(), budget_bytes)
+            best = sorted(range(len(plans)), key=ranks.__getitem__)
+            plans = [plans[x] for x in best[: len(plans) // _SURVIVORS]]
+            effort, temperatures = effort * _NEXT_ROUND, _WARM
 
     def _tries(self, effort: float) -> int:
         return max(200, int(effort * _WORK / self.operators))
 
-    def _learning_nothing(self) -> Archive:
+    def _no_archive(self) -> Archive:
         """An archive that no plan is good enough for."""
         return self._archive._replace(times_ms=np.zeros_like(self._archive.times_ms))
 
@@ -267,7 +285,7 @@ class PlanSearch:
                     penalty=strict,
                     stop=stop,
                     arrays=demands,
-                    beside=(self._work, self._learning_nothing()),
+                    beside=(self._work, self._no_archive()),
                 )
                 # What serves the demand deserves a search of its own though it be no better yet.
                 self._kernel(plan, budget_bytes, tries=tries, seed=draw, penalty=penalty, stop=stop)

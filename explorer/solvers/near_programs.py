@@ -61,7 +61,4 @@ def _solve(
 
 def _settled(planner: Planner, budget_bytes: int, gap: float) -> bool:
     """Is the answer proven, or that there is none?"""
-    best = planner.frontier.best(budget_bytes)
-    if best is None:
-        return planner.excludes(budget_bytes)
-    return best.time_ms - planner.bound_ms(budget_bytes) <= gap * best.time_ms
+    return planner.excludes(budget_bytes) or planner.gap(budget_bytes) <= gap

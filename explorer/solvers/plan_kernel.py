@@ -292,7 +292,7 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, li
     trial.again_ms[places] = time_ms - fixed_ms
     work.places[0], work.places[1] = first_place, joined
     work.counts[0], work.counts[1] = altered, stale
-    return count, time_ms
+    return count, time_ms  # pyright: ignore[reportReturnType] - numba's scalars
 
 
 @inner

@@ -6,7 +6,7 @@ before, the rest is the same as before.
 """
 
 # Flat loops compile to quick code, see ``plan_kernel``; and numba has no keyword-only arguments.
-# ruff: noqa: C901, FBT001, PLR0912
+# ruff: noqa: C901, FBT001, PLR0912, PLR0915
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Work(NamedTuple):
         trial: the plan decoded last.
         stride: backward operators from one place to the next.
         dead_ms: float64 (1,), what judged runs would take, at their quickest, that were left out as nobody reads them.
-        peak_at: int32 (1,), where the judged peak is: the backward operator that runs then or is prepared for; −1 − i
+        peak_at: int64 (1,), where the judged peak is: the backward operator that runs then or is prepared for; −1 − i
             for the first run of forward operator i.
         places: int32 (2,), of the trial: the first place decoded, and the one from which on it is as known.
         altered, stale: uint32 (m,), activations whose availability differs from what is known after the forward pass;
             and where the trial is as known again, of no more use there.
         marked: uint32 (4 m,), genes of the known plan's marks, and of those that the trial has besides.
-        counts: int32 (4,), how many there are of ``altered``, of ``stale``, and of ``marked`` without and with the trial's.
+        counts: int32 (4,), how many there are of ``altered``, of ``stale``, and of ``marked``, without and with those.
         first_event, last_event: int32 (m,), backward operators for which each activation is asked for or made again,
             or which mark it, in the known plan; none: after the last, and −1.
         first_made, last_made: int32 (n,), the same for each forward operator that runs again.
@@ -136,7 +136,7 @@ def workspace(arrays: PlanArrays, *, length: int) -> Work:
         trial=_trace(places, m, length=length),
         stride=stride,
         dead_ms=np.zeros(1),
-        peak_at=np.zeros(1, np.int32),
+        peak_at=np.zeros(1, np.int64),
         places=np.zeros(2, np.int32),
         altered=np.zeros(m, np.uint32),
         stale=np.zeros(m, np.uint32),
@@ -235,14 +235,14 @@ def difference(arrays: PlanArrays, old: np.ndarray, new: np.ndarray, work: Work)
                     backward_ms += float(arrays.form_ms[form + new[gene]] - arrays.form_ms[form + old[gene]])
             elif arrays.droppable[(gene - marked) % m]:
                 least, most = np.int64(min(old[gene], new[gene])), np.int64(max(old[gene], new[gene]))
-                first, last = (least if least else most) - 1, most - 1
+                first, last = (least or most) - 1, most - 1
                 if old[gene] == 0:
                     work.marked[marks] = gene
                     marks += 1
             if first <= last:
                 begin, until = min(begin, first), max(until, last)
     work.counts[0], work.counts[3] = altered, marks
-    return Change(forward, begin, until, backward_ms)
+    return Change(forward, begin, until, backward_ms)  # pyright: ignore[reportArgumentType] - numba's scalars
 
 
 @inner

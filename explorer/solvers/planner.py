@@ -94,6 +94,14 @@ class Planner:
         with self._lock:
             return max(bound for budget, bound in self._bounds.items() if budget >= budget_bytes)
 
+    def gap(self, budget_bytes: int) -> float:
+        """How far the best schedule may be from the fastest there is, as a share of its time; infinite without one."""
+        best = self.frontier.best(budget_bytes)
+        if best is None:
+            return float("inf")
+        excess_ms = best.time_ms - self.bound_ms(budget_bytes)
+        return excess_ms / best.time_ms if excess_ms > 0 else 0.0
+
     def add_schedule(self, schedule: Schedule) -> Point:
         """Judge a schedule and remember it, for the plan search too if it is new on the frontier."""
         timeline = simulate(self.profile, schedule)

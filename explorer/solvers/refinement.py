@@ -7,19 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import chain, count
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solution import Solution, Statistics
-from explorer.solvers.frontier import Point
 from explorer.solvers.milp import Milp
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner, Progress
-
-if TYPE_CHECKING:
-    from explorer.solvers.crossing import Crossing
+from explorer.solvers.rivals import Rivals
 
 _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
@@ -35,10 +32,7 @@ _TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
 length of intervals."""
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
 _LOOSE = 0.03  # … or after it, where the gap is larger
-_SCRATCH, _SCRATCHES = 10.0, 1.05  # effort of the first search from scratch, for crossing, and what for ``_LONGER``
-_STAGNANT = 20.0  # effort from which on fruitless searches make room for those from scratch
-_RIVALS = 3  # searches from scratch for each crossing
-_CONVERGED = 4  # searches from scratch that end alike
+_SHORT = 4  # searches before tournaments begin: they have nothing to show for a second
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -85,11 +79,12 @@ def refine(
     return _Refinement(planner, budget_bytes, options, on_solution, should_stop).run()
 
 
-def searches(seed: int, *, effort: float = 1.0, longer: float = _LONGER) -> Iterator[tuple[float, int]]:
+def searches(seed: int) -> Iterator[tuple[float, int]]:
     """Efforts and seeds of plan searches for one budget, longer and longer."""
+    effort = 1.0
     for number in count(1 + _SEED * seed, _STEP):
         yield effort, number
-        effort = min(longer * effort, _LONGEST)
+        effort = min(_LONGER * effort, _LONGEST)
 
 
 class _Refinement:
@@ -108,11 +103,7 @@ class _Refinement:
         self.ended, self.exhausted = threading.Event(), threading.Event()
         self.stop = np.zeros(1, np.uint8)
         self.large = False  # too large for integer programs to find much: plans are crossed instead
-        self.crossing: Crossing | None = None
-        self.crossed = 0
-        self.rivals: list[Point] = []
-        self.choosing = threading.Lock()
-        self.scratches = searches(options.seed, effort=_SCRATCH, longer=_SCRATCHES)
+        self.rivals = Rivals(planner, budget_bytes, seed=options.seed, stop=self.stop, over=self.over)
         self.told_at, self.told = 0.0, (np.inf, 0.0, 0.0)
 
     def run(self) -> Solution:
@@ -137,16 +128,16 @@ class _Refinement:
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
 
     def search(self) -> None:
-        """Search plans, longer and longer, also from what integer programs find; from scratch once that stagnates."""
+        """Search plans, longer and longer, also from what integer programs find; tournaments between."""
         idle = 0
-        for effort, seed in searches(self.options.seed):
+        for number, (effort, seed) in enumerate(searches(self.options.seed)):
             if self.over() or (self.exhausted.is_set() and idle >= _PATIENCE):
                 return
             known = self.planner.frontier.best(self.budget_bytes)
+            if number >= _SHORT and not self.exhausted.is_set() and not self.rivals.converged():
+                self.rivals.tournament()
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
-            if self.large and idle > 1 and effort > _STAGNANT and not self.over() and not self.converged():
-                self.from_scratch()
 
     def prove(self) -> None:
         """Bound by linear relaxations; then integer programs and tighter bounds in turn."""
@@ -166,9 +157,9 @@ class _Refinement:
             if model is not None and model.milp.objective.size <= columns:
                 self.integer_program(model, time_limit=program_share * self.left_s())
                 model = next(programs, None)
-            loose = self.gap() > _LOOSE
+            loose = self.planner.gap(self.budget_bytes) > _LOOSE
             if self.large and not loose:
-                self.crossings(time_limit=_CROSSING * self.left_s())
+                self.rivals.cross(time_limit=_CROSSING * self.left_s())
             if not self.over():
                 self.planner.bound(
                     self.budget_bytes,
@@ -177,9 +168,9 @@ class _Refinement:
                     should_stop=self.over,
                 )
             if self.large and loose:
-                self.crossings(time_limit=_CROSSING * self.left_s())
+                self.rivals.cross(time_limit=_CROSSING * self.left_s())
         if self.large:
-            self.crossings(time_limit=_CROSSING * self.left_s())
+            self.rivals.cross(time_limit=_CROSSING * self.left_s())
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
     def programs_until(self, programs: Iterable[Model], *, share: float) -> None:
@@ -188,45 +179,6 @@ class _Refinement:
             if self.over():
                 return
             self.integer_program(model, time_limit=share * self.left_s())
-
-    def crossings(self, *, time_limit: float) -> None:
-        """Cross good plans, and search for more of them from scratch, until those find nothing else than the best."""
-        until = time.monotonic() + time_limit
-        while (left_s := until - time.monotonic()) > 0 and not self.over() and not self.converged():
-            pair = self.pair() if len(self.rivals) >= _RIVALS * (1 + self.crossed) else None
-            if pair is None or self.crossing is None:
-                self.from_scratch()
-                continue
-            self.crossed += 1
-            schedule = self.crossing.cross(pair, time_limit=left_s, should_stop=self.over)
-            if schedule is not None:
-                self.rivals.append(self.planner.add_schedule(schedule))
-                self.crossing.exclude(self.rivals[-1], pair)
-
-    def converged(self) -> bool:
-        """Have the last searches from scratch all found what is known to be the best? Or is nothing to be found?"""
-        if not self.planner.search.has_choices:
-            return True
-        best = self.planner.frontier.best(self.budget_bytes)
-        last = self.rivals[-_CONVERGED:]
-        return best is not None and len(last) == _CONVERGED and all(x.time_ms <= best.time_ms for x in last)
-
-    def pair(self) -> tuple[Point, Point] | None:
-        """Two good plans that were not crossed yet."""
-        from explorer.solvers.crossing import Crossing  # here because cvxpy takes a second to import
-
-        if self.crossing is None:
-            self.crossing = Crossing(self.planner.problem, self.budget_bytes)
-        best = self.planner.frontier.best(self.budget_bytes)
-        return self.crossing.pair(self.rivals if best is None else [*self.rivals, best])
-
-    def from_scratch(self) -> None:
-        """Search for a plan that owes nothing to those known."""
-        with self.choosing:
-            effort, seed = next(self.scratches)
-        schedule = self.planner.search.rival(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
-        if schedule is not None:
-            self.rivals.append(self.planner.add_schedule(schedule))
 
     def stopped(self) -> bool:
         return self.should_stop is not None and self.should_stop()
@@ -240,15 +192,7 @@ class _Refinement:
             return True
         if self.planner.excludes(self.budget_bytes):
             return True
-        return self.gap() <= self.options.gap
-
-    def gap(self) -> float:
-        """How far the best schedule may be from the fastest there is, as a share of its time; infinite without one."""
-        best = self.planner.frontier.best(self.budget_bytes)
-        if best is None:
-            return np.inf
-        excess_ms = best.time_ms - self.planner.bound_ms(self.budget_bytes)
-        return excess_ms / best.time_ms if excess_ms > 0 else 0.0
+        return self.planner.gap(self.budget_bytes) <= self.options.gap
 
     def programs(self) -> Iterator[Model]:
         """The formulation's programs: for ``grouped``, finer and finer groupings while there is time."""

@@ -23,7 +23,9 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_trace, "_note_events", plan_trace._note_events.py_func)
 
 
-def judged(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, budget: float) -> tuple[float, ...] | None:
+def judged(
+    arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, budget: float
+) -> tuple[float, ...] | None:
     """Peak, time and so on; None where the plan cannot run."""
     count, quickest_ms = decode.py_func(arrays, genes, work, change, np.inf)
     if count < 0:
