@@ -54,8 +54,10 @@ class _Problem:
 
     def remember(self, budget_bytes: int, *, whole: bool) -> None:
         """Keep what is known for a budget; ``whole``: the solve had all of its time."""
+        answer = self.planner.answer(budget_bytes, spent_s=self.options.time_limit if whole else 0.0)
+        if whole:
+            self.planner.recall([answer])  # so that who returns to this budget is answered at once
         if self.setup.remember:
-            answer = self.planner.answer(budget_bytes, spent_s=self.options.time_limit if whole else 0.0)
             self.memory.remember(self.key, answer, label=label_of(self.setup.profile, self.options))
 
 

@@ -6,6 +6,32 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
 })());
 const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
 const CONFIG = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const IDLE_MS = 300; // at most, until what is out of sight is drawn
+
+// The page draws one plot at a time, what is in sight first; what is not waits until there is nothing else to do.
+const queue = (shared.queue ??= new Map());
+const inSight = (place) => {
+  const { top, bottom } = place.getBoundingClientRect();
+  return bottom > 0 && top < window.innerHeight;
+};
+const idle = () => new Promise((go) => (window.requestIdleCallback ?? setTimeout)(go, { timeout: IDLE_MS }));
+
+async function drawAll() {
+  if (shared.drawing) return;
+  shared.drawing = true;
+  await null; // what comes with the same message goes with it
+  while (queue.size) {
+    let place = [...queue.keys()].find(inSight);
+    if (!place) {
+      await idle();
+      place = [...queue.keys()].find(inSight) ?? queue.keys().next().value;
+    }
+    const draw = queue.get(place);
+    queue.delete(place);
+    await draw?.().catch(reportError);
+  }
+  shared.drawing = false;
+}
 
 function render({ model, el }) {
   const place = document.createElement("div");
@@ -17,34 +43,22 @@ function render({ model, el }) {
   el.classList.add("schedule-explorer-figure");
   el.append(place, tip);
 
-  // One drawing at a time: what arrives meanwhile replaces what waits.
-  let busy = false;
-  let waiting = false;
   let plotly = null;
   const draw = async () => {
-    waiting = true;
-    if (busy) return;
-    busy = true;
-    try {
-      plotly ??= await (await shared.promise)();
-      while (waiting) {
-        waiting = false;
-        const text = model.get("figure");
-        if (!text) continue;
-        const figure = JSON.parse(text);
-        const fresh = !place.data;
-        place.setAttribute("aria-label", figure.layout.meta ?? model.get("name"));
-        await plotly.react(place, figure.data, figure.layout, CONFIG);
-        if (fresh) {
-          place.on("plotly_click", pick);
-          place.on("plotly_hover", point);
-          place.on("plotly_unhover", () => (tip.hidden = true));
-        }
-        place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
-      }
-    } finally {
-      busy = false;
+    plotly ??= await (await shared.promise)();
+    const text = model.get("figure");
+    stale = place.clientWidth < LEAST_WIDTH; // its tab may have been closed since
+    if (stale || !text) return;
+    const figure = JSON.parse(text);
+    const fresh = !place.data;
+    place.setAttribute("aria-label", figure.layout.meta ?? model.get("name"));
+    await plotly.react(place, figure.data, figure.layout, CONFIG);
+    if (fresh) {
+      place.on("plotly_click", pick);
+      place.on("plotly_hover", point);
+      place.on("plotly_unhover", () => (tip.hidden = true));
     }
+    place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
   };
   const pick = ({ points }) => {
     for (const { customdata, data, pointNumber } of points) {
@@ -72,7 +86,9 @@ function render({ model, el }) {
   let stale = true;
   const changed = () => {
     stale = place.clientWidth < LEAST_WIDTH;
-    if (!stale) draw();
+    if (stale) return;
+    queue.set(place, draw);
+    drawAll();
   };
   const sized = new ResizeObserver(() => {
     if (place.clientWidth < LEAST_WIDTH) return;
@@ -83,6 +99,7 @@ function render({ model, el }) {
   sized.observe(place);
   return () => {
     sized.disconnect();
+    queue.delete(place);
     model.off("change:figure", changed);
     if (place.data) plotly.purge(place);
   };
