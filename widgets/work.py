@@ -186,7 +186,7 @@ class Work(State):
         )
 
     def _step_aside(self) -> bool:
-        """Between two searches for the curve: first what someone waits for. True if no one wants this curve any more."""
+        """Between two searches for the curve: let go first what someone waits for. True if no one wants this curve."""
         self._processor.release()
         try:
             self._activity.wait_for(RUNNING)
