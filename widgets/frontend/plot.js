@@ -5,7 +5,8 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   return { promise, resolve };
 })());
 const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
-const CONFIG = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+// Nothing leaves the page: no button that uploads a plot.
+const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 const IDLE_MS = 300; // at most, until what is out of sight is drawn
 
 // The page draws one plot at a time, what is in sight first; what is not waits until there is nothing else to do.
@@ -33,10 +34,31 @@ async function drawAll() {
   shared.drawing = false;
 }
 
+// By keyboard the buttons of a plot are one stop, and arrows go from one to the next.
+function toolbar(place) {
+  const buttons = [...place.querySelectorAll(".modebar-btn")];
+  const stop = buttons.find((button) => button === document.activeElement) ?? buttons[0];
+  for (const button of buttons) {
+    button.tabIndex = button === stop ? 0 : -1;
+    button.dataset.lmSuppressShortcuts = "true";
+  }
+}
+
+function walk(event) {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const buttons = [...event.currentTarget.querySelectorAll(".modebar-btn")];
+  const at = buttons.indexOf(document.activeElement);
+  if (!step || at < 0) return;
+  buttons[(at + step + buttons.length) % buttons.length].focus();
+  toolbar(event.currentTarget);
+  event.preventDefault();
+}
+
 function render({ model, el }) {
   const place = document.createElement("div");
   place.className = `schedule-explorer-plot schedule-explorer-${model.get("name")}`;
-  place.setAttribute("role", "img");
+  place.setAttribute("role", "figure");
+  place.addEventListener("keydown", walk);
   const tip = document.createElement("div");
   tip.className = "schedule-explorer-tip";
   tip.hidden = true;
@@ -58,6 +80,7 @@ function render({ model, el }) {
       place.on("plotly_hover", point);
       place.on("plotly_unhover", () => (tip.hidden = true));
     }
+    toolbar(place);
     place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
   };
   const pick = ({ points }) => {
