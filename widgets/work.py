@@ -185,11 +185,16 @@ class Work(State):
             should_stop=self._step_aside,
         )
 
-    def _step_aside(self) -> bool:
-        """Between two searches for the curve: let go first what someone waits for. True if no one wants this curve."""
+    def _step_aside(self, improves: bool) -> bool:  # noqa: FBT001 - as ``trade_off_in_steps`` calls it
+        """Between two searches for the curve: let go first what someone waits for. True if no one wants this curve.
+
+        The solver is a process that comes after everything else here, so what only improves the curve waits for it.
+        """
         self._processor.release()
         try:
             self._activity.wait_for(RUNNING)
+            if improves:
+                self._activity.wait_for(SOLVING)
             self._solving.wait_for_news(_PATIENCE_S)
         finally:
             self._processor.acquire()

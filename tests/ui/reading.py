@@ -61,7 +61,7 @@ _FOCUS = """box => {
 
 # Of tabs, and of a plot's buttons, one is a stop, and arrows lead to the others.
 _MISSED = """box => [...box.querySelectorAll("button, input, select, textarea, summary, [tabindex='0']")]
-  .filter((x) => x.getClientRects().length && !x.disabled && !x.closest(".modebar") && !("reached" in x.dataset))
+  .filter((x) => x.checkVisibility() && !x.disabled && !x.closest(".modebar") && !("reached" in x.dataset))
   .map((x) => x.outerHTML.slice(0, 160))"""
 
 
