@@ -215,7 +215,7 @@ class TestOneWidgetInOneKernel:
         expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
         page.screenshot(path=shots / "solver-died.png")
         widget.slider.press("End")
-        expect(widget.status).to_have_text(re.compile("^Optimal"), timeout=LONG)
+        expect(widget.status).to_have_text(SOLVED, timeout=LONG)
 
 
 def test_other_cells_run_while_it_solves(lab: Lab, page: Page, trained: Trained) -> None:
