@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from playwright.sync_api import Browser, sync_playwright
 
+from explorer.solvers.memory import VARIABLE
 from tests.ui.lab import Lab
 
 
@@ -20,7 +23,8 @@ def lab_and_browser() -> Iterator[tuple[Lab, Browser]]:
         root, home = Path(folder, "notebooks"), Path(folder, "home")
         root.mkdir()
         home.mkdir()
-        lab = Lab(root, home)
+        with patch.dict(os.environ, {VARIABLE: str(home / "solves")}):  # a budget never asked for is one indeed
+            lab = Lab(root, home)
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         )

@@ -74,7 +74,7 @@ class Controls:
         self.file_name = ipywidgets.Text(
             placeholder="file name",
             tooltip="File name for Save schedule",
-            layout=ipywidgets.Layout(width="210px"),
+            layout=ipywidgets.Layout(width="270px"),
         )
         self.layer = ipywidgets.Dropdown(
             description="Layer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from explorer.units import format_bytes
 from widgets import style
@@ -11,6 +12,7 @@ from widgets.convolutions import Part, Way, plain_name
 from widgets.figures import Figure, Trace, axis, base_layout, columns, scatter, subtitle
 
 _MIB = 2**20
+_LINE = 16  # characters that fit beside a point
 _NEAR_X, _NEAR_Y = 0.45, 0.09  # of the longest of each axis: room for a name
 
 
@@ -88,7 +90,7 @@ def _traces(ways: Sequence[Way], labels: dict[Way, str], *, widest: float, legen
             showlegend=legend,
             x=[x.workspace_bytes / _MIB for x in members],
             y=[x.time_ms for x in members],
-            text=[html.escape(labels.get(x, "")) for x in members],
+            text=["<br>".join(map(html.escape, wrap(labels.get(x, ""), _LINE))) for x in members],
             # Towards where there is room.
             textposition=["middle right" if x.workspace_bytes / _MIB < widest / 2 else "middle left" for x in members],
             textfont={"size": 10},

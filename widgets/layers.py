@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from explorer.graph import TrainingGraph
@@ -96,6 +97,7 @@ def _depth(paths: Sequence[str], readable: Callable[[list[str]], bool]) -> int:
     return 1
 
 
+@lru_cache(maxsize=16384)  # each drawing asks for the same
 def _cut(path: str, depth: int) -> str:
     return ".".join(path.split(".")[:depth]) or NO_MODULE
 

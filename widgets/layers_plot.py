@@ -13,7 +13,7 @@ from widgets import style
 from widgets.figures import Figure, Trace, axis, bar, base_layout, subtitle
 from widgets.layers import LayerGroups, covers, group_layers, sums
 
-_TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved, of what a plain step keeps)")
+_TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved)")
 _SPLIT = 0.5
 
 

@@ -93,7 +93,9 @@ def _plots(found: Mapping[str, Figure]) -> list[str]:
     for name, figure in found.items():
         described = html.escape(str(figure.layout.get("meta", name)), quote=True)
         page = go.Figure(figure.to_dict()).update_layout(font_color=_INK)
-        drawn = page.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{name}")
+        drawn = page.to_html(
+            full_html=False, include_plotlyjs=False, div_id=f"plot-{name}", config={"showSendToCloud": False}
+        )
         made.append(f"<figure role='img' aria-label=\"{described}\" style='margin: 24px 0'>{drawn}</figure>")
     return made
 

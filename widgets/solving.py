@@ -17,7 +17,7 @@ from widgets import text
 from widgets.background import Latest
 from widgets.panel import News
 
-_DRAW_INTERVAL_S = 0.25
+_DRAW_INTERVAL_S = 0.5  # a page without a GPU draws for half of that
 _DRAW_SHARE = 0.1  # of the time: the rest is for the cells of the notebook
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from threading import RLock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING
 
 from explorer.deviation import deviation_of
@@ -58,6 +58,7 @@ class Work(State):
         self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
         self._first_bytes = first_bytes
         self._lock = RLock()
+        self._processor = Lock()  # a run and the curve's searches would slow each other down
         self._jobs = Jobs(on_change=self._offer, on_stop=self._stopped, on_error=self._failed)
         self._activity = self._jobs.activity
         self._closed = False
@@ -119,7 +120,7 @@ class Work(State):
         try:
             self._say("Finding the smallest feasible budget", "busy")
             plain = simulate(profile, keep_all(profile.graph))
-            self._begun = choice, _curve(profile, choice)
+            self._begun = choice, self._curve(profile, choice)
             ends = next(self._begun[1])
             self._jobs.look()
         except BaseException:
@@ -150,14 +151,16 @@ class Work(State):
     def _chart(self) -> None:
         """Show the curve of the present choice; what is unknown of it is computed while no one waits for a schedule."""
         choice = self._charted = self.choice
-        for points in self._points(choice):
-            with self._lock:
-                if self._closed or self._uncharted():
-                    return
-                assert self._scene is not None, "open"
-                self._set_scene(replace(self._scene, known=replace(self._scene.known, instant=points)))
-            self._solving.wait_for_news(_PATIENCE_S)
+        with self._processor:
+            for points in self._points(choice):
+                with self._lock:
+                    if self._closed or self._uncharted():
+                        return
+                    assert self._scene is not None, "open"
+                    self._set_scene(replace(self._scene, known=replace(self._scene.known, instant=points)))
         with self._lock:
+            if self._closed or self._uncharted():
+                return
             assert self._scene is not None, "open"
             known = self._charts[choice.schedules] = self._scene.known.instant
             self._view.controls.slider.set_range(known[0].budget_bytes, self._scene.keep_all.peak_bytes)
@@ -171,7 +174,31 @@ class Work(State):
         self._solving.wait_for_news(_PATIENCE_S)
         if begun is not None and begun[0] == choice:
             return begun[1]
-        return _curve(self._scene.profile, choice)
+        return self._curve(self._scene.profile, choice)
+
+    def _curve(self, profile: Profile, choice: Choice) -> Iterator[tuple[Solution, ...]]:
+        return trade_off_in_steps(
+            profile,
+            optimizations=choice.optimizations,
+            exact=choice.exact,
+            pins=choice.pins,
+            should_stop=self._step_aside,
+        )
+
+    def _step_aside(self, improves: bool) -> bool:  # noqa: FBT001 - as ``trade_off_in_steps`` calls it
+        """Between two searches for the curve: let go first what someone waits for. True if no one wants this curve.
+
+        The solver is a process that comes after everything else here, so what only improves the curve waits for it.
+        """
+        self._processor.release()
+        try:
+            self._activity.wait_for(RUNNING)
+            if improves:
+                self._activity.wait_for(SOLVING)
+            self._solving.wait_for_news(_PATIENCE_S)
+        finally:
+            self._processor.acquire()
+        return self._closed or self._uncharted()
 
     def _uncharted(self) -> bool:
         """Is the curve of another choice than the present one?"""
@@ -213,8 +240,11 @@ class Work(State):
         self._activity.wait_for(SOLVING)
         self._say("Looking for a device to run on", "busy")
         self._subject.check_runnable()
-        self._activity.wait_for(CHARTING)  # it would slow the steps down
-        self._jobs.look()
+        with self._processor:
+            self._jobs.look()
+            self._measure_alone()
+
+    def _measure_alone(self) -> None:
         with self._lock:
             schedule, scene = self.schedule, self._scene
         timeline = None if scene is None else scene.timeline
@@ -283,7 +313,3 @@ class Work(State):
             self._say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
         else:
             self._say(text.progress(solution, scene.keep_all.time_ms), "busy")
-
-
-def _curve(profile: Profile, choice: Choice) -> Iterator[tuple[Solution, ...]]:
-    return trade_off_in_steps(profile, optimizations=choice.optimizations, exact=choice.exact, pins=choice.pins)

@@ -282,6 +282,7 @@ def trade_off_in_steps(
     optimizations: Optimizations = "all",
     exact: bool = False,
     pins: PinsLike | None = None,
+    should_stop: Callable[[bool], bool] | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
     """MONeT's curve for those who watch: its two ends at once, more and more of it as ``trade_off`` does, then better.
 
@@ -291,17 +292,24 @@ def trade_off_in_steps(
         optimizations: as in ``solve``.
         exact: as in ``solve``.
         pins: as in ``solve``.
+        should_stop: called before each of the searches, which take a tenth of a second or so, with whether they only
+            improve a curve that is there; may wait while others need the processor. True ends the curve.
 
     Yields:
         Increasing peaks and strictly decreasing times; the last is the whole curve, which may begin at a smaller peak.
     """
     chosen = parse_optimizations(optimizations)
     options = Options(optimizations=chosen, exact=exact, pins=parse_pins(pins))
-    return _curves(profile, points, options, efforts=_CURVE_EFFORTS)
+    return _curves(profile, points, options, efforts=_CURVE_EFFORTS, should_stop=should_stop)
 
 
 def _curves(
-    profile: Profile, points: int, options: Options, *, efforts: Iterable[float]
+    profile: Profile,
+    points: int,
+    options: Options,
+    *,
+    efforts: Iterable[float],
+    should_stop: Callable[[bool], bool] | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
     """MONeT's, by plan search alone, as it becomes known."""
     planner = Planner(options.problem(profile))
@@ -309,8 +317,10 @@ def _curves(
     search.ready(timeout=_COMPILED_S)
     planner.seek_minimum(timeout=0.0)
     yield _along(planner, points)
-    for effort in efforts:
+    for lap, effort in enumerate(efforts):
         for number, budget in enumerate(search.budgets(points), start=1):
+            if should_stop is not None and should_stop(lap > 0):
+                return
             search.improve(budget, effort=effort)
             if number % _CURVE_STEP == 0:
                 yield _along(planner, points)

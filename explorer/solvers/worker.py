@@ -19,6 +19,8 @@ from importlib import import_module
 from itertools import count
 from typing import IO
 
+import numpy as np
+
 from explorer.solution import Solution, Status
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.planner import Planner, Progress
@@ -44,18 +46,20 @@ class _Problem:
         if setup.remember:
             self.planner.recall(memory.recall(self.key))
 
-    def ladder(self) -> Iterator[bool]:
-        """Search at one budget after the other; each is a true."""
+    def ladder(self, stop: np.ndarray) -> Iterator[bool]:
+        """Search at one budget after the other; each is a true. ``stop`` as in ``PlanSearch.improve``."""
         search = self.planner.search
         step = (search.keep_all_peak_bytes - search.floor.peak_bytes) / _LADDER
         for rung in range(_LADDER):
-            search.improve(int(search.keep_all_peak_bytes - rung * step), effort=0.3)
+            search.improve(int(search.keep_all_peak_bytes - rung * step), effort=0.3, stop=stop)
             yield True
 
     def remember(self, budget_bytes: int, *, whole: bool) -> None:
         """Keep what is known for a budget; ``whole``: the solve had all of its time."""
+        answer = self.planner.answer(budget_bytes, spent_s=self.options.time_limit if whole else 0.0)
+        if whole:
+            self.planner.recall([answer])  # so that who returns to this budget is answered at once
         if self.setup.remember:
-            answer = self.planner.answer(budget_bytes, spent_s=self.options.time_limit if whole else 0.0)
             self.memory.remember(self.key, answer, label=label_of(self.setup.profile, self.options))
 
 
@@ -72,8 +76,28 @@ class _Wake:
     """Message to the main thread: there may be time for the ladder."""
 
 
+class _Mail:
+    """Messages as they come; ``asked`` is set while some wait, so that a search in idle time ends at once."""
+
+    def __init__(self) -> None:
+        self.messages: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self.asked = np.zeros(1, np.uint8)
+
+    def put(self, message: object) -> None:
+        self.asked[0] = 1
+        self.messages.put(message)
+
+    def get(self) -> object:
+        message = self.messages.get()
+        self.asked[0] = 0
+        return message
+
+    def empty(self) -> bool:
+        return self.messages.empty()
+
+
 class _Server:
-    def __init__(self, setup: Setup, events: IO[bytes], messages: queue.SimpleQueue[object]) -> None:
+    def __init__(self, setup: Setup, events: IO[bytes], messages: _Mail) -> None:
         self.events = events
         self.messages = messages
         self.lock = threading.Lock()
@@ -85,7 +109,7 @@ class _Server:
 
     def serve(self) -> None:
         threading.Thread(target=self.refine, name="refine", daemon=True).start()
-        ladder = self.problem.ladder()
+        ladder = self.problem.ladder(self.messages.asked)
         while True:
             # Idle time fills the ladder of budgets, so that the next answer starts from a good one.
             while self.idle() and self.messages.empty() and next(ladder, False):
@@ -98,7 +122,7 @@ class _Server:
             elif isinstance(message, Setup):
                 self.supersede()
                 self.problem = _Problem(message, self.memory)
-                ladder = self.problem.ladder()
+                ladder = self.problem.ladder(self.messages.asked)
 
     def idle(self) -> bool:
         return self.job is None or self.job.ended.is_set()
@@ -178,7 +202,7 @@ class _Server:
                 self.events.flush()
 
 
-def _read(source: IO[bytes], messages: queue.SimpleQueue[object]) -> None:
+def _read(source: IO[bytes], messages: _Mail) -> None:
     try:
         while True:
             messages.put(pickle.load(source))  # noqa: S301 - from our own process
@@ -194,7 +218,7 @@ def main() -> None:
     events = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with events
     setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
-    messages: queue.SimpleQueue[object] = queue.SimpleQueue()
+    messages = _Mail()
     threading.Thread(target=_read, args=(sys.stdin.buffer, messages), name="messages", daemon=True).start()
     try:
         _Server(setup, events, messages).serve()

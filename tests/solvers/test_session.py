@@ -76,6 +76,16 @@ def gone(process: int) -> bool:
     return not alive(process)
 
 
+def test_a_budget_that_had_its_time_is_answered_at_once(hard):
+    heard = Heard()
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=0.5) as session:
+        first = heard.final(session.request(between(hard, 0.5)))
+        again = session.request(between(hard, 0.5))
+        event = heard.next()
+        assert (event.request, event.final) == (again, True)
+        assert event.solution.time_ms == first.solution.time_ms
+
+
 def test_an_answer_at_once_then_better_ones_then_one_final(profile):
     heard = Heard()
     with SolveSession(profile, on_event=heard.queue.put, time_limit=3.0, gap=0.0) as session:

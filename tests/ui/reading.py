@@ -51,6 +51,32 @@ _CONTRASTS = """box => {
   return found;
 }"""
 
+_FOCUS = """box => {
+  const at = document.activeElement;
+  if (!box.contains(at)) return null;
+  const { outlineStyle, outlineWidth } = getComputedStyle(at);
+  at.dataset.reached = "";
+  return [at.outerHTML.slice(0, 160), outlineStyle !== "none" && parseFloat(outlineWidth) >= 2];
+}"""
+
+# Of tabs, and of a plot's buttons, one is a stop, and arrows lead to the others.
+_MISSED = """box => [...box.querySelectorAll("button, input, select, textarea, summary, [tabindex='0']")]
+  .filter((x) => x.checkVisibility() && !x.disabled && !x.closest(".modebar") && !("reached" in x.dataset))
+  .map((x) => x.outerHTML.slice(0, 160))"""
+
+
+def walk(box: Locator, *, most: int = 300) -> tuple[list[str], list[str]]:
+    """Press Tab until the focus leaves ``box``: the controls not reached, and those where it cannot be seen."""
+    unseen = []
+    for _ in range(most):
+        found = box.evaluate(_FOCUS)
+        if found is None:
+            break
+        if not found[1]:
+            unseen.append(found[0])
+        box.page.keyboard.press("Tab")
+    return box.evaluate(_MISSED), unseen
+
 
 def unnamed(box: Locator) -> list[str]:
     """Visible controls without an accessible name, as HTML."""

@@ -39,7 +39,7 @@ class Widget:
         """The memory of plain PyTorch, and wait for the answer: no recomputation is needed then."""
         self.slider.press("End")
         most = style.format_gib(int(self.slider.get_attribute("max") or 0))
-        end = re.compile(rf"^Optimal for {re.escape(most)}.*(\+0\.0 % extra|% less) time")
+        end = re.compile(rf"^(Optimal|Solved) for {re.escape(most)}.*(\+0\.0 % extra|% less) time")
         expect(self.status).to_have_text(end, timeout=LONG)
 
     def areas(self) -> list[str | None]:
@@ -215,7 +215,7 @@ class TestOneWidgetInOneKernel:
         expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
         page.screenshot(path=shots / "solver-died.png")
         widget.slider.press("End")
-        expect(widget.status).to_have_text(re.compile("^Optimal"), timeout=LONG)
+        expect(widget.status).to_have_text(SOLVED, timeout=LONG)
 
 
 def test_other_cells_run_while_it_solves(lab: Lab, page: Page, trained: Trained) -> None:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.ui.lab import Lab, fresh_page
-from tests.ui.reading import faint, unnamed
+from tests.ui.reading import faint, unnamed, walk
 from tests.ui.test_explore import LONG, SOLVED, Widget, write_notebook
 from tests.widgets.trained import Trained
 
@@ -232,6 +232,27 @@ def test_tabs_are_reached_by_keyboard(page: Page, panels: Panels) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(panels.box.get_by_role("tab", name="Schedule matrix")).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize("name", ["Convolutions", "Schedule matrix", "Solver", "Explain and pin", "Export"])
+def test_tab_leads_to_every_control_and_shows_where_it_is(panels: Panels, name: str) -> None:
+    panels.tab(name)
+    panels.slider.focus()
+    missed, unseen = walk(panels.box)
+    assert missed == []
+    assert unseen == []
+
+
+def test_arrows_lead_through_the_buttons_of_a_plot(page: Page, panels: Panels, shots: Path) -> None:
+    buttons = panels.plot("timeline").locator(".modebar-btn")
+    buttons.first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(buttons.nth(1)).to_be_focused()
+    panels.box.screenshot(path=shots / "panel-toolbar.png")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(buttons.last).to_be_focused()
+    assert not [x for x in buttons.all() if "Share" in (x.get_attribute("aria-label") or "")]
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])

@@ -15,6 +15,7 @@ from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import SolveSession
 from explorer.solvers.options import Options
+from explorer.solvers.solving import _CURVE_EFFORTS
 from tests.widgets.trained import Trained, train
 from widgets import Explorer
 
@@ -29,9 +30,10 @@ def trained() -> Trained:
 
 @pytest.fixture(scope="session", autouse=True)
 def impatient() -> Iterator[None]:
-    """No test here is about how good an answer is: a solve whose proof takes longer ends after a second."""
+    """No test here is about how good an answer is: a solve ends after a second, and a curve is searched once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("widgets.solving.SolveSession", _Impatient)
+        patch.setattr("explorer.solvers.solving._CURVE_EFFORTS", _CURVE_EFFORTS[:1])
         yield
 
 

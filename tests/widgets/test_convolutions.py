@@ -43,7 +43,8 @@ def test_the_figure_has_every_implementation_and_marks_the_chosen(trained: Train
     figure = checked(convolution_figure(layer, found))
     drawn = [text for trace in figure.data for text in trace.hovertext]
     assert len(drawn) == len(found)
-    labels = {name for trace in figure.data for text in trace.text if text for name in text.split(", ")}
+    written = [text.replace("<br>", " ") for trace in figure.data for text in trace.text if text]
+    labels = {name for text in written for name in text.split(", ")}
     assert labels == {name for way in found for name in plain_name(way).split(", ")}
     marked = [text for trace in figure.data if trace.name == "chosen" for text in trace.hovertext]
     assert len(marked) == sum(way.runs > 0 for way in found)

@@ -176,6 +176,19 @@ def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
     assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
 
 
+def test_a_run_does_not_wait_for_the_curve(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("explorer.solvers.solving._CURVE_EFFORTS", (0.15, 3.0))
+    there = threading.Event()
+    with explorer.explore(trained.model, trained.batch, loss=trained.loss, budget="1 GiB") as made:
+        made.observe(lambda _: there.set(), "schedule")
+        assert there.wait(120)
+        made.run()
+        made._activity.wait_for("running")
+        assert made.measurement is not None
+        assert "charting" in made._activity
+    made._activity.wait_for("charting")
+
+
 def names(made: Explorer) -> set[str]:
     """Of the traces in the timeline."""
     return {trace["name"] for trace in json.loads(made._view.panels["timeline"].plot.figure)["data"]}

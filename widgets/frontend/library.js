@@ -1,4 +1,4 @@
-// Plotly's script comes as text in the trait `source`, and is loaded by the first plot of the page that is drawn: as a
+// Plotly's script comes compressed in the trait `source`, and is loaded by the first plot of the page that is drawn: as a
 // part of this module it could take longer than the two seconds after which anywidget gives a module up.
 const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   let resolve;
@@ -7,7 +7,9 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
 })());
 
 async function load(source) {
-  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  const script = new Blob([source]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const text = await new Response(script).text();
+  const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   try {
     return (await import(url)).default;
   } finally {

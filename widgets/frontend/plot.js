@@ -5,46 +5,83 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   return { promise, resolve };
 })());
 const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
-const CONFIG = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+// Nothing leaves the page: no button that uploads a plot.
+const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const IDLE_MS = 300; // at most, until what is out of sight is drawn
+
+// The page draws one plot at a time, what is in sight first; what is not waits until there is nothing else to do.
+const queue = (shared.queue ??= new Map());
+const inSight = (place) => {
+  const { top, bottom } = place.getBoundingClientRect();
+  return bottom > 0 && top < window.innerHeight;
+};
+const idle = () => new Promise((go) => (window.requestIdleCallback ?? setTimeout)(go, { timeout: IDLE_MS }));
+
+async function drawAll() {
+  if (shared.drawing) return;
+  shared.drawing = true;
+  await null; // what comes with the same message goes with it
+  while (queue.size) {
+    let place = [...queue.keys()].find(inSight);
+    if (!place) {
+      await idle();
+      place = [...queue.keys()].find(inSight) ?? queue.keys().next().value;
+    }
+    const draw = queue.get(place);
+    queue.delete(place);
+    await draw?.().catch(reportError);
+  }
+  shared.drawing = false;
+}
+
+// By keyboard the buttons of a plot are one stop, and arrows go from one to the next.
+function toolbar(place) {
+  const buttons = [...place.querySelectorAll(".modebar-btn")];
+  const stop = buttons.find((button) => button === document.activeElement) ?? buttons[0];
+  for (const button of buttons) {
+    button.tabIndex = button === stop ? 0 : -1;
+    button.dataset.lmSuppressShortcuts = "true";
+  }
+}
+
+function walk(event) {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const buttons = [...event.currentTarget.querySelectorAll(".modebar-btn")];
+  const at = buttons.indexOf(document.activeElement);
+  if (!step || at < 0) return;
+  buttons[(at + step + buttons.length) % buttons.length].focus();
+  toolbar(event.currentTarget);
+  event.preventDefault();
+}
 
 function render({ model, el }) {
   const place = document.createElement("div");
   place.className = `schedule-explorer-plot schedule-explorer-${model.get("name")}`;
-  place.setAttribute("role", "img");
+  place.setAttribute("role", "figure");
+  place.addEventListener("keydown", walk);
   const tip = document.createElement("div");
   tip.className = "schedule-explorer-tip";
   tip.hidden = true;
   el.classList.add("schedule-explorer-figure");
   el.append(place, tip);
 
-  // One drawing at a time: what arrives meanwhile replaces what waits.
-  let busy = false;
-  let waiting = false;
   let plotly = null;
   const draw = async () => {
-    waiting = true;
-    if (busy) return;
-    busy = true;
-    try {
-      plotly ??= await (await shared.promise)();
-      while (waiting) {
-        waiting = false;
-        const text = model.get("figure");
-        if (!text) continue;
-        const figure = JSON.parse(text);
-        const fresh = !place.data;
-        place.setAttribute("aria-label", figure.layout.meta ?? model.get("name"));
-        await plotly.react(place, figure.data, figure.layout, CONFIG);
-        if (fresh) {
-          place.on("plotly_click", pick);
-          place.on("plotly_hover", point);
-          place.on("plotly_unhover", () => (tip.hidden = true));
-        }
-        place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
-      }
-    } finally {
-      busy = false;
+    plotly ??= await (await shared.promise)();
+    const text = model.get("figure");
+    stale = place.clientWidth < LEAST_WIDTH; // its tab may have been closed since
+    if (stale || !text) return;
+    const figure = JSON.parse(text);
+    const fresh = !place.data;
+    place.setAttribute("aria-label", figure.layout.meta ?? model.get("name"));
+    await plotly.react(place, figure.data, figure.layout, CONFIG);
+    if (fresh) {
+      place.on("plotly_click", pick);
+      place.on("plotly_hover", point);
+      place.on("plotly_unhover", () => (tip.hidden = true));
     }
+    toolbar(place);
+    place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
   };
   const pick = ({ points }) => {
     for (const { customdata, data, pointNumber } of points) {
@@ -72,7 +109,9 @@ function render({ model, el }) {
   let stale = true;
   const changed = () => {
     stale = place.clientWidth < LEAST_WIDTH;
-    if (!stale) draw();
+    if (stale) return;
+    queue.set(place, draw);
+    drawAll();
   };
   const sized = new ResizeObserver(() => {
     if (place.clientWidth < LEAST_WIDTH) return;
@@ -83,6 +122,7 @@ function render({ model, el }) {
   sized.observe(place);
   return () => {
     sized.disconnect();
+    queue.delete(place);
     model.off("change:figure", changed);
     if (place.data) plotly.purge(place);
   };
