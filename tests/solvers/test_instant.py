@@ -37,7 +37,7 @@ def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: i
     peak_bytes, time_ms, count = search._kernel(genes[None], budget)
     if count < 0:  # a form that leaves out what another reads
         return
-    timeline = simulate(profile, search._schedule(search._work.order[:count].tolist(), budget))
+    timeline = simulate(profile, search._schedule(search._work.trial.order[:count].tolist(), budget))
     assert timeline.peak_bytes == peak_bytes
     assert timeline.time_ms == pytest.approx(time_ms)
 
@@ -155,7 +155,7 @@ def test_quicker_options_are_demanded_where_there_was_no_room_for_them():
     budget = search.keep_all_peak_bytes - workspace
     peak_bytes, time_ms, runs = search._kernel(search._keep_everything(), budget)
     assert (peak_bytes <= budget, time_ms) == (True, pytest.approx(count + 40 + (count - 1) * 10))
-    slow = search._schedule(search._work.order[:runs].tolist(), budget)
+    slow = search._schedule(search._work.trial.order[:runs].tolist(), budget)
     extra = demand(search.problem, search.arrays, slow, seed=0)
     assert extra is not None
     changed = np.flatnonzero(extra != search.arrays.option_extra)

@@ -48,7 +48,7 @@ def varied(rng: np.random.Generator, arrays: PlanArrays, genes: np.ndarray) -> n
     return genes
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=150)
 @given(
     st.one_of(profiles(most_forward=10), joint_profiles(several_first=True), st.just(chain(12))),
     st.integers(0, 10**6),
