@@ -31,10 +31,12 @@ _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
 _HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
 _COLD = (0.0015, 0.00002)  # of one from a good plan,
-_WARM = (0.0004, 0.00002)  # and of one that continues another
+_WARM = (0.0008, 0.00002)  # and of one that continues another
 _ENTRANTS = 12  # searches in the first round of a tournament;
 _SURVIVORS = 3  # one of so many goes on to the next one,
 _NEXT_ROUND = 6.0  # with so many times the effort
+TOURNAMENT_EFFORT = 72.0
+"""Of a tournament, as a multiple of one of its short searches': 12 of these, 4 and then 1 of the longer ones."""
 _PENALTY = 1.0  # see ``_per_byte``: the first of a search
 _EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
 _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
@@ -154,7 +156,7 @@ class PlanSearch:
 
         Args:
             budget_bytes: the peak allowed.
-            effort: of each short search, as for ``improve``; a tournament's is 72 times that.
+            effort: of each short search, as for ``improve``; a tournament's is ``TOURNAMENT_EFFORT`` times that.
             seed: of the random moves.
             stop: likewise.
 

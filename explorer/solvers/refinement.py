@@ -32,7 +32,7 @@ _TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
 length of intervals."""
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
 _LOOSE = 0.03  # … or after it, where the gap is larger
-_SHORT = 4  # searches before tournaments begin: they have nothing to show for a second
+_BEFORE = 0.3  # effort of searches before each tournament, as a share of the tournament's
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -129,15 +129,19 @@ class _Refinement:
 
     def search(self) -> None:
         """Search plans, longer and longer, also from what integer programs find; tournaments between."""
-        idle = 0
-        for number, (effort, seed) in enumerate(searches(self.options.seed)):
+        idle, spent = 0, 0.0
+        for effort, seed in searches(self.options.seed):
             if self.over() or (self.exhausted.is_set() and idle >= _PATIENCE):
                 return
             known = self.planner.frontier.best(self.budget_bytes)
-            if number >= _SHORT and not self.exhausted.is_set() and not self.rivals.converged():
-                self.rivals.tournament()
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
+            spent += effort
+            if spent < _BEFORE * self.rivals.effort or self.over() or self.exhausted.is_set():
+                continue
+            if not self.rivals.converged():
+                self.rivals.tournament()
+            spent = 0.0
 
     def prove(self) -> None:
         """Bound by linear relaxations; then integer programs and tighter bounds in turn."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from explorer.solvers.frontier import Point
+from explorer.solvers.instant import TOURNAMENT_EFFORT
 from explorer.solvers.planner import Planner
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class Rivals:
         self._choosing = threading.Lock()
         self._seeds = count(_SEED * seed)
         self._effort = 1.0
+
+    @property
+    def effort(self) -> float:
+        """Of the next tournament."""
+        return TOURNAMENT_EFFORT * self._effort
 
     def tournament(self) -> None:
         """Hold one; the planner learns what reaches its later rounds."""
