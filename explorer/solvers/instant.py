@@ -32,11 +32,9 @@ _ORDER_FACTOR = 12  # an order may have this many times as many runs as there ar
 _HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
 _COLD = (0.0015, 0.00002)  # of one from a good plan,
 _WARM = (0.0008, 0.00002)  # and of one that continues another
-_ENTRANTS = 12  # searches in the first round of a tournament;
-_SURVIVORS = 3  # one of so many goes on to the next one,
-_NEXT_ROUND = 6.0  # with so many times the effort
-TOURNAMENT_EFFORT = 72.0
-"""Of a tournament, as a multiple of one of its short searches': 12 of these, 4 and then 1 of the longer ones."""
+_ROUNDS = ((12, 1.0), (4, 6.0), (1, 36.0))  # of a tournament: how many searches, and by how much longer than the first
+TOURNAMENT_EFFORT = sum(searches * longer for searches, longer in _ROUNDS)
+"""Of a tournament, as a multiple of one of its first searches'."""
 _PENALTY = 1.0  # see ``_per_byte``: the first of a search
 _EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
 _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
@@ -156,7 +154,7 @@ class PlanSearch:
 
         Args:
             budget_bytes: the peak allowed.
-            effort: of each short search, as for ``improve``; a tournament's is ``TOURNAMENT_EFFORT`` times that.
+            effort: of each search of the first round, as for ``improve``; all take ``TOURNAMENT_EFFORT`` times that.
             seed: of the random moves.
             stop: likewise.
 
@@ -165,23 +163,27 @@ class PlanSearch:
         """
         self._seeded.result()
         beside = workspace(self.arrays, length=self._work.trial.order.size), self._no_archive()
-        plans, temperatures = [self._keep_everything() for _ in range(_ENTRANTS)], _HOT
+        plans = [self._keep_everything() for _ in range(_ROUNDS[0][0])]
         seeds = count(_DRAWS * seed)
-        while plans:
-            ranks = []
-            for plan in plans:
-                tries, draw = self._tries(effort), next(seeds)
+        for number, (searches, longer) in enumerate(_ROUNDS):
+            tries, temperatures = self._tries(longer * effort), _WARM if number else _HOT
+            ranked = []
+            for plan in plans[:searches]:
                 peak, time_ms, runs = self._kernel(
-                    plan, budget_bytes, tries=tries, temperatures=temperatures, seed=draw, stop=stop, beside=beside
+                    plan,
+                    budget_bytes,
+                    tries=tries,
+                    temperatures=temperatures,
+                    seed=next(seeds),
+                    stop=stop,
+                    beside=beside,
                 )
                 if stop is not None and stop[0]:
                     return
-                ranks.append((max(0.0, peak - budget_bytes), time_ms))
-                if len(plans) < _ENTRANTS and runs >= 0 and peak <= budget_bytes:
+                ranked.append((max(0.0, peak - budget_bytes), time_ms, len(ranked)))
+                if number and runs >= 0 and peak <= budget_bytes:
                     yield self._schedule(beside[0].trial.order[:runs].tolist(), budget_bytes)
-            best = sorted(range(len(plans)), key=ranks.__getitem__)
-            plans = [plans[x] for x in best[: len(plans) // _SURVIVORS]]
-            effort, temperatures = effort * _NEXT_ROUND, _WARM
+            plans = [plans[at] for *_, at in sorted(ranked)]
 
     def _tries(self, effort: float) -> int:
         return max(200, int(effort * _WORK / self.operators))

@@ -22,8 +22,6 @@ _ADAPTATION = (0.97, 1.05)
 """The penalty changes this often in a search, by these factors: where the plan fits, and where it does not."""
 _PENALTY_RANGE = (0.2, 50.0)
 """How far it may go from the first one."""
-
-
 _ALL_EVENTS = 32  # plans that are adopted before it is found out anew when activations are of interest
 
 
@@ -65,16 +63,16 @@ class Found(NamedTuple):
     """What a plan needs and takes.
 
     Attributes:
-        peak: bytes; infinite if it cannot run.
+        peak_bytes: infinite if it cannot run.
         time_ms: likewise.
-        excess: above the budget, bytes, summed over runs; likewise.
+        excess_bytes: above the budget, summed over runs; likewise.
         dead_ms: of runs that are left out because nobody reads what they make.
         peak_at: as in ``Work``.
     """
 
-    peak: float
+    peak_bytes: float
     time_ms: float
-    excess: float
+    excess_bytes: float
     dead_ms: float
     peak_at: int
 
@@ -142,7 +140,7 @@ def _compiled(sources: str) -> Any:
 
         Returns:
             peak and time of the plan found: the quickest that fits, else the one of least peak; and how many entries of
-            ``work.order`` are its runs, −1 if there is no room for them.
+            ``work.trial.order`` are its runs, −1 if there is no room for them.
         """
         assert sources
         np.random.seed(course.seed)
@@ -161,17 +159,17 @@ def _compiled(sources: str) -> Any:
             ending = number >= 0 and (number == tries or stop[0] > 0)
             if number < 0:
                 trial[:] = starts[number + starts.shape[0]]
-                limit = here.time_ms + here.dead_ms + penalty * here.excess
+                limit = here.time_ms + here.dead_ms + penalty * here.excess_bytes
             elif ending:
                 trial[:] = best
             else:
                 temperature *= cooling
                 if number % every == 0:
-                    penalty = min(max(penalty * _ADAPTATION[1 if here.excess > 0 else 0], least), most)
+                    penalty = min(max(penalty * _ADAPTATION[1 if here.excess_bytes > 0 else 0], least), most)
                 trial[:] = current
-                vary(arrays, trial, here.excess > 0, here.peak_at)
+                vary(arrays, trial, here.excess_bytes > 0, here.peak_at)
                 # What is accepted is drawn first (Metropolis), so that most plans need not be evaluated to the end.
-                value = here.time_ms + here.dead_ms + penalty * here.excess
+                value = here.time_ms + here.dead_ms + penalty * here.excess_bytes
                 limit = value - temperature * np.log(np.random.random())
                 if np.isfinite(here.time_ms):
                     change = difference(arrays, current, trial, work)
@@ -179,16 +177,16 @@ def _compiled(sources: str) -> Any:
                         current, trial = trial, current
                         continue
             found, reordered = evaluate(arrays, trial, budget, penalty, limit, change, here, work, archive)
-            if found.time_ms + found.dead_ms + penalty * found.excess <= limit:
+            if found.time_ms + found.dead_ms + penalty * found.excess_bytes <= limit:
                 current, trial = trial, current
                 here = found
                 if np.isfinite(here.time_ms):
                     adopted += 1
                     adopt(arrays, current, work, reordered, change.begin < 0 or adopted % _ALL_EVENTS == 0)
-                over, best_over = max(0.0, here.peak - budget), max(0.0, best_peak - budget)
+                over, best_over = max(0.0, here.peak_bytes - budget), max(0.0, best_peak - budget)
                 if over < best_over or (over == best_over and here.time_ms < best_ms):
                     best[:] = current
-                    best_peak, best_ms = here.peak, here.time_ms
+                    best_peak, best_ms = here.peak_bytes, here.time_ms
             if ending:
                 break
         starts[0] = best

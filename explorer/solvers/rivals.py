@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from explorer.solvers.crossing import Crossing
 
 _LONGER = 1.1  # how much longer each tournament is than the one before
-_TOURNAMENTS = 1  # for each crossing
 _CONVERGED = 4  # tournaments that end alike
 _SEED = 1000  # a solve has fewer tournaments
 
 
 class Rivals:
-    """Holds tournaments and crosses what they find, for one budget; two threads may do both at once.
+    """Holds tournaments and crosses what they find, for one budget; one thread crosses, any may hold tournaments.
 
     Args:
         planner: what is known already; learns every schedule found.
@@ -69,7 +68,7 @@ class Rivals:
         """Cross good plans, and hold tournaments for more of them, until those find nothing else than the best."""
         until = time.monotonic() + time_limit
         while (left_s := until - time.monotonic()) > 0 and not self._over() and not self.converged():
-            pair = self._pair() if len(self._winners) >= _TOURNAMENTS * (1 + self._crossed) else None
+            pair = self._pair() if len(self._winners) > self._crossed else None
             if pair is None or self._crossing is None:
                 self.tournament()
                 continue
