@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.ui.lab import REPOSITORY, Lab, fresh_page
 from tests.widgets.trained import Trained, train
 
+_PATIENCE_MS = 30_000  # other tests run beside these, and solvers in them
 _ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -41,7 +42,8 @@ def browser() -> Iterator[Browser]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """Windows of a laptop's size; they share what they loaded, as a person's do."""
     made = browser.new_context(viewport={"width": 1440, "height": 1000})
-    made.set_default_timeout(30_000)
+    made.set_default_timeout(_PATIENCE_MS)
+    expect.set_options(timeout=_PATIENCE_MS)
     yield made
     made.close()
 

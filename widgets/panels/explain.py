@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
@@ -38,10 +39,11 @@ class ExplainPanel:
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""
         self._explorer = explorer
+        # Answers are drawn in one thread, clicks come in another: neither may see the other's work half done.
+        self._lock = RLock()
         self._found: dict[str, TensorExplanation] = {}
         self._explained: Schedule | None = None
         self._scene: Scene | None = None
-        self._following = False
         self.price = ipywidgets.HTML()
         self.table = Table("Tensors", _COLUMNS, on_pick=self.choose)
         self.told = ipywidgets.HTML()
@@ -53,7 +55,7 @@ class ExplainPanel:
         self.pins = ipywidgets.HTML()
         self._chosen = ""
         self._offered: tuple[str, Pins] | None = None
-        self.operator.observe(lambda _: self._offer_implementations(), "value")
+        self.operator.observe(lambda _: self._operator_chosen(), "value")
         self.apply.on_click(lambda _: self._pin())
         self.clear.on_click(lambda _: explorer.pin({}))
         explorer.observe(lambda _: self._show_pins(), "choice")
@@ -66,6 +68,16 @@ class ExplainPanel:
 
     def show(self, scene: Scene) -> None:
         """Explain the schedule shown."""
+        with self._lock:
+            self._show(scene)
+
+    def choose(self, tensor: str) -> None:
+        """Explain this tensor."""
+        with self._lock:
+            self._chosen = tensor
+            self._draw()
+
+    def _show(self, scene: Scene) -> None:
         self._scene = scene
         schedule = None if scene.solution is None else scene.solution.schedule
         if schedule is None:
@@ -78,11 +90,6 @@ class ExplainPanel:
         shown = self._shown(scene)
         if self._chosen not in shown:
             self._chosen = next(iter(shown), "")
-        self._draw()
-
-    def choose(self, tensor: str) -> None:
-        """Explain this tensor."""
-        self._chosen = tensor
         self._draw()
 
     def _shown(self, scene: Scene) -> list[str]:
@@ -125,6 +132,10 @@ class ExplainPanel:
             self.stay.value = str(dict(pins.tensors).get(self._chosen, ""))
             self._offer_implementations()
 
+    def _operator_chosen(self) -> None:
+        with self._lock:
+            self._offer_implementations()
+
     def _offer_implementations(self) -> None:
         if self._scene is None or not self.operator.value:
             return
@@ -140,7 +151,12 @@ class ExplainPanel:
         return next(x for x in self._scene.profile.graph.operators if x.name == name)
 
     def _pin(self) -> None:
-        """Add what the controls say to the pins, in place of what was pinned for the same."""
+        with self._lock:
+            pins = self._with_choices()
+        self._explorer.pin(pins)
+
+    def _with_choices(self) -> Pins:
+        """What is pinned, and what the controls say in place of what was pinned for the same."""
         before = self._explorer.choice.pins
         tensors, operators = dict(before.tensors), dict(before.operators)
         tensors.pop(self._chosen, None)
@@ -150,7 +166,7 @@ class ExplainPanel:
             operators.pop(self.operator.value, None)
             if self.implementation.value:
                 operators[self.operator.value] = self.implementation.value
-        self._explorer.pin(Pins(tuple(sorted(tensors.items())), tuple(sorted(operators.items()))))
+        return Pins(tuple(sorted(tensors.items())), tuple(sorted(operators.items())))
 
     def _show_pins(self) -> None:
         pins = self._explorer.choice.pins

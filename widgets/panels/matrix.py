@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import ipywidgets
@@ -25,15 +26,21 @@ class MatrixPanel:
         """Empty."""
         self.plot = Plot("matrix", on_pick=explorer.select)
         self.only = ipywidgets.Checkbox(description="Only the selected layer", indent=False)
-        self.only.observe(lambda _: self._draw(), "value")
+        self.only.observe(lambda _: self._narrow(), "value")
         self.box = ipywidgets.VBox([self.only, self.plot])
         self._scene: Scene | None = None
+        self._lock = RLock()  # answers are drawn in one thread, clicks come in another
 
     def show(self, scene: Scene) -> None:
         """Draw the schedule's stages."""
-        self._scene = scene
-        self.only.disabled = not scene.selected
-        self._draw()
+        with self._lock:
+            self._scene = scene
+            self.only.disabled = not scene.selected
+            self._draw()
+
+    def _narrow(self) -> None:
+        with self._lock:
+            self._draw()
 
     def _draw(self) -> None:
         if self._scene is None:
