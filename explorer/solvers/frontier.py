@@ -6,7 +6,9 @@ import threading
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
+from explorer.device_profile import Profile
 from explorer.schedule import Schedule
+from explorer.simulation import simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,12 @@ class Point:
     peak_bytes: int
     time_ms: float
     schedule: Schedule
+
+
+def judged(profile: Profile, schedule: Schedule) -> Point:
+    """A schedule with what the simulator says of it."""
+    timeline = simulate(profile, schedule)
+    return Point(timeline.peak_bytes, timeline.time_ms, schedule)
 
 
 class Frontier:

@@ -68,3 +68,19 @@ def _choose_forms(genes: np.ndarray, arrays: PlanArrays, reading: Reading) -> No
             take(choice, count + choice.operator)
         if interval.backward is not None:
             take(interval.backward, 2 * count + interval.backward.operator)
+
+
+def places_of(arrays: PlanArrays) -> np.ndarray:
+    """The forward operator that each gene is about: what becomes of what it makes, and how it runs.
+
+    Returns:
+        int64, shape (genes,).
+    """
+    places = np.empty(arrays.gene_count, np.int64)
+    switches = int(arrays.gene_start[-1])
+    marks = switches + arrays.switches.size
+    places[:switches] = arrays.producer[arrays.gene_owner]
+    counts = np.diff(arrays.place_start.astype(np.int64))
+    places[switches + arrays.at_place.astype(np.int64)] = np.repeat(np.arange(arrays.forward_count), counts)
+    places[marks:] = np.tile(arrays.producer, 2)
+    return places

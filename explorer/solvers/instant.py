@@ -6,16 +6,14 @@ Nothing here is proven; every answer is a plan that the simulator judges like an
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from dataclasses import dataclass
 
 import numpy as np
 
 from explorer.schedule import Schedule
-from explorer.simulation import simulate
 from explorer.solvers.demands import demand
-from explorer.solvers.frontier import Frontier, Point
+from explorer.solvers.frontier import Frontier, Point, judged
 from explorer.solvers.genes import genes_of
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.plan_annealing import Archive, Course, anneal
@@ -31,10 +29,7 @@ _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
 _HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
 _COLD = (0.0015, 0.00002)  # of one from a good plan,
-_WARM = (0.0008, 0.00002)  # and of one that continues another
-_ROUNDS = ((12, 1.0), (4, 6.0), (1, 36.0))  # of a tournament: how many searches, and by how much longer than the first
-TOURNAMENT_EFFORT = sum(searches * longer for searches, longer in _ROUNDS)
-"""Of a tournament, as a multiple of one of its first searches'."""
+_COOL = (0.0003, 0.00002)  # and of one that mends a plan
 _PENALTY = 1.0  # see ``_per_byte``: the first of a search
 _EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
 _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
@@ -46,6 +41,28 @@ _DEMANDING = 3.0  # penalty while room is made for one
 _DRAWS = 1000  # more demands than in one search
 _NEED_NOT_FIT, _FROM_SCRATCH, _MAKE_ROOM = 1, 2, 3  # what searches start from, see ``improve``
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a search found.
+
+    Attributes:
+        genes: uint16, shape (genes,), see ``plan_kernel``.
+        excess_bytes: above the budget; infinite if it cannot run.
+        time_ms: likewise.
+        point: with its schedule; None if it does not fit.
+    """
+
+    genes: np.ndarray
+    excess_bytes: float
+    time_ms: float
+    point: Point | None
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Less is better."""
+        return self.excess_bytes, self.time_ms
 
 
 class PlanSearch:
@@ -145,45 +162,40 @@ class PlanSearch:
                     break
         return self.best(budget_bytes)
 
-    def tournament(
-        self, budget_bytes: int, *, effort: float, seed: int, stop: np.ndarray | None = None
-    ) -> Iterator[Schedule]:
-        """Search from scratch, beside other searches: many short ones, then longer and longer ones from the best.
-
-        Where searches from scratch end is for the most part luck, which a short one has as often as a long one.
+    def anneal_beside(
+        self,
+        budget_bytes: int,
+        *,
+        parent: np.ndarray | None = None,
+        effort: float,
+        seed: int,
+        stop: np.ndarray | None = None,
+    ) -> Plan:
+        """Anneal beside other searches, without what they know; nothing of it is remembered here.
 
         Args:
             budget_bytes: the peak allowed.
-            effort: of each search of the first round, as for ``improve``; all take ``TOURNAMENT_EFFORT`` times that.
+            parent: genes to begin with, at low temperatures; None: from scratch.
+            effort: as for ``improve``, of this one search.
             seed: of the random moves.
             stop: likewise.
-
-        Yields:
-            What later rounds find, if it fits: it owes nothing to what is known, and may be worse.
         """
         self._seeded.result()
-        beside = workspace(self.arrays, length=self._work.trial.order.size), self._no_archive()
-        plans = [self._keep_everything() for _ in range(_ROUNDS[0][0])]
-        seeds = count(_DRAWS * seed)
-        for number, (searches, longer) in enumerate(_ROUNDS):
-            tries, temperatures = self._tries(longer * effort), _WARM if number else _HOT
-            ranked = []
-            for plan in plans[:searches]:
-                peak, time_ms, runs = self._kernel(
-                    plan,
-                    budget_bytes,
-                    tries=tries,
-                    temperatures=temperatures,
-                    seed=next(seeds),
-                    stop=stop,
-                    beside=beside,
-                )
-                if stop is not None and stop[0]:
-                    return
-                ranked.append((max(0.0, peak - budget_bytes), time_ms, len(ranked)))
-                if number and runs >= 0 and peak <= budget_bytes:
-                    yield self._schedule(beside[0].trial.order[:runs].tolist(), budget_bytes)
-            plans = [plans[at] for *_, at in sorted(ranked)]
+        work = workspace(self.arrays, length=self._work.trial.order.size)
+        starts = self._keep_everything() if parent is None else parent[None].copy()
+        peak, time_ms, runs = self._kernel(
+            starts,
+            budget_bytes,
+            tries=self._tries(effort),
+            temperatures=_HOT if parent is None else _COOL,
+            seed=seed,
+            stop=stop,
+            beside=(work, self._no_archive()),
+        )
+        fits = runs >= 0 and peak <= budget_bytes
+        order = work.trial.order[:runs].tolist()
+        point = judged(self.problem.profile, self._schedule(order, budget_bytes)) if fits else None
+        return Plan(starts[0], max(0.0, peak - budget_bytes), time_ms, point)
 
     def _tries(self, effort: float) -> int:
         return max(200, int(effort * _WORK / self.operators))
@@ -364,8 +376,7 @@ class PlanSearch:
         assert point.peak_bytes == peak, "the kernel and the simulator disagree"
 
     def _add(self, schedule: Schedule) -> Point:
-        timeline = simulate(self.problem.profile, schedule)
-        point = Point(timeline.peak_bytes, timeline.time_ms, schedule)
+        point = judged(self.problem.profile, schedule)
         self.frontier.add(point)
         return point
 

@@ -8,15 +8,21 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, Status
-from explorer.solvers.frontier import Frontier, Point
+from explorer.solvers.frontier import Frontier, Point, judged
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.memory import Answer
 from explorer.solvers.problem import Problem
 from explorer.units import format_bytes
+
+if TYPE_CHECKING:
+    from explorer.solvers.monet.relaxation import Relaxation
 
 _SAME = 1e-6  # relative difference of times that counts as none
 _LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it ten times as long
@@ -104,11 +110,14 @@ class Planner:
 
     def add_schedule(self, schedule: Schedule) -> Point:
         """Judge a schedule and remember it, for the plan search too if it is new on the frontier."""
-        timeline = simulate(self.profile, schedule)
-        point = Point(timeline.peak_bytes, timeline.time_ms, schedule)
-        if self.frontier.add(point):
-            self.search.learn(schedule)
+        point = judged(self.profile, schedule)
+        self.add(point)
         return point
+
+    def add(self, point: Point) -> None:
+        """Remember a schedule, for the plan search too if it is new on the frontier."""
+        if self.frontier.add(point):
+            self.search.learn(point.schedule)
 
     def recall(self, answers: Iterable[Answer]) -> None:
         """Take what earlier solves found; schedules are judged again."""
@@ -150,6 +159,7 @@ class Planner:
         *,
         time_limit: float = 0.0,
         threshold: float | None = None,
+        on_blueprint: Callable[[np.ndarray], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> None:
         """Bound every schedule within the budget, or prove that there is none.
@@ -158,9 +168,17 @@ class Planner:
             budget_bytes: peak allowed.
             time_limit: seconds for whole numbers.
             threshold: for intervals of this length (``integer_bound``); None: by linear relaxations.
+            on_blueprint: called with the genes of plans that what was solved resembles; without whole numbers there are
+                none.
             should_stop: polled; true ends it with the best bound so far.
         """
-        from explorer.solvers.monet import bound  # here because cvxpy takes a second to import
+        # Here because cvxpy takes a second to import.
+        from explorer.solvers.blueprints import blueprint
+        from explorer.solvers.monet import bound
+
+        def draw(relaxation: Relaxation, x: np.ndarray) -> None:
+            if on_blueprint is not None:
+                on_blueprint(blueprint(relaxation, x, self.search.arrays))
 
         def take(found_ms: float) -> None:
             with self._lock:
@@ -175,6 +193,7 @@ class Planner:
                 threshold=threshold,
                 time_limit=time_limit,
                 on_bound=take,
+                on_values=None if on_blueprint is None else draw,
                 should_stop=should_stop,
             )
         if found_ms is None:

@@ -30,9 +30,11 @@ _SMALL = 3000  # columns of an integer program that is solved in seconds; larger
 _TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
 """Columns of the next integer program at most; shares of the time left for it and for a bound after it, and for what
 length of intervals."""
+_BLUEPRINTS = 0.25, 1.0  # share of the time for the bound that comes first, and its intervals: the program is small
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
 _LOOSE = 0.03  # … or after it, where the gap is larger
-_BEFORE = 0.3  # effort of searches before each tournament, as a share of the tournament's
+_FIRST = 8.0  # effort of searches from what is known, before plans are bred, …
+_BREEDING = 3.3  # … which then take so many times the effort of more such searches
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -128,20 +130,21 @@ class _Refinement:
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
 
     def search(self) -> None:
-        """Search plans, longer and longer, also from what integer programs find; tournaments between."""
-        idle, spent = 0, 0.0
+        """Search plans, longer and longer, also from what integer programs find; breed others between."""
+        idle, owed = 0, -_BREEDING * _FIRST
         for effort, seed in searches(self.options.seed):
             if self.over() or (self.exhausted.is_set() and idle >= _PATIENCE):
                 return
             known = self.planner.frontier.best(self.budget_bytes)
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
-            spent += effort
-            if spent < _BEFORE * self.rivals.effort or self.over() or self.exhausted.is_set():
-                continue
-            if not self.rivals.converged():
-                self.rivals.tournament()
-            spent = 0.0
+            owed += _BREEDING * effort
+            while (owed > 0 or self.rivals.has_blueprints) and not self.over() and not self.idle():
+                owed -= self.rivals.breed()
+
+    def idle(self) -> bool:
+        """Is breeding of no more use?"""
+        return self.exhausted.is_set() or self.rivals.converged()
 
     def prove(self) -> None:
         """Bound by linear relaxations; then integer programs and tighter bounds in turn."""
@@ -155,6 +158,7 @@ class _Refinement:
             self.programs_until(programs, share=1.0)
         if not self.over():
             self.planner.bound(self.budget_bytes)
+        self.bound(share=_BLUEPRINTS[0], threshold=_BLUEPRINTS[1])
         model = next(programs, None)
         self.large = model is not None and model.milp.objective.size > _SMALL
         for columns, program_share, bound_share, threshold in _TURNS:
@@ -164,18 +168,23 @@ class _Refinement:
             loose = self.planner.gap(self.budget_bytes) > _LOOSE
             if self.large and not loose:
                 self.rivals.cross(time_limit=_CROSSING * self.left_s())
-            if not self.over():
-                self.planner.bound(
-                    self.budget_bytes,
-                    threshold=threshold,
-                    time_limit=bound_share * self.left_s(),
-                    should_stop=self.over,
-                )
+            self.bound(share=bound_share, threshold=threshold)
             if self.large and loose:
                 self.rivals.cross(time_limit=_CROSSING * self.left_s())
         if self.large:
             self.rivals.cross(time_limit=_CROSSING * self.left_s())
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
+
+    def bound(self, *, share: float, threshold: float) -> None:
+        """Bound by whole numbers in a share of the time left; what that finds on the way are plans to breed from."""
+        if not self.over():
+            self.planner.bound(
+                self.budget_bytes,
+                threshold=threshold,
+                time_limit=share * self.left_s(),
+                on_blueprint=self.rivals.suggest,
+                should_stop=self.over,
+            )
 
     def programs_until(self, programs: Iterable[Model], *, share: float) -> None:
         """Solve one after the other, each in a share of the time left."""

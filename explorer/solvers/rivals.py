@@ -1,35 +1,33 @@
-"""Plans that owe nothing to each other, from tournaments of searches, and what becomes of crossing them."""
+"""Plans that owe nothing to each other, and what becomes of crossing them: by search, and by integer programs."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from explorer.solvers.frontier import Point
-from explorer.solvers.instant import TOURNAMENT_EFFORT
 from explorer.solvers.planner import Planner
+from explorer.solvers.population import Population
 
 if TYPE_CHECKING:
     from explorer.solvers.crossing import Crossing
 
-_LONGER = 1.1  # how much longer each tournament is than the one before
-_CONVERGED = 4  # tournaments that end alike
-_SEED = 1000  # a solve has fewer tournaments
+_CONVERGED = 4  # populations that end alike
+_PROGRAMS = 0.5  # share of the time of a thread that crosses by integer programs too
+_LONGEST, _LEAST_S = 0.1, 2.0  # share of that time for one of them; seconds
 
 
 class Rivals:
-    """Holds tournaments and crosses what they find, for one budget; one thread crosses, any may hold tournaments.
+    """Breeds plans for one budget; one thread crosses them by integer programs too, any may breed.
 
     Args:
         planner: what is known already; learns every schedule found.
         budget_bytes: peak allowed.
-        seed: of all tournaments.
-        stop: uint8, shape (1,): another thread sets it to end a tournament.
+        seed: of all searches.
+        stop: uint8, shape (1,): another thread sets it to end a search.
         over: polled while plans are crossed; true ends that.
     """
 
@@ -38,62 +36,61 @@ class Rivals:
     ) -> None:
         """Nothing is found yet."""
         self.planner, self.budget_bytes = planner, budget_bytes
-        self._stop, self._over = stop, over
-        self._found: list[Point] = []
-        self._winners: list[Point | None] = []
-        self._crossed = 0
+        self._over = over
+        self._population = Population(planner.search, budget_bytes, seed=seed, stop=stop)
         self._crossing: Crossing | None = None
-        self._choosing = threading.Lock()
-        self._seeds = count(_SEED * seed)
-        self._effort = 1.0
+
+    def breed(self) -> float:
+        """One search; the planner learns what it finds. Its effort."""
+        plan, effort = self._population.step()
+        if plan.point is not None:
+            self.planner.add(plan.point)
+        return effort
 
     @property
-    def effort(self) -> float:
-        """Of the next tournament."""
-        return TOURNAMENT_EFFORT * self._effort
+    def has_blueprints(self) -> bool:
+        """Is there something new to breed from?"""
+        return self._population.has_blueprints
 
-    def tournament(self) -> None:
-        """Hold one; the planner learns what reaches its later rounds."""
-        with self._choosing:
-            effort, seed = self._effort, next(self._seeds)
-            self._effort *= _LONGER
-        winner = None
-        for schedule in self.planner.search.tournament(self.budget_bytes, effort=effort, seed=seed, stop=self._stop):
-            point = self.planner.add_schedule(schedule)
-            self._found.append(point)
-            winner = point if winner is None or point.time_ms < winner.time_ms else winner
-        self._winners.append(winner)
+    def suggest(self, blueprint: np.ndarray) -> None:
+        """Breed from a plan that need not fit."""
+        self._population.suggest(blueprint)
 
     def cross(self, *, time_limit: float) -> None:
-        """Cross good plans, and hold tournaments for more of them, until those find nothing else than the best."""
-        until = time.monotonic() + time_limit
-        while (left_s := until - time.monotonic()) > 0 and not self._over() and not self.converged():
-            pair = self._pair() if len(self._winners) > self._crossed else None
+        """Cross good plans by integer programs, and breed more of them, until there is nothing to be found."""
+        began, programs_s = time.monotonic(), 0.0
+        while (spent_s := time.monotonic() - began) < time_limit and not self._over() and not self.converged():
+            pair = self._pair() if programs_s <= _PROGRAMS * spent_s else None
             if pair is None or self._crossing is None:
-                self.tournament()
+                self.breed()
                 continue
-            self._crossed += 1
+            left_s = min(time_limit - spent_s, max(_LEAST_S, _LONGEST * time_limit))
             schedule = self._crossing.cross(pair, time_limit=left_s, should_stop=self._over)
             if schedule is not None:
-                child = self.planner.add_schedule(schedule)
-                self._found.append(child)
-                self._crossing.exclude(child, pair)
+                self._crossing.exclude(self.planner.add_schedule(schedule), pair)
+                mended = self._population.mend(schedule)
+                if mended is not None and mended.point is not None:
+                    self.planner.add(mended.point)
+            programs_s += time.monotonic() - began - spent_s
 
     def converged(self) -> bool:
-        """Have the last tournaments all found what is known to be the best? Or is nothing to be found?"""
+        """Have the last populations all ended with what is known to be the best? Or is nothing to be found?"""
         if not self.planner.search.has_choices:
             return True
         best = self.planner.frontier.best(self.budget_bytes)
-        last = self._winners[-_CONVERGED:]
+        last = self._population.champions[-_CONVERGED:]
         if best is None or len(last) < _CONVERGED:
             return False
-        return all(x is not None and x.time_ms <= best.time_ms for x in last)
+        return all(x.point is not None and x.time_ms <= best.time_ms for x in last)
 
     def _pair(self) -> tuple[Point, Point] | None:
         """Two good plans that were not crossed yet."""
         from explorer.solvers.crossing import Crossing  # here because cvxpy takes a second to import
 
+        points = [x.point for x in self._population.members if x.point is not None]
+        if not points:
+            return None
         if self._crossing is None:
             self._crossing = Crossing(self.planner.problem, self.budget_bytes)
         best = self.planner.frontier.best(self.budget_bytes)
-        return self._crossing.pair(self._found if best is None else [*self._found, best])
+        return self._crossing.pair(points if best is None else [*points, best])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from explorer.simulation import simulate
-from explorer.solvers.monet import bound, grouped
+from explorer.solvers.monet import bound, grouped, relaxation
 from explorer.solvers.monet.merge import merge, relax
 from explorer.solvers.problem import Problem
 from tests.solvers.exhaustive import fastest
@@ -49,7 +49,8 @@ def check_relaxation(problem: Problem, budget_bytes: int, *, threshold: float, p
     """No schedule of any kind beats the optimum of a relaxation."""
     best = fastest(problem, budget_bytes, sweeps=False)
     if best is not None:
-        found = minimum(bound._relaxation(relax(problem, pinned_share=pinned_share), budget_bytes, threshold))
+        merged = relax(problem, pinned_share=pinned_share)
+        found = minimum(relaxation.build(merged, budget_bytes, threshold=threshold).milp)
         assert found is not None
         assert found[0] <= best.time_ms + 1e-6
 

@@ -11,13 +11,12 @@ from explorer.schedule import Schedule
 from explorer.solution import Statistics
 from explorer.solvers.milp import Milp
 from explorer.solvers.monet import choices, constraints
-from explorer.solvers.monet.decisions import Decision
 from explorer.solvers.monet.encoding import Encoder, Plan, plan_of
 from explorer.solvers.monet.groups import DEFAULT_THRESHOLD, group_stages
 from explorer.solvers.monet.layout import Layout
 from explorer.solvers.monet.merge import MergedProblem, merge
 from explorer.solvers.monet.program import ROUNDING, compile_milp
-from explorer.solvers.monet.ways import Way
+from explorer.solvers.monet.values import Values
 from explorer.solvers.problem import Problem
 
 FAMILIES = (
@@ -67,17 +66,18 @@ class GroupedModel:
 
     def decode(self, x: np.ndarray) -> Schedule:
         """The schedule of a solution; the simulator finds it no slower and no larger than the model did."""
-        layout = self.layout
-        merged, problem = layout.merged, layout.merged.problem
-        order = [(i, self._first_form(x, i)) for i, operator in enumerate(problem.forward) if operator.first]
+        layout, values = self.layout, Values(self.blocks, x)
+        merged, problem, decisions = layout.merged, layout.merged.problem, layout.decisions
+        forward = [i for i, operator in enumerate(problem.forward) if operator.first]
+        order = [(i, values.way(decisions.first[i]).forms[0] if i in decisions.first else 0) for i in forward]
         starts = {group.start: g for g, group in enumerate(layout.groups)}
         for t, forms in enumerate(merged.stages):
-            for node in self._reruns(x, starts[t]) if t in starts else ():
-                way = self._way(x, layout.decisions.again[starts[t], node])
+            for node in self._reruns(values, starts[t]) if t in starts else ():
+                way = values.way(decisions.again[starts[t], node])
                 order += zip(merged.nodes[node].members, way.forms, strict=True)
             if forms:
-                n = max(range(len(forms)), key=lambda n: self._value(x, "d", layout.delta.get((t, n))))
-                order.append((len(problem.forward) + t, self._way(x, layout.decisions.backward[t, n]).forms[0]))
+                n = values.form([layout.delta.get((t, n)) for n in range(len(forms))])
+                order.append((len(problem.forward) + t, values.way(decisions.backward[t, n]).forms[0]))
         return problem.schedule_of(order, method="monet", budget_bytes=layout.budget_bytes)
 
     def encode(self, schedule: Schedule) -> np.ndarray | None:
@@ -101,24 +101,10 @@ class GroupedModel:
                 x[self.blocks[name]] = values
         return x
 
-    def _value(self, x: np.ndarray, block: str, position: int | None) -> float:
-        return 0.0 if position is None or block not in self.blocks else float(x[self.blocks[block]][position])
-
-    def _reruns(self, x: np.ndarray, group: int) -> Sequence[int]:
+    def _reruns(self, values: Values, group: int) -> Sequence[int]:
         """Nodes that run at the start of a group, in order."""
         nodes = (node for slot in self.layout.sweeps[group].slots for node in slot)
-        return [node for node in nodes if self._value(x, "r", self.layout.rerun[group, node]) > 0.5]
-
-    def _way(self, x: np.ndarray, decision: Decision) -> Way:
-        # Of a continuous one the forms are the base's: which of the two runs is the simulator's to find.
-        chosen = [a.way for a in decision.others if a.block == "a" and self._value(x, "a", a.position) > 0.5]
-        way = chosen[0] if chosen else decision.base
-        assert way is not None, "without a base, one of the others is chosen"
-        return way
-
-    def _first_form(self, x: np.ndarray, operator: int) -> int:
-        decision = self.layout.decisions.first.get(operator)
-        return 0 if decision is None else self._way(x, decision).forms[0]
+        return [node for node in nodes if values.holds("r", self.layout.rerun[group, node])]
 
 
 def build(problem: Problem | MergedProblem, budget_bytes: int, *, threshold: float = DEFAULT_THRESHOLD) -> GroupedModel:

@@ -1,0 +1,142 @@
+"""Plans for one budget that owe nothing to each other at first, crossed until they are all alike.
+
+Where searches from scratch end is for the most part luck, which a short one has as often as a long one; blueprints from
+elsewhere are better to begin with. Then a stretch of the forward pass is treated as another plan treats it, and a short
+search mends the rest (a memetic algorithm).
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+
+import numpy as np
+
+from explorer.schedule import Schedule
+from explorer.solvers.genes import genes_of, places_of
+from explorer.solvers.instant import Plan, PlanSearch
+
+_FOUNDERS = 12
+_FAVOURITES = 4  # of the founders; these are searched for longer, …
+_FAVOUR = 6.0  # … by so much
+_CHILD = 4.0  # effort of a child, as a multiple of a founder's
+_LONGER = 1.01  # how much longer each search is than the one before, from the first child on
+_PATIENCE = 2 * _FOUNDERS  # children in a row that are no better than a parent, before others are founded
+_TWINS = 3  # searches of each blueprint
+_SAME_MS = 1e-6
+_SEED = 100_000  # a solve has fewer searches
+
+
+class Population:
+    """Any number of threads may ``step``.
+
+    Args:
+        search: of the problem; it learns nothing from this.
+        budget_bytes: peak allowed.
+        seed: of all searches.
+        stop: uint8, shape (1,): another thread sets it to end a search.
+    """
+
+    def __init__(self, search: PlanSearch, budget_bytes: int, *, seed: int, stop: np.ndarray) -> None:
+        """Empty."""
+        self._search, self._budget_bytes, self._stop = search, budget_bytes, stop
+        self._places = places_of(search.arrays)
+        self._random = np.random.default_rng(seed)
+        self._seeds = count(_SEED * seed)
+        self._lock = threading.Lock()
+        self._longer = 1.0
+        self._blueprints: list[np.ndarray] = []
+        self._begin()
+        self.champions: list[Plan] = []
+        """The best of each population that came to an end."""
+
+    def _begin(self) -> None:
+        self._to_found = _FOUNDERS
+        self._members: list[Plan] = []
+        self._favoured: list[Plan] = []
+        self._failures = 0
+
+    @property
+    def members(self) -> tuple[Plan, ...]:
+        """The best first; none while they are being founded."""
+        with self._lock:
+            return self._ranked() if len(self._favoured) == _FAVOURITES else ()
+
+    def step(self) -> tuple[Plan, float]:
+        """One search, from scratch, of a favourite or of a child; what it found, and its effort."""
+        with self._lock:
+            parents, genes, effort = self._next()
+            seed = next(self._seeds)
+        plan = self._search.anneal_beside(self._budget_bytes, parent=genes, effort=effort, seed=seed, stop=self._stop)
+        if not self._stop[0]:
+            with self._lock:
+                self._settle(plan, parents)
+        return plan, effort
+
+    @property
+    def has_blueprints(self) -> bool:
+        """Was something suggested that was not begun with?"""
+        return bool(self._blueprints)
+
+    def suggest(self, blueprint: np.ndarray) -> None:
+        """Begin next with a plan that need not fit, instead of a founder or a child."""
+        with self._lock:
+            self._blueprints = [blueprint] * _TWINS
+
+    def mend(self, schedule: Schedule) -> Plan | None:
+        """Begin with a schedule from elsewhere instead of a child; None where there is no plan like it."""
+        genes = genes_of(self._search.problem, self._search.arrays, schedule)
+        if genes is None:
+            return None
+        with self._lock:
+            seed, effort = next(self._seeds), _CHILD * self._longer
+        plan = self._search.anneal_beside(self._budget_bytes, parent=genes, effort=effort, seed=seed, stop=self._stop)
+        with self._lock:
+            self._replace(plan, self._members)
+        return plan
+
+    def _next(self) -> tuple[list[Plan], np.ndarray | None, float]:
+        """Who may be replaced, the genes to begin with, and the effort."""
+        if self._blueprints:
+            self._to_found -= bool(self._to_found)
+            crowded = len(self._members) + self._to_found >= _FOUNDERS
+            return self._members.copy() if crowded else [], self._blueprints.pop(), _CHILD * self._longer
+        if self._to_found:
+            self._to_found -= 1
+            return [], None, self._longer
+        if len(self._favoured) < _FAVOURITES:
+            favourite = next(x for x in self._ranked() if x not in self._favoured)
+            self._favoured.append(favourite)
+            return [favourite], favourite.genes, _FAVOUR * self._longer
+        self._longer *= _LONGER
+        first, second = (self._members[x] for x in self._random.choice(len(self._members), 2, replace=False))
+        return [first, second], self._cross(first, second), _CHILD * self._longer
+
+    def _cross(self, first: Plan, second: Plan) -> np.ndarray:
+        """The first, with a stretch of the forward pass as in the second."""
+        begin, end = np.sort(self._random.choice(self._search.arrays.forward_count + 1, 2, replace=False))
+        return np.where((self._places >= begin) & (self._places < end), second.genes, first.genes)
+
+    def _settle(self, plan: Plan, parents: list[Plan]) -> None:
+        if not parents:
+            self._members.append(plan)
+        elif self._replace(plan, [x for x in parents if x in self._members]):
+            self._failures = 0
+        else:
+            self._failures += 1
+        if self._failures >= _PATIENCE:
+            self.champions.append(self._ranked()[0])
+            self._begin()
+
+    def _replace(self, plan: Plan, others: list[Plan]) -> bool:
+        """Put a plan in the place of the worst of some members; not if it is no better, or there is one like it."""
+        worst = max(others, key=lambda x: x.rank, default=None)
+        alike = any(plan.point is not None and abs(plan.time_ms - x.time_ms) < _SAME_MS for x in self._members)
+        if worst is None or plan.rank >= worst.rank or alike:
+            return False
+        self._members[self._members.index(worst)] = plan
+        self._favoured = [plan if x is worst else x for x in self._favoured]
+        return True
+
+    def _ranked(self) -> tuple[Plan, ...]:
+        return tuple(sorted(self._members, key=lambda x: x.rank))
