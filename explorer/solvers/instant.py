@@ -29,7 +29,7 @@ _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
 _HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
 _COLD = (0.0015, 0.00002)  # of one from a good plan,
-_COOL = (0.0003, 0.00002)  # and of one that mends a plan
+_COOLEST = 0.00002  # last one of a search that mends a plan
 _PENALTY = 1.0  # see ``_per_byte``: the first of a search
 _EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
 _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
@@ -167,6 +167,7 @@ class PlanSearch:
         budget_bytes: int,
         *,
         parent: np.ndarray | None = None,
+        temperature: float = 0.0,
         effort: float,
         seed: int,
         stop: np.ndarray | None = None,
@@ -175,7 +176,8 @@ class PlanSearch:
 
         Args:
             budget_bytes: the peak allowed.
-            parent: genes to begin with, at low temperatures; None: from scratch.
+            parent: genes to begin with; None: from scratch.
+            temperature: the first, in keep-all times; with a parent only.
             effort: as for ``improve``, of this one search.
             seed: of the random moves.
             stop: likewise.
@@ -187,7 +189,7 @@ class PlanSearch:
             starts,
             budget_bytes,
             tries=self._tries(effort),
-            temperatures=_HOT if parent is None else _COOL,
+            temperatures=_HOT if parent is None else (temperature, _COOLEST),
             seed=seed,
             stop=stop,
             beside=(work, self._no_archive()),

@@ -22,6 +22,7 @@ _FAVOUR = 6.0  # … by so much
 _CHILD = 4.0  # effort of a child, as a multiple of a founder's
 _LONGER = 1.01  # how much longer each search is than the one before, from the first child on
 _PATIENCE = 2 * _FOUNDERS  # children in a row that are no better than a parent, before others are founded
+_TEMPERATURES = (0.0003, 0.0006, 0.0012)  # of searches in turn: cool ones keep what is good, warm ones leave traps
 _TWINS = 3  # searches of each blueprint
 _SAME_MS = 1e-6
 _SEED = 100_000  # a solve has fewer searches
@@ -67,7 +68,7 @@ class Population:
         with self._lock:
             parents, genes, effort = self._next()
             seed = next(self._seeds)
-        plan = self._search.anneal_beside(self._budget_bytes, parent=genes, effort=effort, seed=seed, stop=self._stop)
+        plan = self._anneal(genes, effort=effort, seed=seed)
         if not self._stop[0]:
             with self._lock:
                 self._settle(plan, parents)
@@ -90,10 +91,20 @@ class Population:
             return None
         with self._lock:
             seed, effort = next(self._seeds), _CHILD * self._longer
-        plan = self._search.anneal_beside(self._budget_bytes, parent=genes, effort=effort, seed=seed, stop=self._stop)
+        plan = self._anneal(genes, effort=effort, seed=seed)
         with self._lock:
             self._replace(plan, self._members)
         return plan
+
+    def _anneal(self, genes: np.ndarray | None, *, effort: float, seed: int) -> Plan:
+        return self._search.anneal_beside(
+            self._budget_bytes,
+            parent=genes,
+            temperature=_TEMPERATURES[seed % len(_TEMPERATURES)],
+            effort=effort,
+            seed=seed,
+            stop=self._stop,
+        )
 
     def _next(self) -> tuple[list[Plan], np.ndarray | None, float]:
         """Who may be replaced, the genes to begin with, and the effort."""

@@ -34,7 +34,7 @@ _BLUEPRINTS = 0.25, 1.0  # share of the time for the bound that comes first, and
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
 _LOOSE = 0.03  # … or after it, where the gap is larger
 _FIRST = 8.0  # effort of searches from what is known, before plans are bred, …
-_BREEDING = 3.3  # … which then take so many times the effort of more such searches
+_BREEDING = 1.0  # … which then take so many times the effort of more such searches
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
