@@ -97,6 +97,7 @@ def test_every_gene_is_about_the_operator_that_it_changes(search: PlanSearch):
 @given(profile=st.one_of(profiles(most_forward=7), joint_profiles()), share=st.floats(0.2, 1.0))
 def test_blueprints_can_run(profile: Profile, share: float):
     search = PlanSearch(Problem.of(profile))
+    assert search.ready(timeout=120)
     arrays, low = search.arrays, search.floor.peak_bytes
     budget = int(low + share * (search.keep_all_peak_bytes - low))
     found = relaxation.build(relax(search.problem), budget, threshold=0.5)
@@ -113,6 +114,7 @@ def test_blueprints_can_run(profile: Profile, share: float):
 
 
 def test_with_room_for_everything_the_blueprint_takes_as_long_as_the_bound_says(search: PlanSearch):
+    assert search.ready(timeout=120)
     found = relaxation.build(relax(search.problem), 2 * search.keep_all_peak_bytes, threshold=1.0)
     x = minimise(found.milp, time_limit=30, gap=0.0).x
     assert x is not None
