@@ -13,6 +13,7 @@ from itertools import count
 import numpy as np
 
 from explorer.schedule import Schedule
+from explorer.solvers.frontier import Point
 from explorer.solvers.genes import genes_of, places_of
 from explorer.solvers.instant import Plan, PlanSearch
 
@@ -47,6 +48,7 @@ class Population:
         self._lock = threading.Lock()
         self._longer = 1.0
         self._blueprints: list[np.ndarray] = []
+        self._latest: np.ndarray | None = None
         self._begin()
         self.champions: list[Plan] = []
         """The best of each population that came to an end."""
@@ -56,6 +58,8 @@ class Population:
         self._members: list[Plan] = []
         self._favoured: list[Plan] = []
         self._failures = 0
+        if self._latest is not None:
+            self._blueprints = [self._latest] * _TWINS
 
     @property
     def members(self) -> tuple[Plan, ...]:
@@ -82,19 +86,22 @@ class Population:
     def suggest(self, blueprint: np.ndarray) -> None:
         """Begin next with a plan that need not fit, instead of a founder or a child."""
         with self._lock:
-            self._blueprints = [blueprint] * _TWINS
+            self._latest, self._blueprints = blueprint, [blueprint] * _TWINS
 
-    def mend(self, schedule: Schedule) -> Plan | None:
-        """Begin with a schedule from elsewhere instead of a child; None where there is no plan like it."""
+    def lacks(self, point: Point) -> bool:
+        """Is a schedule better than all members? No while they are being founded."""
+        best = next(iter(self.members), None)
+        return best is not None and (best.point is None or point.time_ms < best.time_ms - _SAME_MS)
+
+    def mend(self, schedule: Schedule) -> tuple[Plan, float]:
+        """Begin with a schedule from elsewhere (from scratch where no plan is like it); what was found, and its effort."""
         genes = genes_of(self._search.problem, self._search.arrays, schedule)
-        if genes is None:
-            return None
         with self._lock:
             seed, effort = next(self._seeds), _CHILD * self._longer
         plan = self._anneal(genes, effort=effort, seed=seed)
         with self._lock:
             self._replace(plan, self._members)
-        return plan
+        return plan, effort
 
     def _anneal(self, genes: np.ndarray | None, *, effort: float, seed: int) -> Plan:
         return self._search.anneal_beside(

@@ -39,10 +39,16 @@ class Rivals:
         self._over = over
         self._population = Population(planner.search, budget_bytes, seed=seed, stop=stop)
         self._crossing: Crossing | None = None
+        self._mended: Point | None = None
 
     def breed(self) -> float:
         """One search; the planner learns what it finds. Its effort."""
-        plan, effort = self._population.step()
+        best = self.planner.frontier.best(self.budget_bytes)
+        if best is not None and best is not self._mended and self._population.lacks(best):
+            self._mended = best
+            plan, effort = self._population.mend(best.schedule)
+        else:
+            plan, effort = self._population.step()
         if plan.point is not None:
             self.planner.add(plan.point)
         return effort
@@ -68,9 +74,6 @@ class Rivals:
             schedule = self._crossing.cross(pair, time_limit=left_s, should_stop=self._over)
             if schedule is not None:
                 self._crossing.exclude(self.planner.add_schedule(schedule), pair)
-                mended = self._population.mend(schedule)
-                if mended is not None and mended.point is not None:
-                    self.planner.add(mended.point)
             programs_s += time.monotonic() - began - spent_s
 
     def converged(self) -> bool:
