@@ -94,7 +94,7 @@ class Population:
         return best is not None and (best.point is None or point.time_ms < best.time_ms - _SAME_MS)
 
     def mend(self, schedule: Schedule) -> tuple[Plan, float]:
-        """Begin with a schedule from elsewhere, or from scratch if no plan is like it; what was found, and its effort."""
+        """Begin with a schedule from elsewhere (from scratch if no plan is like it); what was found; its effort."""
         genes = genes_of(self._search.problem, self._search.arrays, schedule)
         with self._lock:
             seed, effort = next(self._seeds), _CHILD * self._longer
