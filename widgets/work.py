@@ -271,13 +271,14 @@ class Work(State):
 
     def _solve(self) -> None:
         """Ask for the present budget; whatever was asked before is superseded."""
-        if not self._solving.open:
-            return
-        assert self.budget_bytes is not None, "a session starts with a budget"
-        self._activity.begin(SOLVING)
-        self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
-        self._solving.request(self.budget_bytes)
-        self._offer()
+        with self._lock:  # the last answer to what was asked before would end what begins here
+            if not self._solving.open:
+                return
+            assert self.budget_bytes is not None, "a session starts with a budget"
+            self._activity.begin(SOLVING)
+            self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
+            self._solving.request(self.budget_bytes)
+            self._offer()
 
     def _draw(self, event: SolveEvent) -> None:
         with self._lock:
