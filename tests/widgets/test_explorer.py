@@ -114,6 +114,25 @@ def test_the_last_answer_to_one_budget_does_not_end_the_solve_for_the_next(
     opened.wait(60)
 
 
+def test_a_status_is_not_outrun_by_an_older_one(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened.solution is not None
+    last = SolveEvent(opened._solving._request, opened.solution, final=True)
+    ending = threading.Thread(target=opened._draw, args=(last,))
+    enable = opened._view.controls.enable
+
+    def slow(**said: bool) -> None:
+        if not ending.ident:
+            ending.start()
+            ending.join(0.2)
+        enable(**said)
+
+    opened._activity.begin("solving")
+    monkeypatch.setattr(opened._view.controls, "enable", slow)
+    opened._offer()
+    ending.join(10)
+    assert opened.status == opened.solution.status.value
+
+
 def test_more_memory_never_takes_longer(opened: Explorer) -> None:
     slider = opened._view.controls.slider
     times = []
