@@ -17,13 +17,25 @@ class Latest(Generic[T]):
         use: called with one item at a time.
         interval_s: least time between two calls, except for urgent items.
         share: of the time, that calls may take; the interval grows where they take long, except for urgent items.
+        busy: asked after an interval; says whether since it was last asked others had too much to do.
+        patient_s: least time between two calls for as long as that is so, except for urgent items.
     """
 
-    def __init__(self, use: Callable[[T], None], *, interval_s: float, share: float) -> None:
+    def __init__(
+        self,
+        use: Callable[[T], None],
+        *,
+        interval_s: float,
+        share: float,
+        busy: Callable[[], bool] = lambda: False,
+        patient_s: float = 0.0,
+    ) -> None:
         """Start the thread."""
         self._use = use
         self._interval_s = interval_s
         self._share = share
+        self._busy = busy
+        self._patient_s = patient_s
         self._changed = threading.Condition()
         self._waiting: list[T] = []
         self._urgent = False
@@ -56,8 +68,40 @@ class Latest(Generic[T]):
             began = time.thread_time()
             self._use(item)
             rest_s = max(self._interval_s, (time.thread_time() - began) / self._share)
-            with self._changed:
-                self._changed.wait_for(lambda: self._urgent or self._closed, timeout=rest_s)
+            self._busy()
+            self._rest(rest_s)
+            if self._busy():
+                self._rest(self._patient_s - rest_s)
+
+    def _rest(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._urgent or self._closed, timeout=max(0.0, seconds))
+
+
+class Computing:
+    """Says whether the main thread computed since it was last asked: a cell of a notebook, mostly.
+
+    By the processor time that it took, so that a cell which only waits does not count. Where a thread's time cannot be
+    read, as on macOS, the answer is no.
+    """
+
+    _SHARE = 0.5
+
+    def __init__(self) -> None:
+        """From now on."""
+        main = threading.main_thread().ident
+        known = hasattr(time, "pthread_getcpuclockid") and main is not None
+        self._clock = time.pthread_getcpuclockid(main) if known and main is not None else None
+        self._before = self._times()
+
+    def __call__(self) -> bool:
+        """Did it, for more than half of the time?"""
+        (passed, took), self._before = self._before, self._times()
+        passed, took = self._before[0] - passed, self._before[1] - took
+        return took > self._SHARE * passed
+
+    def _times(self) -> tuple[float, float]:
+        return time.monotonic(), 0.0 if self._clock is None else time.clock_gettime(self._clock)
 
 
 class Activity:
@@ -97,6 +141,12 @@ class Activity:
         with self._changed:
             return bool(self._running)
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All that are under way."""
+        with self._changed:
+            return frozenset(self._running)
+
     def wait_for(self, kind: str) -> None:
         """Wait until ``kind`` has ended."""
         with self._changed:
@@ -131,35 +181,38 @@ class Jobs:
         """Nothing is under way."""
         self.activity = Activity()
         self._on_change, self._on_stop, self._on_error = on_change, on_stop, on_error
-        self._stopped = False
+        self._stopped: set[str] = set()
+        self._here = threading.local()  # the kind that runs in a thread
 
     def start(self, kind: str, work: Callable[[], None], *, again: Callable[[], bool] = lambda: False) -> None:
         """Do ``work`` unless its kind is under way, and once more each time ``again`` says so at its end."""
         if self.activity.begin(kind):
-            self._stopped = False
+            self._stopped.discard(kind)
             self._on_change()
             name = f"schedule-explorer-{kind}"
             threading.Thread(target=self._do, args=(kind, work, again), name=name, daemon=True).start()
 
     def stop(self) -> None:
-        """Let each end where it next looks."""
-        self._stopped = True
+        """Let each that is under way end where it next looks."""
+        self._stopped |= self.activity.kinds
 
     @property
     def stopped(self) -> bool:
-        """Was ``stop`` called since the last start?"""
-        return self._stopped
+        """Was what runs in this thread stopped?"""
+        return self._here.kind in self._stopped
 
     def look(self) -> None:
-        """Go on, or end here: raises StoppedError if ``stop`` was called."""
-        if self._stopped:
+        """Go on, or end here: raises StoppedError if what runs in this thread was stopped."""
+        if self.stopped:
             raise StoppedError
 
     def _do(self, kind: str, work: Callable[[], None], again: Callable[[], bool]) -> None:
+        self._here.kind = kind
         while True:
             try:
                 work()
             except StoppedError:
+                self._stopped.discard(kind)  # what is asked for from now on was not
                 self._on_stop(kind)
             except Exception as error:  # noqa: BLE001 - whatever a user's model raises
                 self._on_error(kind, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -49,9 +50,8 @@ def convolutions(graph: TrainingGraph) -> tuple[str, ...]:
     return tuple(dict.fromkeys(operator.layer or operator.name for operator in graph.forward if _convolves(operator)))
 
 
-def shown_layer(graph: TrainingGraph, selection: str) -> str | None:
-    """The first convolution of the selected layer, else of the model; None where there is none."""
-    layers = convolutions(graph)
+def shown_layer(layers: Sequence[str], selection: str) -> str | None:
+    """The first of these convolutions in the selected layer, else the first; None where there is none."""
     return next((x for x in layers if covers(selection, x)), layers[0] if layers else None)
 
 
@@ -74,14 +74,14 @@ def chosen(profile: Profile, timeline: Timeline) -> dict[str, dict[Part, tuple[W
     """What the schedule chose for every layer with convolutions."""
     graph, runs = profile.graph, _runs(timeline)
     ran = frozenset(zip(timeline.operators, timeline.implementations, strict=True))
-    found: dict[str, list[Way]] = {layer: [] for layer in convolutions(graph)}
+    found: dict[str, dict[Part, tuple[Way, ...]]] = {layer: dict.fromkeys(Part, ()) for layer in convolutions(graph)}
     for operator in graph.operators:
         if _convolves(operator):
-            used = [way for way in _ways(profile, operator, runs, only=ran) if way.runs]
-            found.setdefault(operator.layer or operator.name, []).extend(used)
-    return {
-        layer: {part: tuple(way for way in used if way.part is part) for part in Part} for layer, used in found.items()
-    }
+            parts = found.setdefault(operator.layer or operator.name, dict.fromkeys(Part, ()))
+            for way in _ways(profile, operator, runs, only=ran):
+                if way.runs:
+                    parts[way.part] += (way,)
+    return found
 
 
 def _ways(

@@ -71,7 +71,11 @@ def _labels(ways: Sequence[Way], widest: float, longest: float) -> dict[Way, str
 def _traces(ways: Sequence[Way], labels: dict[Way, str], *, widest: float, legend: bool) -> Iterator[Trace]:
     """Unchosen, chosen; both are always listed, so that the legend is the same for every layer."""
     groups = (
-        ("to be had", [x for x in ways if not x.runs], {"symbol": "circle-open", "size": 9, "color": style.BLUE}),
+        (
+            "to be had",
+            [x for x in ways if not x.runs],
+            {"symbol": "circle-open", "size": 9, "color": style.BLUE, "line": {"width": 2}},
+        ),
         (
             "chosen",
             [x for x in ways if x.runs],
@@ -90,6 +94,8 @@ def _traces(ways: Sequence[Way], labels: dict[Way, str], *, widest: float, legen
             showlegend=legend,
             x=[x.workspace_bytes / _MIB for x in members],
             y=[x.time_ms for x in members],
+            # Else plotly mistakes one for another where the number of empty names changes, and drops some.
+            ids=[f"{x.operator} {x.implementation}" for x in members],
             text=["<br>".join(map(html.escape, wrap(labels.get(x, ""), _LINE))) for x in members],
             # Towards where there is room.
             textposition=["middle right" if x.workspace_bytes / _MIB < widest / 2 else "middle left" for x in members],

@@ -63,8 +63,7 @@ class Explorer(Work):
         """
         if not self._activity.wait(timeout):
             raise TimeoutError(f"still {self.status} after {timeout} s: {self.message}")
-        with self._lock:  # whoever ended the last of it holds this until the status says so
-            pass
+        self._offer()  # whoever ended the last of it may not have come to that yet
         if self._error is not None:
             error, self._error = self._error, None
             raise error

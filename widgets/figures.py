@@ -70,8 +70,8 @@ def _packed(array: Any) -> Any:
         return int(array)
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
         raise TypeError(f"a figure holds {type(array).__name__}, which is not for the page")
-    # There are no 64-bit integers in a page's arrays.
-    kept = array if array.dtype.kind == "f" or array.itemsize == 1 else array.astype(np.float64)
+    # There are no 64-bit integers in a page's arrays; of fractions no screen shows more than half of the digits.
+    kept = array if array.itemsize == 1 else array.astype(np.float32 if array.dtype.kind == "f" else np.float64)
     kept = np.ascontiguousarray(kept.view(np.uint8) if kept.dtype == bool else kept)
     packed = {"dtype": kept.dtype.str[1:], "bdata": base64.b64encode(kept.tobytes()).decode()}
     return packed if kept.ndim == 1 else packed | {"shape": ", ".join(map(str, kept.shape))}

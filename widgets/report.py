@@ -13,7 +13,7 @@ from explorer.explaining import Fate, explain_all
 from explorer.schedule import SCHEMA
 from explorer.units import format_bytes
 from widgets import text
-from widgets.convolutions import shown_layer, ways
+from widgets.convolutions import convolutions, shown_layer, ways
 from widgets.convolutions_plot import convolution_figure
 from widgets.figures import Figure
 from widgets.layers_plot import layers_figure
@@ -47,7 +47,7 @@ def figures(scene: Scene) -> dict[str, Figure]:
         "layers": layers_figure(scene.profile, scene.keep_all, scene.drawn, selection=scene.selection),
         "matrix": matrix_figure(scene.profile.graph, scene.drawn, selected=scene.selected, only_selected=False),
     }
-    layer = shown_layer(scene.profile.graph, scene.selection)
+    layer = shown_layer(convolutions(scene.profile.graph), scene.selection)
     if layer is not None:
         found["convolutions"] = convolution_figure(layer, ways(scene.profile, scene.drawn, layer))
     return found | ({"solver": solver_figure(scene.news)} if scene.news else {})

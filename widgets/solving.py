@@ -14,11 +14,12 @@ from explorer.solvers import SolveEvent, SolveSession
 from explorer.solvers.options import Options
 from explorer.solvers.pins import NO_PINS, Pins
 from widgets import text
-from widgets.background import Latest
+from widgets.background import Computing, Latest
 from widgets.panel import News
 
 _DRAW_INTERVAL_S = 0.5  # a page without a GPU draws for half of that
 _DRAW_SHARE = 0.1  # of the time: the rest is for the cells of the notebook
+_PATIENT_S = 2.0  # between two drawings while such a cell computes: page and kernel may share its processor
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ class Solving:
         self._heard = Event()
         self._news: list[News] = []
         self._log: list[str] = []
-        self._events: Latest[SolveEvent] = Latest(self._pass, interval_s=_DRAW_INTERVAL_S, share=_DRAW_SHARE)
+        self._events: Latest[SolveEvent] = Latest(
+            self._pass, interval_s=_DRAW_INTERVAL_S, share=_DRAW_SHARE, busy=Computing(), patient_s=_PATIENT_S
+        )
 
     @property
     def open(self) -> bool:

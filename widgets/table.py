@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import anywidget
@@ -58,7 +58,7 @@ class Table(anywidget.AnyWidget):
     def fill(self, rows: Iterable[Row], *, selected: Iterable[str] = (), title: str | None = None) -> None:
         """Show these rows in place of those before, and mark those whose key is among ``selected``."""
         with self.hold_sync():
-            self.rows = [asdict(row) for row in rows]
+            self.rows = [{"key": row.key, "cells": row.cells} for row in rows]
             self.selected = list(selected)
             if title is not None:
                 self.title = title

@@ -137,7 +137,6 @@ def _stages(timeline: Timeline, top: float) -> Iterator[Trace]:
         inside = np.array([top if x is stage else 0.0 for x in timeline.stages])
         yield scatter(
             name=stage.value,
-            x=np.arange(len(inside) + 1),
             y=_closed(inside),
             mode="lines",
             line={"width": 0, "shape": "hv"},
@@ -161,7 +160,6 @@ def _categories(timeline: Timeline, top: float) -> Iterator[Trace]:
         amounts = style.to_gib(timeline.bytes[:, column])
         yield scatter(
             name=category.value,
-            x=np.arange(len(amounts) + 1),
             y=_closed(amounts),
             mode="lines",
             line={"width": 0, "shape": "hv", "color": style.CATEGORY_COLOUR[category]},
@@ -177,7 +175,7 @@ def _total(profile: Profile, timeline: Timeline, captions: Captions) -> Trace:
     """The stack's outline, which answers when pointed at."""
     return scatter(
         name="total",
-        x=np.arange(len(timeline.operators)) + 0.5,
+        x0=0.5,
         y=style.to_gib(timeline.total_bytes),
         text=captions.of(timeline),
         customdata=[profile.graph.operators[x].layer or NO_MODULE for x in timeline.operators],

@@ -56,12 +56,11 @@ class View:
                 self._heading.value = self._hiding + html.escape(text.heading(scene.profile))
                 self.controls.layer.options = [("none", ""), *((x, x) for x in module_paths(scene.profile.graph))]
             self.controls.layer.value = scene.selection
-            self.controls.figures.value = text.figures(
-                scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement
-            )
+            figures = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
             if scene.deviation is not None:
                 told = text.deviation(scene.profile, scene.drawn, scene.deviation)
-                self.controls.figures.value += f"<p class='deviation'>{html.escape(told)}</p>"
+                figures += f"<p class='deviation'>{html.escape(told)}</p>"
+            self.controls.figures.value = figures
             self._scene = scene
             self._draw(self._in_sight())
 

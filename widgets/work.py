@@ -72,17 +72,18 @@ class Work(State):
 
     def _offer(self) -> None:
         """Bring status and buttons in line with what goes on."""
-        under_way = next((kind for kind in KINDS if kind in self._activity), None)
-        if self._closed:
-            return
-        self._view.controls.enable(
-            under_way=under_way is not None,
-            playing=PLAYING in self._activity,
-            busy=under_way in (OPENING, RUNNING),
-            schedule=self.schedule is not None,
-        )
-        settled = self.solution.status.value if self.solution is not None else "failed"
-        self.set_trait("status", under_way or settled)
+        with self._lock:  # what another thread has ended since must not be said to go on
+            if self._closed:
+                return
+            under_way = next((kind for kind in KINDS if kind in self._activity), None)
+            self._view.controls.enable(
+                under_way=under_way is not None,
+                playing=PLAYING in self._activity,
+                busy=under_way in (OPENING, RUNNING),
+                schedule=self.schedule is not None,
+            )
+            settled = self.solution.status.value if self.solution is not None else "failed"
+            self.set_trait("status", under_way or settled)
 
     def _set_scene(self, scene: Scene) -> None:
         """Draw a scene; what is there to see is always the latest."""
@@ -271,13 +272,14 @@ class Work(State):
 
     def _solve(self) -> None:
         """Ask for the present budget; whatever was asked before is superseded."""
-        if not self._solving.open:
-            return
-        assert self.budget_bytes is not None, "a session starts with a budget"
-        self._activity.begin(SOLVING)
-        self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
-        self._solving.request(self.budget_bytes)
-        self._offer()
+        with self._lock:  # the last answer to what was asked before would end what begins here
+            if not self._solving.open:
+                return
+            assert self.budget_bytes is not None, "a session starts with a budget"
+            self._activity.begin(SOLVING)
+            self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
+            self._solving.request(self.budget_bytes)
+            self._offer()
 
     def _draw(self, event: SolveEvent) -> None:
         with self._lock:

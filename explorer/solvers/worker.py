@@ -11,6 +11,7 @@ import pickle
 import queue
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
@@ -67,6 +68,7 @@ class _Problem:
 class _Job:
     ask: Ask
     problem: _Problem
+    began: float = field(default_factory=time.monotonic)
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     superseded: bool = False
@@ -196,6 +198,8 @@ class _Server:
             self.messages.put(_Wake())
 
     def send(self, job: _Job, solution: Solution, *, final: bool) -> None:
+        # What was searched while the integer program's modules were still being loaded counts as well.
+        solution = replace(solution, elapsed_s=time.monotonic() - job.began)
         with self.lock:
             if not job.superseded:
                 pickle.dump(SolveEvent(job.ask.request, solution, final), self.events)

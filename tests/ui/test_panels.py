@@ -243,6 +243,46 @@ def test_tab_leads_to_every_control_and_shows_where_it_is(panels: Panels, name: 
     assert unseen == []
 
 
+def test_schedules_are_compared_by_keyboard_alone(page: Page, panels: Panels, shots: Path) -> None:
+    panels.tab("Export")
+    panels.box.get_by_role("tab", name="Export").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    expect(panels.box.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
+    expect(panels.button("Hold as reference")).to_be_enabled()
+    _tab_to(page, panels.button("Hold as reference"))
+    page.keyboard.press("Enter")
+    expect(panels.box.get_by_text(re.compile("^Reference: "))).to_be_visible()
+    said = panels.status.inner_text()
+    drawn = int(panels.plot("compare").get_attribute("data-drawn") or 0)
+    _tab_to(page, panels.slider, back=True)
+    for _ in range(60):
+        page.keyboard.press("ArrowLeft")
+    expect(panels.status).not_to_have_text(said)
+    expect(panels.status).to_have_text(SOLVED, timeout=LONG)
+    expect(panels.box.get_by_role("table", name="Both schedules")).to_contain_text("peak")
+    page.wait_for_function(
+        "drawn => Number(document.querySelector('.schedule-explorer-compare').dataset.drawn) > drawn", arg=drawn
+    )
+    missed, unseen = walk(panels.box)
+    assert missed == []
+    assert unseen == []
+    panels.box.screenshot(path=shots / "panel-compare-by-keyboard.png")
+    _tab_to(page, panels.button("Forget the reference"), back=True)
+    page.keyboard.press("Enter")
+    expect(panels.plot("compare")).to_be_hidden()
+    expect(panels.button("Forget the reference")).to_be_disabled()
+
+
+def _tab_to(page: Page, control: Locator, *, back: bool = False, most: int = 300) -> None:
+    """Press Tab until the focus is there."""
+    for _ in range(most):
+        if control.evaluate("x => x === document.activeElement"):
+            return
+        page.keyboard.press("Shift+Tab" if back else "Tab")
+    raise AssertionError(f"{most} times Tab did not lead to {control}")
+
+
 def test_arrows_lead_through_the_buttons_of_a_plot(page: Page, panels: Panels, shots: Path) -> None:
     buttons = panels.plot("timeline").locator(".modebar-btn")
     buttons.first.focus()

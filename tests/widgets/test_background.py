@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 
-from widgets.background import Activity, Latest
+import pytest
+
+from widgets.background import Activity, Computing, Jobs, Latest
 
 
 def test_what_waits_is_replaced_and_the_last_is_used() -> None:
@@ -44,6 +47,36 @@ def test_an_urgent_item_does_not_wait() -> None:
     latest.close()
 
 
+@pytest.mark.parametrize("urgent", [False, True])
+def test_while_others_compute_only_an_urgent_item_does_not_wait(*, urgent: bool) -> None:
+    used, second = [], threading.Event()
+
+    def use(item: str) -> None:
+        used.append(item)
+        if item == "second":
+            second.set()
+
+    latest = Latest(use, interval_s=0.0, share=1.0, busy=lambda: True, patient_s=3600.0)
+    latest.put("first")
+    while not used:
+        time.sleep(0.001)
+    latest.put("second", urgent=urgent)
+    assert second.wait(10 if urgent else 0.2) is urgent
+    latest.close()
+    assert used == (["first", "second"] if urgent else ["first"])
+
+
+@pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="a thread's time cannot be read here")
+def test_a_main_thread_that_waits_does_not_compute() -> None:
+    computing = Computing()
+    time.sleep(0.05)
+    assert not computing()
+    # As it would be after computing: a loaded machine may give this thread no processor for as long as it likes.
+    busy = Computing()
+    busy._before = (time.monotonic() - 0.05, time.thread_time() - 0.05)
+    assert busy()
+
+
 def test_close_from_its_own_thread_ends_it() -> None:
     closed = threading.Event()
 
@@ -65,3 +98,21 @@ def test_activity_is_waited_for() -> None:
     activity.wait_for("a")
     assert activity.wait(10)
     assert "a" not in activity
+
+
+def test_what_is_started_after_a_stop_does_not_undo_it() -> None:
+    stopped: list[str] = []
+    go_on = threading.Event()
+    jobs = Jobs(on_change=lambda: None, on_stop=stopped.append, on_error=lambda *_: None)
+
+    def long() -> None:
+        go_on.wait(10)
+        jobs.look()
+
+    jobs.start("long", long)
+    jobs.stop()
+    jobs.start("other", jobs.look)
+    jobs.activity.wait_for("other")
+    go_on.set()
+    assert jobs.activity.wait(10)
+    assert stopped == ["long"]

@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -74,6 +75,24 @@ def test_a_pin_in_the_panel_solves_again_and_is_honoured(tight: Explorer, traine
     panel.clear.click()
     tight.wait(60)
     assert not tight.choice.pins
+
+
+def test_a_reference_is_not_forgotten_amid_a_comparison(tight: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = panel_of(tight, "compare")
+    assert isinstance(panel, ComparePanel)
+    panel.hold_now()
+    forgetting = threading.Thread(target=panel.forget)
+
+    def interrupted(*held: Held) -> object:
+        forgetting.start()
+        forgetting.join(0.2)
+        return differences(*held)
+
+    monkeypatch.setattr("widgets.panels.compare.differences", interrupted)
+    assert tight._scene is not None
+    panel.show(tight._scene)
+    forgetting.join(10)
+    assert panel.reference is None
 
 
 def test_a_pin_that_cannot_be_is_refused_in_the_status_line(tight: Explorer) -> None:

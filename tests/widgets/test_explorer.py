@@ -17,6 +17,7 @@ import explorer
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
+from explorer.solvers import SolveEvent
 from tests.widgets.trained import Trained
 from widgets import Explorer
 
@@ -92,6 +93,44 @@ def test_the_latest_budget_wins(opened: Explorer) -> None:
     opened.wait(60)
     assert opened.solution is not None
     assert opened.solution.budget_bytes == budgets[-1]
+
+
+def test_the_last_answer_to_one_budget_does_not_end_the_solve_for_the_next(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert opened.solution is not None
+    last = SolveEvent(opened._solving._request, opened.solution, final=True)
+    asked = opened._solving.request
+
+    def late(budget_bytes: int) -> None:
+        thread = threading.Thread(target=opened._draw, args=(last,))
+        thread.start()
+        thread.join(0.2)
+        asked(budget_bytes)
+
+    monkeypatch.setattr(opened._solving, "request", late)
+    opened._solve()  # as another choice does, in a thread of its own
+    assert "solving" in opened._activity
+    opened.wait(60)
+
+
+def test_a_status_is_not_outrun_by_an_older_one(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened.solution is not None
+    last = SolveEvent(opened._solving._request, opened.solution, final=True)
+    ending = threading.Thread(target=opened._draw, args=(last,))
+    enable = opened._view.controls.enable
+
+    def slow(**said: bool) -> None:
+        if not ending.ident:
+            ending.start()
+            ending.join(0.2)
+        enable(**said)
+
+    opened._activity.begin("solving")
+    monkeypatch.setattr(opened._view.controls, "enable", slow)
+    opened._offer()
+    ending.join(10)
+    assert opened.status == opened.solution.status.value
 
 
 def test_more_memory_never_takes_longer(opened: Explorer) -> None:

@@ -137,6 +137,17 @@ def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
         assert made.choice.time_limit == 1.0
 
 
+def test_a_click_counts_while_another_thread_brings_the_controls_in_line(opened: Explorer) -> None:
+    panel: Any = opened._view.panels["solver"]
+    panel._following = -1  # no thread's number
+    panel.exact.value = True
+    assert opened.choice.exact
+    panel._following = None
+    panel._follow()
+    opened.wait(60)
+    assert panel.exact.value
+
+
 def test_curves_of_other_choices_are_added_and_removed(opened: Explorer) -> None:
     panel: Any = opened._view.panels["trade_off"]
     panel.others.value = "checkpointing"

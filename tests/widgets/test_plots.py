@@ -130,7 +130,7 @@ def test_figures_travel_as_json_with_their_arrays(trained: Trained) -> None:
     text = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1).to_json()
     (total,) = [x for x in json.loads(text)["data"] if x["name"] == "total"]
     sent = np.frombuffer(base64.b64decode(total["y"]["bdata"]), dtype=total["y"]["dtype"])
-    assert np.array_equal(sent, timeline.total_bytes / style.GIB)
+    assert np.array_equal(sent, np.float32(timeline.total_bytes / style.GIB))
 
 
 def test_layers_are_gathered_until_few_enough(trained: Trained) -> None:

@@ -8,14 +8,17 @@ const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
 // Nothing leaves the page: no button that uploads a plot.
 const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 const IDLE_MS = 300; // at most, until what is out of sight is drawn
+const REST_MS = 60; // at most, between two plots
 
-// The page draws one plot at a time, what is in sight first; what is not waits until there is nothing else to do.
+// The page draws one plot at a time, what is in sight first; what is not waits until there is nothing else to do. After
+// each it rests for as long as that took: where there are few processors a cell of the notebook needs one meanwhile.
 const queue = (shared.queue ??= new Map());
 const inSight = (place) => {
   const { top, bottom } = place.getBoundingClientRect();
   return bottom > 0 && top < window.innerHeight;
 };
 const idle = () => new Promise((go) => (window.requestIdleCallback ?? setTimeout)(go, { timeout: IDLE_MS }));
+const rest = (ms) => new Promise((go) => setTimeout(go, Math.min(ms, REST_MS)));
 
 async function drawAll() {
   if (shared.drawing) return;
@@ -29,7 +32,9 @@ async function drawAll() {
     }
     const draw = queue.get(place);
     queue.delete(place);
+    const began = performance.now();
     await draw?.().catch(reportError);
+    if (queue.size) await rest(performance.now() - began);
   }
   shared.drawing = false;
 }

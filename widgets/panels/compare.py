@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import ipywidgets
@@ -32,6 +33,7 @@ class ComparePanel:
 
     def __init__(self, _: Explorer) -> None:
         """No reference yet."""
+        self._lock = RLock()  # answers are drawn in one thread, clicks come in another
         self._scene: Scene | None = None
         self.reference: Held | None = None
         self._other: Held | None = None
@@ -50,39 +52,43 @@ class ComparePanel:
 
     def show(self, scene: Scene) -> None:
         """Compare the schedule shown with the reference."""
-        self._scene = scene
-        self._offer()
-        figure = self.figure
-        if self.reference is None or figure is None:
-            return
-        held = self._held(scene)
-        self.plot.draw(figure)
-        self.figures.fill(Row("", cells) for cells in differences(self.reference, held))
-        found = changes(self.reference, held)
-        self.changed.fill((Row("", cells) for cells in change_rows(found[:_MOST])), title=self._title(len(found)))
+        with self._lock:
+            self._scene = scene
+            self._offer()
+            figure = self.figure
+            if self.reference is None or figure is None:
+                return
+            held = self._held(scene)
+            self.plot.draw(figure)
+            self.figures.fill(Row("", cells) for cells in differences(self.reference, held))
+            found = changes(self.reference, held)
+            self.changed.fill((Row("", cells) for cells in change_rows(found[:_MOST])), title=self._title(len(found)))
 
     @property
     def figure(self) -> Figure | None:
         """The reference and the schedule shown; None without one of them."""
-        if self.reference is None or self._scene is None or not self._has_schedule(self._scene):
-            return None
-        return compare_figure(self.reference, self._held(self._scene))
+        with self._lock:
+            if self.reference is None or self._scene is None or not self._has_schedule(self._scene):
+                return None
+            return compare_figure(self.reference, self._held(self._scene))
 
     def hold_now(self) -> None:
         """Take the schedule shown as the reference."""
-        if self._scene is None or not self._has_schedule(self._scene):
-            return
-        self.reference = self._held(self._scene)
-        self.said.value = f"<p>Reference: {html.escape(self.reference.label)}.</p>"
-        self._below.layout.display = ""
-        self.show(self._scene)
+        with self._lock:
+            if self._scene is None or not self._has_schedule(self._scene):
+                return
+            self.reference = self._held(self._scene)
+            self.said.value = f"<p>Reference: {html.escape(self.reference.label)}.</p>"
+            self._below.layout.display = ""
+            self.show(self._scene)
 
     def forget(self) -> None:
         """Compare with nothing."""
-        self.reference = None
-        self.said.value = _EMPTY
-        self._below.layout.display = "none"
-        self._offer()
+        with self._lock:
+            self.reference = None
+            self.said.value = _EMPTY
+            self._below.layout.display = "none"
+            self._offer()
 
     def _held(self, scene: Scene) -> Held:
         assert scene.solution is not None, "asked before"

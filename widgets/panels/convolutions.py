@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import ipywidgets
 
+from explorer.device_profile import Profile
 from widgets import style
 from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, shown_layer, ways
 from widgets.convolutions_plot import convolution_figure
@@ -29,6 +30,9 @@ class ConvolutionsPanel:
 
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""
+        self._profile: Profile | None = None
+        self._layers: tuple[str, ...] = ()
+        self._modules: frozenset[str] = frozenset()
         self.heading = ipywidgets.HTML()
         self.plot = Plot("convolutions")
         self.table = Table("Choices of all layers", ["layer", *(part.value for part in Part)], on_pick=explorer.select)
@@ -36,18 +40,22 @@ class ConvolutionsPanel:
 
     def show(self, scene: Scene) -> None:
         """Draw the first convolution of the selected layer, or of the model."""
-        layer = shown_layer(scene.profile.graph, scene.selection)
+        if self._profile is not scene.profile:
+            self._profile, graph = scene.profile, scene.profile.graph
+            self._layers, self._modules = convolutions(graph), frozenset(module_paths(graph))
+        layer = shown_layer(self._layers, scene.selection)
         if layer is None:
             self.heading.value = "<p>This model has no convolutions.</p>"
             return
-        layers = convolutions(scene.profile.graph)
-        selected = [x for x in layers if covers(scene.selection, x)]
+        selected = [x for x in self._layers if covers(scene.selection, x)]
         why = "" if selected else " (select a layer, here or in a plot, to see another)"
         self.heading.value = f"<p>Implementations of <strong>{html.escape(layer)}</strong>{why}</p>"
         self.plot.draw(convolution_figure(layer, ways(scene.profile, scene.drawn, layer)))
         found = chosen(scene.profile, scene.drawn)
-        paths = set(module_paths(scene.profile.graph))
-        rows = (Row(x if x in paths else "", (x, *(describe(found[x][part]) for part in Part))) for x in layers)
+        rows = [
+            Row(x if x in self._modules else "", (x, *(describe(found[x][part]) for part in Part)))
+            for x in self._layers
+        ]
         self.table.fill(rows, selected=selected)
 
 

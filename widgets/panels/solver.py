@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import threading
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
@@ -40,7 +41,8 @@ class SolverPanel:
     def __init__(self, explorer: Explorer) -> None:
         """Empty."""
         self._explorer = explorer
-        self._following = False
+        self._lock = threading.Lock()
+        self._following: int | None = None  # the thread in which the controls are brought in line
         self.plot = Plot("solver")
         self.sizes = ipywidgets.HTML()
         self.log = ipywidgets.HTML()
@@ -58,8 +60,10 @@ class SolverPanel:
         self.exact = _checkbox("Bit-exact only")
         for widget in (self.time_limit, self.exact, *self.chosen.values()):
             widget.observe(self._ask, "value")
-        explorer.observe(lambda _: self._follow(), ["choice", "status"])
+        explorer.observe(lambda _: self._follow(), "choice")
+        explorer.observe(lambda _: self._offer(), "status")
         self._follow()
+        self._offer()
         row = ipywidgets.HBox(
             [self.time_limit, *self.chosen.values(), self.exact, self.cancel],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 14px"),
@@ -73,30 +77,39 @@ class SolverPanel:
         self.sizes.value = text.solver_table(scene.solution)
         lines = html.escape("\n".join(scene.log)) or "Nothing was solved yet."
         self.log.value = f"<pre class='log' role='log' tabindex='0' aria-label='Solver log'>{lines}</pre>"
-        said = (
-            html.escape("\n".join(scene.scip_log.splitlines()[-_LINES:]))
-            or "SCIP was not asked for this budget so far."
-        )
+        said = html.escape("\n".join(scene.scip_log.splitlines()[-_LINES:])) or _SILENT
         self.scip_log.value = f"<pre class='log' role='log' tabindex='0' aria-label='SCIP log'>{said}</pre>"
 
     def _follow(self) -> None:
-        """Bring the controls in line with what the explorer was asked for, and the button with what goes on."""
-        choice: Choice = self._explorer.choice
-        self._following = True
-        try:
-            self.time_limit.value = choice.time_limit
-            self.exact.value = choice.exact
-            for optimization, widget in self.chosen.items():
-                widget.value = optimization in choice.optimizations
-            self.cancel.disabled = self._explorer.status not in KINDS
-        finally:
-            self._following = False
+        """Bring the controls in line with what the explorer was asked for."""
+        with self._lock:
+            choice: Choice = self._explorer.choice
+            self._following = threading.get_ident()
+            try:
+                self.time_limit.value = choice.time_limit
+                self.exact.value = choice.exact
+                for optimization, widget in self.chosen.items():
+                    widget.value = optimization in choice.optimizations
+            finally:
+                self._following = None
 
-    def _ask(self, _: Any) -> None:
-        if self._following:
+    def _offer(self) -> None:
+        """Bring the button in line with what goes on."""
+        self.cancel.disabled = self._explorer.status not in KINDS
+
+    def _ask(self, change: Any) -> None:
+        """Ask for what was changed, and that alone: another thread may be bringing the other controls in line."""
+        if self._following == threading.get_ident():
             return
-        chosen = frozenset(x for x, widget in self.chosen.items() if widget.value)
-        self._explorer.configure(optimizations=chosen, exact=self.exact.value, time_limit=self.time_limit.value)
+        widget, value = change["owner"], change["new"]
+        if widget is self.time_limit:
+            self._explorer.configure(time_limit=value)
+        elif widget is self.exact:
+            self._explorer.configure(exact=value)
+        else:
+            clicked = frozenset(x for x, box in self.chosen.items() if box is widget)
+            before = self._explorer.choice.optimizations
+            self._explorer.configure(optimizations=before | clicked if value else before - clicked)
 
 
 def _checkbox(label: str) -> ipywidgets.Checkbox:
