@@ -85,7 +85,7 @@ def _traces(known: TradeOff) -> Iterator[Trace]:
         )
     yield _trace(
         "solved",
-        _points(known, known.solved),
+        _unbeaten(known),
         "solved: ",
         marker={"symbol": "circle-open", "size": 8, "color": style.BLUE, "line": {"width": 1.5}},
     )
@@ -116,6 +116,16 @@ def _traces(known: TradeOff) -> Iterator[Trace]:
                 "line": {"width": 1, "color": "#ffffff"},
             },
         )
+
+
+def _unbeaten(known: TradeOff) -> list[tuple[int, float]]:
+    """Answers that no other schedule known beats in time and memory: asked again, their budgets would get that one."""
+    points = _points(known, (*known.instant, *known.solved))
+    return [
+        (peak, overhead)
+        for peak, overhead in _points(known, known.solved)
+        if not any(x <= peak and y < overhead for x, y in points)
+    ]
 
 
 def _points(known: TradeOff, solutions: Iterable[Solution]) -> list[tuple[int, float]]:

@@ -119,6 +119,17 @@ def test_a_budget_that_none_fits_draws_no_point_and_no_bound(trained: Trained) -
     assert list(traces["solved"].x) == []
 
 
+def test_answers_that_others_beat_are_not_drawn(trained: Trained) -> None:
+    plain = simulate(trained.profile, keep_all(trained.profile.graph))
+    small = Solution(Status.FEASIBLE, 1000, keep_all(trained.profile.graph), 0.9 * plain.time_ms, 1000)
+    early = replace(small, budget_bytes=2000, peak_bytes=2000, time_ms=1.1 * plain.time_ms)
+    large = replace(small, budget_bytes=3000, peak_bytes=3000, time_ms=0.8 * plain.time_ms)
+    known = TradeOff(plain, (small,)).with_answer(early).with_answer(large)
+    assert by_name(trade_off_figure(known))["solved"].x == (3000 / style.GIB,)
+    again = known.with_answer(replace(early, peak_bytes=1500, time_ms=0.85 * plain.time_ms))
+    assert by_name(trade_off_figure(again))["solved"].x == (3000 / style.GIB, 1500 / style.GIB)
+
+
 def test_layers_named_by_numbers_stay_names(trained: Trained) -> None:
     plain = simulate(trained.profile, keep_all(trained.profile.graph))
     figure = checked(layers_figure(trained.profile, plain, plain))
