@@ -19,7 +19,7 @@ from explorer.solvers.monet.program import Rows, Term, compile_milp
 
 
 @dataclass(frozen=True, eq=False)
-class Reader:
+class _Reader:
     """A backward operator that may read an activation of an interval, and what is known of the latter's presence.
 
     Attributes:
@@ -35,7 +35,7 @@ class Reader:
 
 
 @dataclass(frozen=True, eq=False)
-class Relaxed:
+class _Relaxed:
     """A layout without sweeps, and what it counts besides.
 
     Attributes:
@@ -44,10 +44,10 @@ class Relaxed:
     """
 
     layout: Layout
-    readers: dict[tuple[int, int], tuple[Reader, ...]]
+    readers: dict[tuple[int, int], tuple[_Reader, ...]]
 
     @classmethod
-    def of(cls, layout: Layout) -> Relaxed:
+    def of(cls, layout: Layout) -> _Relaxed:
         """Number the variables for what forms may read."""
         merged = layout.merged
         counts = {"e": 0, "h": 0}
@@ -62,7 +62,7 @@ class Relaxed:
                 stages = [t for t in group.stages if x in merged.offers[t]]
                 certain = max((t for t in stages if x in merged.needs[t]), default=-1)
                 readers[g, x] = tuple(
-                    Reader(t, number("e", constant=t <= certain), number("h", constant=x in merged.needs[t]))
+                    _Reader(t, number("e", constant=t <= certain), number("h", constant=x in merged.needs[t]))
                     for t in stages
                 )
         return cls(layout, readers)
@@ -90,7 +90,7 @@ class Relaxed:
         position = self.layout.kept.get((group, activation))
         return [] if position is None else [("k", position, coefficient)]
 
-    def waiting(self, group: int, activation: int, reader: Reader, coefficient: float) -> Amount:
+    def waiting(self, group: int, activation: int, reader: _Reader, coefficient: float) -> Amount:
         """Presence between two readers: 1 − Σ r where it is certainly read later, for it was there unless made."""
         if reader.before is None:
             return self.layout.made(group, activation, -coefficient), coefficient
@@ -121,7 +121,7 @@ def build(merged: MergedProblem, budget_bytes: int, *, threshold: float) -> Rela
         threshold: what the backward operators of an interval read is at most this share of the room there.
     """
     layout = Layout.of(merged, _intervals(merged, budget_bytes, threshold), budget_bytes, sweeps=False)
-    relaxed = Relaxed.of(layout)
+    relaxed = _Relaxed.of(layout)
     variables = relaxed.variables()
     shared = (
         constraints.one_form,
@@ -159,7 +159,7 @@ def _intervals(merged: MergedProblem, budget_bytes: int, threshold: float) -> tu
     return tuple(Group.over(merged, start, stop) for start, stop in zip([0, *stops], stops, strict=False))
 
 
-def chosen_forms(relaxed: Relaxed, variables: Variables) -> list[cp.Constraint]:
+def chosen_forms(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
     """Σ δ_{t,f} ≤ s_{g,i} + Σ_j r_{g,j} over the forms f that read i: it was there, or was made in the interval."""
     rows, layout = Rows(variables), relaxed.layout
     for (g, x), readers in relaxed.readers.items():
@@ -170,7 +170,7 @@ def chosen_forms(relaxed: Relaxed, variables: Variables) -> list[cp.Constraint]:
     return rows.at_most()
 
 
-def present_throughout(relaxed: Relaxed, variables: Variables) -> list[cp.Constraint]:
+def present_throughout(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
     """k_{g,i} ≥ s_{g+1,i} − Σ_j r_{g,j}; and ≥ 1 − Σ_j r_{g,j} where the interval's last operator reads i, made by j.
 
     What is there at the end and was not made in the interval has been there all the time.
@@ -188,7 +188,7 @@ def present_throughout(relaxed: Relaxed, variables: Variables) -> list[cp.Constr
     return rows.at_least()
 
 
-def throughout_bytes(relaxed: Relaxed, variables: Variables) -> list[cp.Constraint]:
+def throughout_bytes(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
     """m_g = Σ |x_i| k_{g,i}."""
     rows, layout = Rows(variables), relaxed.layout
     sums: list[list[Term]] = [[("m", g, -1.0)] for g in range(len(layout.groups))]
@@ -199,7 +199,7 @@ def throughout_bytes(relaxed: Relaxed, variables: Variables) -> list[cp.Constrai
     return rows.equal()
 
 
-def present_for_readers(relaxed: Relaxed, variables: Variables) -> list[cp.Constraint]:
+def present_for_readers(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
     """Presence before (e) and while (h) operators run that may read an activation.
 
     e ≥ what the operator reads − Σ_j r_{g,j} (there all the time before, unless made); e ≥ the next e, and the last ≥
@@ -224,11 +224,11 @@ def present_for_readers(relaxed: Relaxed, variables: Variables) -> list[cp.Const
     return rows.at_least()
 
 
-def _with_next(readers: tuple[Reader, ...]) -> Iterator[tuple[Reader, Reader | None]]:
+def _with_next(readers: tuple[_Reader, ...]) -> Iterator[tuple[_Reader, _Reader | None]]:
     return zip(readers, [*readers[1:], None], strict=True)
 
 
-def recomputation_fits(relaxed: Relaxed, variables: Variables) -> list[cp.Constraint]:
+def recomputation_fits(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
     """m_g − Σ|x_i| k_{g,i} + r_{g,j}(peak_j + Σ|x_i|) ≤ B − the least gradients of the interval, i read by j (eq. 3).
 
     Valid whenever j runs in the interval: its inputs are there, and so is all that stays throughout. The peak is that
@@ -245,7 +245,7 @@ def recomputation_fits(relaxed: Relaxed, variables: Variables) -> list[cp.Constr
     return rows.at_most()
 
 
-def backward_fits(relaxed: Relaxed, variables: Variables) -> list[cp.Constraint]:
+def backward_fits(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
     """m_g ≤ B − G_t − y_t − ĉ_t, with e, h or 1 in place of k_{g,i} for what t or a later operator may read (eq. 2)."""
     rows, layout = Rows(variables), relaxed.layout
     for g, group in enumerate(layout.groups):
@@ -267,7 +267,7 @@ def backward_fits(relaxed: Relaxed, variables: Variables) -> list[cp.Constraint]
     return rows.at_most()
 
 
-def _presence(relaxed: Relaxed, group: int, activation: int, reader: Reader, *, at: int) -> Amount:
+def _presence(relaxed: _Relaxed, group: int, activation: int, reader: _Reader, *, at: int) -> Amount:
     """|x_i| as far as it is certainly in memory at a stage, the next that may read it being ``reader``."""
     size = relaxed.layout.size(activation)
     if reader.stage > at:
