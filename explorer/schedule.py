@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -29,6 +30,9 @@ class Free:
 
 
 Step = Run | Free
+
+# A search knows hundreds of schedules of a thousand steps: equal ones are one object.
+_run, _free = cache(Run), cache(Free)
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,8 @@ def with_frees(
             raise ValueError(f"{implementation.name!r} of {operator.name!r} overwrites {name!r}, which is read later")
         reads = {*implementation.reads, *also_reads.get(operator.id, ())} - graph.persistent
         dying = (writes | reads) - alive - {implementation.overwrites}
-        steps.extend(Free(storage) for storage in sorted(dying, reverse=True))
-        steps.append(run)
+        steps.extend(_free(storage) for storage in sorted(dying, reverse=True))
+        steps.append(_run(run.operator, run.implementation))
         alive = (alive - writes) | reads
     steps.reverse()
     return Schedule(graph.identity, tuple(steps), method, budget_bytes)
