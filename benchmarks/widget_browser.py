@@ -31,8 +31,11 @@ _LARGE = "gpt2-xl"
 _MAIN = ("timeline", "trade_off", "layers")
 _CELL = """import time
 began = time.perf_counter()
-sum(i * i for i in range(4_000_000))
+sum(i * i for i in range({count}))
 took = time.perf_counter() - began"""
+
+_CELLS = (4_000_000, 12), (20_000_000, 8)
+"""Steps of the cell's loop, and turns. A short cell feels most that the first schedule is drawn."""
 
 _RELEASE = """async ([value, names]) => {
   const box = document.querySelector(".schedule-explorer");
@@ -119,7 +122,8 @@ def _profile(lab: Lab, page: Page, name: str, positions: int) -> None:
     for label, (plot, act) in acts.items():
         print(f"  {label}: redrawn after {1000 * _redrawn(page, plot, act):.0f} ms")
     _settled(lab, page)
-    print(f"  {_freedom(lab, page, low, high)}")
+    for count, turns in _CELLS:
+        print(f"  {_freedom(lab, page, low, high, count=count, turns=turns)}")
     print(f"  errors of the page: {errors or 'none'}")
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
     page.close()
@@ -161,17 +165,17 @@ def _keys(lab: Lab, page: Page) -> None:
     print(f"  40 keys within {took:.2f} s: {int(lab.ask(page, count)) - before} finished solve(s)")
 
 
-def _freedom(lab: Lab, page: Page, low: int, high: int) -> str:
-    """The same cell without a solve and during one, in turn."""
-    code = f"exec({_CELL!r}) or took"
+def _freedom(lab: Lab, page: Page, low: int, high: int, *, count: int, turns: int) -> str:
+    """The same cell without a solve and from the moment one begins, in turn."""
+    code = f"exec({_CELL.format(count=count)!r}) or took"
     apart, beside = [], []
-    for turn in range(5):
+    for turn in range(turns):
         _settled(lab, page)
         apart.append(float(lab.ask(page, code)))
-        lab.ask(page, f"setattr(view, 'budget_bytes', {low + (high - low) * (2 * turn + 3) // 17 + 4097})")
+        lab.ask(page, f"setattr(view, 'budget_bytes', {low + (high - low) * (turn + 2) // (turns + 4) + count % 997})")
         beside.append(float(lab.ask(page, code)))
-    ratio = statistics.median(beside) / statistics.median(apart)
-    return f"a cell beside a solve takes {ratio:.2f} of what it takes alone ({1000 * statistics.median(apart):.0f} ms)"
+    alone, ratio = statistics.median(apart), statistics.median(beside) / statistics.median(apart)
+    return f"a cell of {1000 * alone:.0f} ms takes {ratio:.2f} of that beside a solve that begins ({turns} turns)"
 
 
 if __name__ == "__main__":
