@@ -154,6 +154,15 @@ def test_curves_of_other_choices_are_added_and_removed(opened: Explorer) -> None
     opened.wait(120)
     assert opened.curves == ["checkpointing"]
     assert len(drawn(opened, "trade_off")["checkpointing alone"]["customdata"]) > 1
+    # The page sends places: of a list that it saw before, perhaps.
+    places = [name for _, name in panel.others.options]
+    panel.others.value = "checkpointing"
+    opened.wait(60)
+    assert opened.curves == []
+    assert [name for _, name in panel.others.options] == places[:-1]
+    assert places[-1] == "-"
+    panel.others.value = "checkpointing"
+    opened.wait(120)
     panel.others.value = "-"
     opened.wait(60)
     assert "checkpointing alone" not in drawn(opened, "trade_off")

@@ -18,7 +18,7 @@ _REMOVE = "-"
 
 
 class TradeOffPanel:
-    """Every budget's price; a click on a point chooses its budget, and the list adds the curves of other methods."""
+    """Every budget's price; a click on a point chooses its budget; the list adds and removes others."""
 
     name = "trade_off"
     title = "Extra time against memory"
@@ -30,25 +30,30 @@ class TradeOffPanel:
         self.plot = Plot("trade_off", on_pick=lambda budget: explorer.set_trait("budget_bytes", budget))
         self.others = ipywidgets.Dropdown(
             description="Compare with",
-            options=[("nothing else", ""), *((x.title, name) for name, x in known_curves().items())],
+            options=self._options(),
             tooltip="Add the curve of another method or choice of implementations",
             style={"description_width": "initial"},
             layout=ipywidgets.Layout(width="300px"),
         )
-        self.others.observe(self._add, "value")
+        self.others.observe(self._choose, "value")
         self.box = ipywidgets.VBox([self.plot, self.others])
 
     def show(self, scene: Scene) -> None:
         """Draw all that is known."""
         self.plot.draw(trade_off_figure(scene.known))
-        shown = [("remove all", _REMOVE)] if self._explorer.curves else []
-        left = [(x.title, name) for name, x in known_curves().items() if name not in self._explorer.curves]
-        options = [("nothing else" if not shown else "another curve", ""), *left, *shown]
-        if tuple(options) != tuple(self.others.options):
-            self.others.options = options
+        if self._options() != self.others.options:
+            self.others.options = self._options()
 
-    def _add(self, change: Any) -> None:
-        if change["new"] == _REMOVE:
+    def _options(self) -> tuple[tuple[str, str], ...]:
+        """Each curve has its place whatever is shown: the page sends the place, perhaps of a list it saw before."""
+        curves = self._explorer.curves
+        first = ("another curve" if curves else "nothing else", "")
+        titles = ((f"remove {x.title}" if name in curves else x.title, name) for name, x in known_curves().items())
+        return (first, *titles, *([("remove all", _REMOVE)] if curves else []))
+
+    def _choose(self, change: Any) -> None:
+        curves, name = self._explorer.curves, change["new"]
+        if name == _REMOVE:
             self._explorer.curves = []
-        elif change["new"]:
-            self._explorer.curves = [*self._explorer.curves, change["new"]]
+        elif name:
+            self._explorer.curves = [x for x in curves if x != name] if name in curves else [*curves, name]
