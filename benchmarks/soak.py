@@ -27,6 +27,7 @@ from explorer.solvers import SolveEvent, SolveSession
 
 _PATIENCE_S = 60.0
 _WHOLE_S = 10.0  # a solve
+_LONGEST_LIFE_S = 4.0  # of a worker from its request to its death: it loads, searches, or is inside SCIP by then
 
 
 def main() -> None:
@@ -94,6 +95,7 @@ class Soak:
         while True:
             at, event = self.heard.get(timeout=_PATIENCE_S)
             if event.request == request and event.solution.schedule is not None:
+                assert event.solution.status is not Status.FAILED, event.solution.message
                 self.check(event)
                 took_s = at - began if took_s is None else took_s
                 if whole and not event.final:
@@ -117,7 +119,7 @@ class Soak:
         worker = session.worker_id
         assert worker is not None
         request = session.request(self.random.randint(*self.range))
-        time.sleep(self.random.uniform(0.0, 0.6))
+        time.sleep(self.random.uniform(0.0, _LONGEST_LIFE_S))
         os.kill(worker, signal.SIGKILL)
         deadline = time.perf_counter() + _PATIENCE_S
         while session.worker_id == worker and time.perf_counter() < deadline:

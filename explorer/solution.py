@@ -13,7 +13,7 @@ class Status(StrEnum):
     """How a solve ended."""
 
     OPTIMAL = "optimal"
-    """A schedule, proven best of all that the method can make; for MONeT, of all there are."""
+    """A schedule, proven within the gap asked for of the best that the method can make (MONeT: ``BoundScope``)."""
     FEASIBLE = "feasible"
     """A schedule that fits the budget; ``gap`` says how far from the bound at most."""
     INFEASIBLE = "infeasible"
@@ -29,7 +29,12 @@ class Status(StrEnum):
 
 
 class BoundScope(StrEnum):
-    """For which problem a bound holds."""
+    """For which problem a bound holds.
+
+    All schedules are those that run forward and backward operators once in the captured order, and again in the
+    backward pass forward operators only: any of them, at any place, any number of times, as in MONeT (section 4). Less
+    memory can do for schedules that run a forward operator again within the forward pass already.
+    """
 
     PROBLEM = "all schedules"
     GROUPING = "schedules of this grouping"

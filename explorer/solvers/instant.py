@@ -158,7 +158,7 @@ class PlanSearch:
                 penalty = _PENALTY * _STRICTER**start
                 plan = self._anneal(budget_bytes, effort=effort, seed=seed + start, penalty=penalty, stop=stop)
                 self._remember(plan, budget_bytes)
-                if not self._suspicious(self.best(budget_bytes)):
+                if not self._suspicious(self.best(budget_bytes)) or (stop is not None and stop[0]):
                     break
         return self.best(budget_bytes)
 
@@ -206,10 +206,15 @@ class PlanSearch:
         """An archive that no plan is good enough for."""
         return self._archive._replace(times_ms=np.zeros_like(self._archive.times_ms))
 
-    def answer(self, budget_bytes: int) -> Point | None:
-        """The best plan known, at once; after a search only where there is none, or one that is probably a trap."""
+    def answer(self, budget_bytes: int, *, stop: np.ndarray | None = None) -> Point | None:
+        """The best plan known, at once; after a search only where there is none, or one that is probably a trap.
+
+        Args:
+            budget_bytes: the peak allowed.
+            stop: as for ``improve``.
+        """
         point = self.best(budget_bytes)
-        return self.improve(budget_bytes) if self._suspicious(point) else point
+        return self.improve(budget_bytes, stop=stop) if self._suspicious(point) else point
 
     def _suspicious(self, point: Point | None) -> bool:
         return point is None or point.time_ms > _SUSPICIOUS * self.keep_all_ms
@@ -285,6 +290,8 @@ class PlanSearch:
         """Anneal while something quicker is demanded, then without; false if the best schedule leaves no demand."""
         self.best(budget_bytes)
         for number in range(max(1, round(effort / _DEMAND))):
+            if stop is not None and stop[0]:
+                return True
             known = self.frontier.best(budget_bytes)
             draw = _DRAWS * seed + number
             extra = None if known is None else demand(self.problem, self.arrays, known.schedule, seed=draw)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import sqlite3
 import time
@@ -31,10 +32,11 @@ VARIABLE = "SCHEDULE_EXPLORER_CACHE"
 _FILE = "solves.sqlite3"
 _VERSION = 1  # of the table, and of what problems and bounds mean
 _BUSY_S = 2.0
-_MOST = 2000  # answers; the least recently used go first
+_SLACK = 1e-3  # a bound that is more than this above its schedule's time is damaged
+_MOST = 2000  # answers; those go first that were found or improved longest ago
 _LOG = logging.getLogger(__name__)
 _TABLE = """
-CREATE TABLE IF NOT EXISTS answers (
+CREATE TABLE answers (
     problem TEXT, budget_bytes INTEGER, label TEXT, used REAL, spent_s REAL, bound_ms REAL, excluded INTEGER,
     time_ms REAL, schedule BLOB, PRIMARY KEY (problem, budget_bytes)
 )
@@ -55,7 +57,7 @@ class Answer:
 
     Attributes:
         budget_bytes: peak allowed.
-        spent_s: the longest that one solve took for it.
+        spent_s: the longest time limit of a solve that did not end before because its schedule was near enough.
         bound_ms: no schedule is quicker.
         excluded: it is proven that no schedule fits.
         time_ms: of the schedule, None without one.
@@ -116,15 +118,22 @@ class SolveMemory:
         return 0
 
     def recall(self, problem: str) -> tuple[Answer, ...]:
-        """Everything known of a problem, by budget; schedules are as they were written, judged by nobody since."""
+        """Everything known of a problem, by increasing budget; what cannot be read is forgotten.
+
+        Schedules are as they were written, judged by nobody since.
+        """
 
         def read(database: sqlite3.Connection) -> tuple[Answer, ...]:
             rows = database.execute(
-                "SELECT budget_bytes, spent_s, bound_ms, excluded, time_ms, schedule FROM answers"
+                "SELECT rowid, budget_bytes, spent_s, bound_ms, excluded, time_ms, schedule FROM answers"
                 " WHERE problem = ? ORDER BY budget_bytes",
                 (problem,),
             )
-            return tuple(answer for row in rows if (answer := _answer(*row)) is not None)
+            found = {row[0]: _answer(*row[1:]) for row in rows}
+            damaged = [(row,) for row, answer in found.items() if answer is None]
+            if damaged:
+                database.executemany("DELETE FROM answers WHERE rowid = ?", damaged)
+            return tuple(answer for answer in found.values() if answer is not None)
 
         return self._with_database(read, ())
 
@@ -185,7 +194,7 @@ class SolveMemory:
                 _LOG.warning("%s is damaged (%s); it is made anew", self.folder / _FILE, error)
                 with suppress(OSError):
                     (self.folder / _FILE).unlink()
-            except OSError as error:
+            except (OSError, OverflowError) as error:  # a budget beyond what SQLite can count
                 _LOG.warning("the memory of past solves is not available: %s", error)
                 return otherwise
         return otherwise
@@ -205,15 +214,26 @@ def _database(file: Path) -> Iterator[sqlite3.Connection]:
     file.parent.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(file, timeout=_BUSY_S)
     try:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version != _VERSION:
-            database.execute("DROP TABLE IF EXISTS answers")
-        database.execute(_TABLE)
-        database.execute(f"PRAGMA user_version = {_VERSION}")
+        if _version(database) != _VERSION:
+            _make(database)
         with database:
             yield database
     finally:
         database.close()
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return database.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _make(database: sqlite3.Connection) -> None:
+    """Make the table, unless another process has just done so: what that wrote since must not be dropped."""
+    database.execute("BEGIN IMMEDIATE")
+    with database:
+        if _version(database) != _VERSION:
+            database.execute("DROP TABLE IF EXISTS answers")
+            database.execute(_TABLE)
+            database.execute(f"PRAGMA user_version = {_VERSION}")
 
 
 def _packed(schedule: Schedule) -> bytes:
@@ -223,7 +243,12 @@ def _packed(schedule: Schedule) -> bytes:
 def _answer(
     budget_bytes: int, spent_s: float, bound_ms: float, excluded: int, time_ms: float | None, packed: bytes | None
 ) -> Answer | None:
-    """A row as an answer, None where its schedule cannot be read."""
+    """A row as an answer, None where it is none: SQLite has no checksums, and takes any type anywhere."""
+    numbers = (budget_bytes, spent_s, bound_ms, excluded, *([] if time_ms is None else [time_ms]))
+    if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
+        return None
+    if time_ms is not None and bound_ms > time_ms * (1 + _SLACK):
+        return None
     try:
         content = None if packed is None else json.loads(zlib.decompress(packed))
         schedule = None if content is None else storage_format.from_content(content, Schedule, origin=_FILE)

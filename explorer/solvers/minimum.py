@@ -22,7 +22,7 @@ class PeakBound:
 
 
 def peak_lower_bound(problem: Problem) -> PeakBound:
-    """Bound the peak of every schedule from below, whatever it keeps, recomputes or chooses.
+    """Bound the peak of all schedules (``BoundScope``) from below, whatever they keep, recompute or choose.
 
     While an operator runs for the first time, these are in memory: what is persistent or held, the gradients alive
     then, what it reads and writes, its workspace, and whatever was made before and is read by a first run from then on

@@ -18,6 +18,7 @@ from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, 
 from explorer.solvers.frontier import Frontier, Point, judged
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.memory import Answer
+from explorer.solvers.options import Options
 from explorer.solvers.problem import Problem
 from explorer.units import format_bytes
 
@@ -67,13 +68,18 @@ class Planner:
         self._lock = threading.Lock()
         self._proving = ThreadPoolExecutor(1, "prove")
 
-    def instant(self, budget_bytes: int) -> Solution:
-        """An answer within a fraction of a second: the best that the plan search knows."""
+    def instant(self, budget_bytes: int, *, stop: np.ndarray | None = None) -> Solution:
+        """An answer within a fraction of a second: the best that the plan search knows.
+
+        Args:
+            budget_bytes: peak allowed.
+            stop: uint8, shape (1,): another thread may set it where the answer is not wanted any more.
+        """
         progress = Progress(budget_bytes)
         ready = self.search.ready(timeout=_LOADED_S)
         if not self.excludes(budget_bytes):
             if ready:
-                self.search.answer(budget_bytes)
+                self.search.answer(budget_bytes, stop=stop)
             elif self.frontier.best(budget_bytes) is None:
                 self.search.sketch(budget_bytes)
         if self.frontier.best(budget_bytes) is None:
@@ -120,22 +126,30 @@ class Planner:
             self.search.learn(point.schedule)
 
     def recall(self, answers: Iterable[Answer]) -> None:
-        """Take what earlier solves found; schedules are judged again."""
+        """Take what earlier solves found, by increasing budget; schedules that are of use are judged again."""
+        least_ms = float("inf")
         for answer in answers:
             with self._lock:
-                self._spent_s[answer.budget_bytes] = answer.spent_s
-                self._bounds[answer.budget_bytes] = answer.bound_ms
+                budget = answer.budget_bytes
+                self._spent_s[budget] = max(answer.spent_s, self._spent_s.get(budget, 0.0))
+                self._bounds[budget] = max(answer.bound_ms, self._bounds.get(budget, 0.0))
                 if answer.excluded:
                     self._excluded_bytes = max(self._excluded_bytes, answer.budget_bytes)
-            if answer.schedule is not None:
+            if answer.schedule is not None and answer.time_ms is not None and answer.time_ms < least_ms:
                 with suppress(ValueError):  # of a version that did otherwise
-                    self.add_schedule(answer.schedule)
+                    least_ms = self.add_schedule(answer.schedule).time_ms
 
-    def settled(self, budget_bytes: int, *, time_limit: float) -> bool:
-        """Has an earlier solve spent that much on this very budget, and found a schedule?"""
+    def settled(self, budget_bytes: int, *, options: Options) -> bool:
+        """Is a schedule known that is near enough, or did an earlier solve have all the time for this very budget?"""
         with self._lock:
             spent_s = self._spent_s.get(budget_bytes, 0.0)
-        return spent_s >= time_limit and self.frontier.best(budget_bytes) is not None
+        if self.frontier.best(budget_bytes) is None:
+            return False
+        return spent_s >= options.time_limit or self.gap(budget_bytes) <= options.gap
+
+    def counted_s(self, budget_bytes: int, *, options: Options) -> float:
+        """What a solve counts as that ended by itself: all its time; none where it only stopped as near enough."""
+        return 0.0 if self.gap(budget_bytes) <= options.gap else options.time_limit
 
     def answer(self, budget_bytes: int, *, spent_s: float) -> Answer:
         """What is known for a budget, to be remembered."""
@@ -185,7 +199,7 @@ class Planner:
                 self._bounds[budget_bytes] = max(found_ms, self._bounds.get(budget_bytes, 0.0))
 
         if threshold is None:
-            found_ms = bound.linear_bound(self.problem, budget_bytes, on_bound=take)
+            found_ms = bound.linear_bound(self.problem, budget_bytes, on_bound=take, should_stop=should_stop)
         else:
             found_ms = bound.integer_bound(
                 self.problem,

@@ -74,20 +74,26 @@ class _Builder:
     def _use_halves(self) -> None:
         """Where an optional backward operator makes what an earlier one need not make, run both, always.
 
-        Memory is never worse for it: what the first half alone reads is free to go before the second.
+        Memory is never worse for it: what the first half alone reads is free to go before the second. A half that needs
+        more workspace than the whole is the exception: then the whole runs, always.
         """
         for half in (x for x in self.graph.backward if x.optional):
             written = set(half.default().writes)
             whole = next(op.id for op in self.graph.backward if written & set(op.default().writes))
             pieces = [x for x in self.chosen[whole] if not written & set(x.writes)]
-            if not pieces or not self.chosen[half.id]:
+            rest = [x for x in self.chosen[whole] if x not in pieces]
+            if not pieces or not self.chosen[half.id] or self._needs_more(pieces, self.chosen[half.id], than=rest):
                 self.chosen[half.id] = ()
-                self.chosen[whole] = tuple(x for x in self.chosen[whole] if x not in pieces)
+                self.chosen[whole] = tuple(rest)
                 continue
             quickest = [min(self._ms(x) for x in found) for found in (pieces, self.chosen[half.id])]
-            whole_ms = min((self._ms(x) for x in self.chosen[whole] if x not in pieces), default=float("inf"))
+            whole_ms = min((self._ms(x) for x in rest), default=float("inf"))
             self.slack_ms += max(0.0, sum(quickest) - whole_ms)
             self.chosen[whole] = tuple(pieces)
+
+    def _needs_more(self, *halves: Sequence[Implementation], than: Sequence[Implementation]) -> bool:
+        least_bytes = [min(self.profile.workspace_bytes(x) for x in half) for half in halves]
+        return bool(than) and max(least_bytes) > min(self.profile.workspace_bytes(x) for x in than)
 
     def _leave_out_unserved(self) -> None:
         """What reads the result of an optional operator that is not among the optimizations takes no part."""

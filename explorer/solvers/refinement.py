@@ -30,6 +30,7 @@ _SMALL = 3000  # columns of an integer program that is solved in seconds; larger
 _TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
 """Columns of the next integer program at most; shares of the time left for it and for a bound after it, and for what
 length of intervals."""
+_TINY = 60  # backward operators of a problem that is bounded without intervals as well: nothing is forgotten then
 _BLUEPRINTS = 0.25, 1.0  # share of the time for the bound that comes first, and its intervals: the program is small
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
 _LOOSE = 0.03  # … or after it, where the gap is larger
@@ -157,7 +158,7 @@ class _Refinement:
         if self.options.formulation == "paper":
             self.programs_until(programs, share=1.0)
         if not self.over():
-            self.planner.bound(self.budget_bytes)
+            self.planner.bound(self.budget_bytes, should_stop=self.over)
         self.bound(share=_BLUEPRINTS[0], threshold=_BLUEPRINTS[1])
         model = next(programs, None)
         self.large = model is not None and model.milp.objective.size > _SMALL
@@ -173,6 +174,8 @@ class _Refinement:
                 self.rivals.cross(time_limit=_CROSSING * self.left_s())
         if self.large:
             self.rivals.cross(time_limit=_CROSSING * self.left_s())
+        if len(self.planner.problem.backward) <= _TINY:
+            self.bound(share=0.5, threshold=0.0)
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
     def bound(self, *, share: float, threshold: float) -> None:

@@ -95,14 +95,15 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     memory, problem = SolveMemory(), problem_key(profile, options)
     if remember:
         planner.recall(memory.recall(problem))
-    if planner.settled(budget_bytes, time_limit=time_limit):
+    if planner.settled(budget_bytes, options=options):
         return planner.solution(Progress(budget_bytes), gap=gap)
     planner.instant(budget_bytes)
     learn_checkpointing(planner, budget_bytes, options, time_limit=_narrower_s(time_limit))
     left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     if remember:
-        memory.remember(problem, planner.answer(budget_bytes, spent_s=time_limit), label=label_of(profile, options))
+        answer = planner.answer(budget_bytes, spent_s=planner.counted_s(budget_bytes, options=options))
+        memory.remember(problem, answer, label=label_of(profile, options))
     return replace(solution, elapsed_s=time.monotonic() - began)
 
 

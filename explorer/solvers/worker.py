@@ -42,7 +42,7 @@ class _Problem:
         self.options = setup.options
         self.planner = Planner(setup.options.problem(setup.profile))
         for point in setup.known:
-            self.planner.frontier.add(point)
+            self.planner.add(point)
         self.key = problem_key(setup.profile, setup.options)
         if setup.remember:
             self.planner.recall(memory.recall(self.key))
@@ -56,8 +56,9 @@ class _Problem:
             yield True
 
     def remember(self, budget_bytes: int, *, whole: bool) -> None:
-        """Keep what is known for a budget; ``whole``: the solve had all of its time."""
-        answer = self.planner.answer(budget_bytes, spent_s=self.options.time_limit if whole else 0.0)
+        """Keep what is known for a budget; ``whole``: the solve ended by itself."""
+        spent_s = self.planner.counted_s(budget_bytes, options=self.options) if whole else 0.0
+        answer = self.planner.answer(budget_bytes, spent_s=spent_s)
         if whole:
             self.planner.recall([answer])  # so that who returns to this budget is answered at once
         if self.setup.remember:
@@ -79,20 +80,33 @@ class _Wake:
 
 
 class _Mail:
-    """Messages as they come; ``asked`` is set while some wait, so that a search in idle time ends at once."""
+    """Messages as they come.
+
+    Attributes:
+        asked: set while some wait, so that a search in idle time ends at once.
+        newer: set while a request or another problem waits, so that the answer to an older request does.
+    """
 
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self.asked = np.zeros(1, np.uint8)
+        self.asked, self.newer = np.zeros(1, np.uint8), np.zeros(1, np.uint8)
+        self.lock = threading.Lock()
+        self.waiting: list[bool] = []
 
     def put(self, message: object) -> None:
-        self.asked[0] = 1
-        self.messages.put(message)
+        with self.lock:
+            self.note([*self.waiting, isinstance(message, Ask | Setup)])
+            self.messages.put(message)
 
     def get(self) -> object:
         message = self.messages.get()
-        self.asked[0] = 0
+        with self.lock:
+            self.note(self.waiting[1:])
         return message
+
+    def note(self, waiting: list[bool]) -> None:
+        self.waiting = waiting
+        self.asked[0], self.newer[0] = bool(waiting), any(waiting)
 
     def empty(self) -> bool:
         return self.messages.empty()
@@ -114,12 +128,12 @@ class _Server:
         ladder = self.problem.ladder(self.messages.asked)
         while True:
             # Idle time fills the ladder of budgets, so that the next answer starts from a good one.
-            while self.idle() and self.messages.empty() and next(ladder, False):
+            while self.idle() and self.messages.empty() and self.searching() and next(ladder, False):
                 pass
             message = self.messages.get()
             if isinstance(message, Cancel) and self.job is not None and self.job.ask.request == message.request:
                 self.job.stop.set()
-            elif isinstance(message, Ask):
+            elif isinstance(message, Ask) and not self.messages.newer[0]:
                 self.answer(message)
             elif isinstance(message, Setup):
                 self.supersede()
@@ -128,6 +142,10 @@ class _Server:
 
     def idle(self) -> bool:
         return self.job is None or self.job.ended.is_set()
+
+    def searching(self) -> bool:
+        """Is the search's kernel there? Who waits for that answers nobody."""
+        return self.problem.planner.search.ready(timeout=0.0)
 
     def supersede(self) -> None:
         if self.job is not None:
@@ -140,11 +158,11 @@ class _Server:
         problem = self.problem
         planner, options = problem.planner, problem.options
         self.job = job = _Job(ask, problem)
-        if planner.settled(ask.budget_bytes, time_limit=options.time_limit):
+        if planner.settled(ask.budget_bytes, options=options):
             self.send(job, planner.solution(Progress(ask.budget_bytes), gap=options.gap), final=True)
             job.ended.set()
             return
-        solution = planner.instant(ask.budget_bytes)
+        solution = planner.instant(ask.budget_bytes, stop=self.messages.newer)
         # Before the kernel is there, nothing was searched: the smallest budget named so far is none to leave it at.
         final = solution.status is Status.INFEASIBLE and planner.search.ready(timeout=0.0)
         self.send(job, solution, final=final)
@@ -169,6 +187,7 @@ class _Server:
     def refine(self) -> None:
         # Takes seconds: now, not while the first request waits for its bound; but its schedule comes first.
         self.problem.planner.search.ready(timeout=_COMPILED_S)
+        self.messages.put(_Wake())
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.monet.{module}")
@@ -178,6 +197,7 @@ class _Server:
             if job.superseded:
                 continue
             planner, options = job.problem.planner, job.problem.options
+            failed = False
             try:
                 solution = refine(
                     planner,
@@ -188,11 +208,15 @@ class _Server:
                 )
             except Exception as error:  # noqa: BLE001 - the next request may fare better
                 traceback.print_exc()
+                failed = True
                 message = f"the solver failed: {type(error).__name__}: {error}"
                 known = planner.solution(Progress(job.ask.budget_bytes), gap=options.gap)
                 solution = replace(known, status=Status.FAILED, message=message)
             # First: whoever has the last event may end this process.
-            job.problem.remember(job.ask.budget_bytes, whole=not job.stop.is_set())
+            try:
+                job.problem.remember(job.ask.budget_bytes, whole=not failed and not job.stop.is_set())
+            except Exception:  # noqa: BLE001 - the answer is the same without
+                traceback.print_exc()
             self.send(job, solution, final=True)
             job.ended.set()
             self.messages.put(_Wake())

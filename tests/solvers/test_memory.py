@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -119,6 +120,38 @@ def test_what_is_remembered_is_judged_again(memory):
     found = solve(PROFILE, budget=BUDGET, time_limit=1.0)
     assert found.schedule is not None
     assert simulate(PROFILE, found.schedule).peak_bytes <= BUDGET
+
+
+@pytest.mark.usefixtures("memory")
+def test_near_enough_for_one_gap_is_not_for_another():
+    loose = solve(PROFILE, budget=BUDGET, time_limit=5.0, gap=0.9)
+    tight = solve(PROFILE, budget=BUDGET, time_limit=5.0, gap=0.0)
+    assert loose.bounds[0].time_ms < tight.bounds[0].time_ms
+    assert tight.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE answers SET bound_ms = 999.0",
+        "UPDATE answers SET bound_ms = 'much'",
+        "UPDATE answers SET spent_s = NULL",
+        "UPDATE answers SET schedule = x'00'",
+    ],
+)
+def test_a_row_that_cannot_be_is_forgotten(memory, damage):
+    memory.remember("problem", answer(), label="a chain")
+    with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
+        database.execute(damage)
+    database.close()
+    assert memory.recall("problem") == ()
+    memory.remember("problem", answer(time_ms=25.0), label="a chain")
+    assert memory.recall("problem") == (answer(time_ms=25.0),)
+
+
+def test_a_budget_that_cannot_be_written_is_no_error(memory):
+    memory.remember("problem", answer(2**70), label="a chain")
+    assert memory.recall("problem") == ()
 
 
 @pytest.mark.usefixtures("memory")

@@ -12,10 +12,9 @@ from explorer.graph import Optimization
 from explorer.schedule import Run
 from explorer.simulation import simulate
 from explorer.solvers.monet import grouped
-from explorer.solvers.monet.bound import lower_bound
 from explorer.solvers.monet.merge import merge
 from explorer.solvers.problem import Problem
-from tests.solvers.checks import check_bound, check_optimum, check_relaxation, check_solution
+from tests.solvers.checks import check_bound, check_optimum, check_relaxation, check_solution, lower_bound
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, joint_profiles
 from tests.solvers.minimising import SHARES, budget_between, minimum

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from explorer.device_profile import Profile
+from explorer.device_profile import Profile, load_profile
 from explorer.graph import Optimization
 from explorer.schedule import Run, keep_all
 from explorer.simulation import Category, simulate
@@ -158,6 +158,21 @@ def test_reading_a_schedule_and_decoding_it_again_changes_nothing(profile: Profi
     again = problem.schedule_of(order, method=schedule.method, budget_bytes=schedule.budget_bytes)
     assert again == schedule
     assert all(problem.activations[x].producer < len(problem.forward) for x in read.after_forward)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2-p100-16gb", "resnet50-a100-80gb"])
+def test_a_convolutions_backward_runs_in_halves_only_where_that_takes_no_more_memory(name: str):
+    profile = load_profile(name)
+    problem = Problem.of(profile)
+    halved = 0
+    for half, way in zip(profile.graph.backward, problem.backward, strict=True):
+        if half.optional and way.forms:
+            written = set(half.default().writes)
+            whole = next(x for x in profile.graph.backward if written & set(x.default().writes))
+            alone = [profile.workspace_bytes(x) for x in whole.implementations if written & set(x.writes)]
+            assert min(x.workspace_bytes for form in way.forms for x in form.options) <= min(alone)
+            halved += 1
+    assert halved
 
 
 def test_without_the_operator_that_makes_masks_nothing_reads_them():

@@ -15,7 +15,7 @@ from explorer.schedule import Run
 from explorer.solution import BoundScope, Status
 from explorer.solvers.problem import Problem
 from tests.solvers.exhaustive import fastest
-from tests.solvers.graphs import chain, joint_profiles, profiles
+from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
 
 
 @settings(deadline=None, max_examples=12)
@@ -55,6 +55,25 @@ def test_a_schedule_runs_only_what_was_allowed(*, profile: Profile, share: float
             run = profile.graph.operators[step.operator].implementation(step.implementation)
             assert run.optimization in (None, *chosen)
             assert run.exact or not exact or run.optimization is None
+
+
+@settings(deadline=None, max_examples=12)
+@given(profiles(most_forward=8), st.floats(0.3, 1))
+def test_small_graphs_are_solved_to_a_proof(profile: Profile, share: float):
+    keep = simulate(profile, keep_all(profile.graph))
+    budget = round(profile.fixed_bytes + share * (keep.peak_bytes - profile.fixed_bytes)) + 1
+    solution = solve(profile, budget=budget, time_limit=20.0, gap=0.0)
+    assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+
+
+def test_a_single_operator_is_a_step_too():
+    builder = GraphBuilder()
+    (loss,) = builder.forward((INPUT,), (10,), held=True, again="never")
+    builder.backward((builder.start_backward(10), loss), 10)
+    profile = builder.profile()
+    peak_bytes = simulate(profile, keep_all(profile.graph)).peak_bytes
+    assert solve(profile, budget=peak_bytes, time_limit=1.0).status is Status.OPTIMAL
+    assert solve(profile, budget=peak_bytes - 1, time_limit=1.0).status is Status.INFEASIBLE
 
 
 def test_a_chain_at_half_its_activations_is_solved_and_bounded():

@@ -1,4 +1,4 @@
-"""The program of a bound: what every schedule within a budget satisfies, as ``bound.lower_bound`` says."""
+"""The program of a bound: what every schedule within a budget satisfies, grouping or no grouping."""
 
 from __future__ import annotations
 
@@ -113,7 +113,29 @@ class Relaxation:
 
 
 def build(merged: MergedProblem, budget_bytes: int, *, threshold: float) -> Relaxation:
-    """State the program.
+    """State the program: no schedule within the budget takes less than its optimum, less ``problem.slack_ms``.
+
+    It holds for every schedule that the simulator accepts, that has the first runs of all but optional operators in the
+    captured order, and that recomputes forward operators after the forward pass only: at any place between backward
+    operators, in any order, any number of times, in any form and by any option; optional operators run anywhere. Take
+    such a schedule and cut its backward pass into intervals, each ending with a backward operator a form of which reads
+    an activation. Let, for interval g,
+
+    - s_{g,i} be 1 if activation i is in memory when the interval begins,
+    - r_{g,j} be 1 if node j (an operator in one of its forms) runs at least once in it,
+    - k_{g,i} be 1 if i is in memory throughout the interval,
+    - δ_{t,f} be 1 if backward operator t runs in form f,
+
+    and let every first run, every backward operator, and the first run of j in each interval choose the variable of the
+    option that it takes. The time of the schedule is at least that of the first runs and backward operators so chosen,
+    Σ τ_j r_{g,j}, and τ_i s_{0,m} for what optional operators made in the forward pass: that cannot be there otherwise.
+    An option that is left out as no choice lends its smaller workspace to a quicker one; overwriting is counted as a
+    smaller workspace and asks for nothing, but in the forward pass: what is in memory after it, and is made nowhere
+    else, was not overwritten. These values keep every row below, each of which says no more than that what is in memory
+    at one moment fits; so the least time over all values that keep them, whole or fractional, bounds the schedule's.
+    What is present for part of an interval only is not charged, which weakens long intervals; in linear relaxations
+    short ones are weaker still, for there a recomputation is split over many intervals. So linear relaxations for
+    two lengths come first, and whole numbers for shorter and shorter ones later.
 
     Args:
         merged: from ``relax``.
