@@ -30,10 +30,12 @@ _SMALL = 3000  # columns of an integer program that is solved in seconds; larger
 _TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
 """Columns of the next integer program at most; shares of the time left for it and for a bound after it, and for what
 length of intervals."""
-_TINY = 60  # backward operators of a problem that is bounded without intervals as well: nothing is forgotten then
+_SHORTER, _SHORTEST = 0.5, 0.02  # lengths of intervals for the bounds of small problems after that; then none at all
+_TIGHTENING = 0.5  # share of the time left for each of them
 _BLUEPRINTS = 0.25, 1.0  # share of the time for the bound that comes first, and its intervals: the program is small
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
-_LOOSE = 0.03  # … or after it, where the gap is larger
+_LOOSE = 0.03  # … or after it, where the gap is larger; …
+_LOOSEST, _PRESSING = 0.04, 0.8  # … where it is larger still, the bound has this share of the time left
 _FIRST = 8.0  # effort of searches from what is known, before plans are bred, …
 _BREEDING = 1.0  # … which then take so many times the effort of more such searches
 _STARTS = 8  # schedules tried as start solutions of an integer program
@@ -169,13 +171,14 @@ class _Refinement:
             loose = self.planner.gap(self.budget_bytes) > _LOOSE
             if self.large and not loose:
                 self.rivals.cross(time_limit=_CROSSING * self.left_s())
-            self.bound(share=bound_share, threshold=threshold)
+            pressing = self.planner.gap(self.budget_bytes) > _LOOSEST
+            self.bound(share=_PRESSING if pressing else bound_share, threshold=threshold)
             if self.large and loose:
                 self.rivals.cross(time_limit=_CROSSING * self.left_s())
         if self.large:
             self.rivals.cross(time_limit=_CROSSING * self.left_s())
-        if len(self.planner.problem.backward) <= _TINY:
-            self.bound(share=0.5, threshold=0.0)
+        else:
+            self.tighten()
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
     def bound(self, *, share: float, threshold: float) -> None:
@@ -188,6 +191,16 @@ class _Refinement:
                 on_blueprint=self.rivals.suggest,
                 should_stop=self.over,
             )
+
+    def tighten(self) -> None:
+        """Bound with shorter and shorter intervals: as long as they are solved to the end, they say more and more."""
+        threshold = _TURNS[-1][-1]
+        while threshold > 0 and not self.over():
+            threshold = _SHORTER * threshold if threshold > _SHORTEST else 0.0
+            before_s = self.left_s()
+            self.bound(share=_TIGHTENING, threshold=threshold)
+            if self.left_s() <= (1 - _TIGHTENING) * before_s:
+                return
 
     def programs_until(self, programs: Iterable[Model], *, share: float) -> None:
         """Solve one after the other, each in a share of the time left."""
