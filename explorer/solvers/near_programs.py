@@ -61,4 +61,4 @@ def _solve(
 
 def _settled(planner: Planner, budget_bytes: int, gap: float) -> bool:
     """Is the answer proven, or that there is none?"""
-    return planner.excludes(budget_bytes) or planner.gap(budget_bytes) <= gap
+    return planner.excludes(budget_bytes) or planner.near_enough(budget_bytes, gap=gap)

@@ -25,7 +25,7 @@ from explorer.units import format_bytes
 if TYPE_CHECKING:
     from explorer.solvers.monet.relaxation import Relaxation
 
-_SAME = 1e-6  # relative difference of times that counts as none
+_SAME = 2e-6  # relative difference of times that counts as none: bounds are less by half of it than what is proven
 _LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it ten times as long
 
 
@@ -114,6 +114,10 @@ class Planner:
         excess_ms = best.time_ms - self.bound_ms(budget_bytes)
         return excess_ms / best.time_ms if excess_ms > 0 else 0.0
 
+    def near_enough(self, budget_bytes: int, *, gap: float) -> bool:
+        """Is a schedule known that is proven within ``gap`` of the fastest?"""
+        return self.gap(budget_bytes) <= max(gap, _SAME)
+
     def add_schedule(self, schedule: Schedule) -> Point:
         """Judge a schedule and remember it, for the plan search too if it is new on the frontier."""
         point = judged(self.profile, schedule)
@@ -145,11 +149,11 @@ class Planner:
             spent_s = self._spent_s.get(budget_bytes, 0.0)
         if self.frontier.best(budget_bytes) is None:
             return False
-        return spent_s >= options.time_limit or self.gap(budget_bytes) <= options.gap
+        return spent_s >= options.time_limit or self.near_enough(budget_bytes, gap=options.gap)
 
     def counted_s(self, budget_bytes: int, *, options: Options) -> float:
         """What a solve counts as that ended by itself: all its time; none where it only stopped as near enough."""
-        return 0.0 if self.gap(budget_bytes) <= options.gap else options.time_limit
+        return 0.0 if self.near_enough(budget_bytes, gap=options.gap) else options.time_limit
 
     def answer(self, budget_bytes: int, *, spent_s: float) -> Answer:
         """What is known for a budget, to be remembered."""

@@ -221,7 +221,7 @@ class _Refinement:
             return True
         if self.planner.excludes(self.budget_bytes):
             return True
-        return self.planner.gap(self.budget_bytes) <= self.options.gap
+        return self.planner.near_enough(self.budget_bytes, gap=self.options.gap)
 
     def programs(self) -> Iterator[Model]:
         """The formulation's programs: for ``grouped``, finer and finer groupings while there is time."""
