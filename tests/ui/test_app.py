@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Download, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 import explorer
 from tests.ui.lab import REPOSITORY, Lab, _environment, _free_port
@@ -136,8 +136,8 @@ def test_explain_pin_and_export_in_jupyterlab(
     trained.profile.save(lab.root / "tiny.json")
     opening = "import explorer\n\nview = explorer.explore('tiny.json', time_limit=2)\nview"
     write_notebook(lab, "take.ipynb", opening, "view")
-    downloads: list[Download] = []
-    page.on("download", downloads.append)
+    downloads: list[str] = []
+    page.on("download", lambda download: downloads.append(download.suggested_filename))
     lab.open(page, "take.ipynb")
     lab.run_all(page)
     widget = Widget(page)
