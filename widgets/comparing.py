@@ -9,11 +9,13 @@ import numpy as np
 
 from explorer.device_profile import Profile
 from explorer.explaining import TensorExplanation, explain_all
+from explorer.graph import TrainingGraph
 from explorer.schedule import Schedule
 from explorer.simulation import Timeline
 from explorer.units import format_bytes
 from widgets import style
 from widgets.figures import Figure, Trace, axis, base_layout, scatter
+from widgets.table import Row
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,6 @@ class Change:
 
     before: TensorExplanation
     after: TensorExplanation
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Tensor, size, what it was, what it is."""
-        size = format_bytes(self.after.allocated_bytes)
-        return self.after.storage.name, size, self.before.fate.value, self.after.fate.value
 
 
 def changes(reference: Held, other: Held) -> tuple[Change, ...]:
@@ -116,6 +112,13 @@ def _signed(amount: float, told: object) -> str:
     return f"{sign}{told(abs(amount))}"
 
 
-def change_rows(found: Iterable[Change]) -> list[tuple[str, ...]]:
-    """As lines of a table."""
-    return [x.cells for x in found]
+def change_rows(graph: TrainingGraph, found: Iterable[Change]) -> list[Row]:
+    """As lines of a table: tensor, layer that makes it, size, what it was, what it is; a line selects its layer."""
+    rows = []
+    for change in found:
+        after = change.after
+        layer = "" if after.producer is None else graph.operators[after.producer].layer
+        size = format_bytes(after.allocated_bytes)
+        fates = change.before.fate.value, after.fate.value
+        rows.append(Row(layer, (after.storage.name, layer or "–", size, *fates)))
+    return rows

@@ -42,8 +42,11 @@ def convolution_figure(layer: str, ways: Sequence[Way]) -> Figure:
         drawn = _traces(of_part, _labels(of_part, widest, longest), widest=widest, legend=number == 0)
         traces += (x | {"xaxis": f"x{which}", "yaxis": f"y{which}"} for x in drawn)
         workspace, time = [-0.06 * widest, 1.2 * widest], [0, 1.2 * longest]
-        axes[f"xaxis{which}"] = axis("workspace (MiB)", range=workspace, domain=place, anchor=f"y{which}")
-        axes[f"yaxis{which}"] = axis("" if number else "time (ms)", range=time, anchor=f"x{which}")
+        # Another layer's points may lie outside what the reader has zoomed to.
+        axes[f"xaxis{which}"] = axis(
+            "workspace (MiB)", range=workspace, domain=place, anchor=f"y{which}", uirevision=layer
+        )
+        axes[f"yaxis{which}"] = axis("" if number else "time (ms)", range=time, anchor=f"x{which}", uirevision=layer)
     layout = dict(
         **base_layout(290, f"Workspace against time of the implementations of {layer}"),
         annotations=[subtitle(title, x=sum(place) / 2) for title, place in zip(titles, places, strict=True)],

@@ -133,6 +133,10 @@ class Explorer(Work):
             self.set_trait("choice", choice)
             self._jobs.start(OPENING, self._open, again=self._outdated)
 
+    def ask(self, **changes: Any) -> None:
+        """``configure`` with these arguments. What a click does: errors end in the widget."""
+        self._guarded(lambda: self.configure(**changes))
+
     def pin(self, pins: PinsLike) -> None:
         """Decide these things instead of the solver, and solve again. What a click does: errors end in the widget."""
         self._guarded(lambda: self.configure(pins=pins))

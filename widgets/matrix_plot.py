@@ -55,6 +55,8 @@ def matrix_figure(
         xaxis=axis(
             "forward operators",
             range=[-0.5, columns - 0.5],
+            # The reader's zoom is of these columns.
+            uirevision=f"operators {sorted(selected)}" if only_selected else "all operators",
             showgrid=False,
             tickangle=-35,
             tickvals=[(x.start + x.end - 1) / 2 for x in ticks],

@@ -65,7 +65,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def tab(page: Page, name: str) -> None:
-    page.get_by_role("tab", name=name).click()
+    page.get_by_role("tab", name=name).first.click()
 
 
 @pytest.mark.timeout(600)
@@ -134,11 +134,15 @@ def test_explain_pin_and_export_in_jupyterlab(
     lab: Lab, page: Page, trained: Trained, shots: Path, tmp_path: Path
 ) -> None:
     trained.profile.save(lab.root / "tiny.json")
-    write_notebook(lab, "take.ipynb", "import explorer\n\nview = explorer.explore('tiny.json', time_limit=2)\nview")
+    opening = "import explorer\n\nview = explorer.explore('tiny.json', time_limit=2)\nview"
+    write_notebook(lab, "take.ipynb", opening, "view")
+    downloads: list[str] = []
+    page.on("download", lambda download: downloads.append(download.suggested_filename))
     lab.open(page, "take.ipynb")
     lab.run_all(page)
     widget = Widget(page)
     expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+    expect(page.locator(".schedule-explorer")).to_have_count(2)
 
     tab(page, "Explain and pin")
     # There are other tables in sight, one of them folded.
@@ -167,6 +171,8 @@ def test_explain_pin_and_export_in_jupyterlab(
             widget.button(label).press("Enter")
         download.value.save_as(tmp_path / download.value.suggested_filename)
     page.screenshot(path=shots / "export.png")
+    page.wait_for_timeout(500)  # in which the other view would save them, too
+    assert len(downloads) == 4
     saved = {path.suffix: path for path in tmp_path.iterdir()}
     assert saved.keys() == {".json", ".py", ".png", ".svg"}
     assert json.loads(saved[".json"].read_text())["kind"] == "Schedule"

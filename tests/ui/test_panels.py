@@ -226,6 +226,50 @@ def test_the_solver_solves_without_an_optimization(panels: Panels, shots: Path) 
     expect(panels.status).to_have_text(SOLVED, timeout=LONG)
 
 
+def test_keys_on_a_control_are_no_commands_of_the_notebook(page: Page, panels: Panels) -> None:
+    panels.layer.select_option("none")
+    panels.layer.focus()
+    page.keyboard.press("ArrowDown")
+    expect(panels.layer).not_to_have_value("none")
+    panels.tab("Schedule matrix")
+    only = panels.box.get_by_label("Only the selected layer")
+    only.focus()
+    page.keyboard.press("x")  # would cut the cell
+    page.keyboard.press("Space")
+    expect(only).to_be_checked()
+    page.keyboard.press("Space")
+    expect(only).not_to_be_checked()
+    panels.layer.select_option("none")
+    panels.tab("Solver")
+    panels.box.get_by_role("log", name="Solver log").focus()
+    page.keyboard.press("x")
+    expect(panels.status).to_be_visible()
+
+
+def test_a_log_is_read_while_more_comes(lab: Lab, page: Page, panels: Panels, shots: Path) -> None:
+    panels.tab("Solver")
+    log = panels.box.get_by_role("log", name="Solver log")
+    _write_lines(lab, page, 50)
+    expect(log).to_contain_text("line 49")
+    top, most = log.evaluate("x => [x.scrollTop, x.scrollHeight - x.clientHeight]")
+    assert most > 0
+    assert top == pytest.approx(most, abs=2)
+    panels.box.screenshot(path=shots / "panel-solver-log.png")
+    log.focus()
+    page.keyboard.press("Home")
+    page.wait_for_function("() => document.activeElement.scrollTop === 0")
+    _write_lines(lab, page, 60)
+    expect(log).to_contain_text("line 59")
+    expect(log).to_be_focused()
+    assert log.evaluate("x => x.scrollTop") == 0
+
+
+def _write_lines(lab: Lab, page: Page, count: int) -> None:
+    """As a solve that goes on."""
+    lines = f"'\\n'.join(f'line {{x}} of a solve' for x in range({count}))"
+    lab.ask(page, f"setattr(view._view.panels['solver'].log, 'text', {lines})")
+
+
 def test_tabs_are_reached_by_keyboard(page: Page, panels: Panels) -> None:
     panels.tab("Convolutions")
     panels.box.get_by_role("tab", name="Convolutions").focus()

@@ -43,6 +43,8 @@ def test_the_figure_has_every_implementation_and_marks_the_chosen(trained: Train
     figure = checked(convolution_figure(layer, found))
     drawn = [text for trace in figure.data for text in trace.hovertext]
     assert len(drawn) == len(found)
+    # A zoom of one layer's points is none of another's.
+    assert {figure.layout[name].uirevision for name in ("xaxis", "yaxis", "xaxis4", "yaxis4")} == {layer}
     # By which the page finds a point again, and its name, when another is chosen.
     assert all(len(set(trace.ids)) == len(trace.x) for trace in figure.data)
     written = [text.replace("<br>", " ") for trace in figure.data for text in trace.text if text]

@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -121,6 +122,14 @@ def test_the_next_schedule_stands_against_the_reference(tight: Explorer, trained
     assert len(panel.changed.rows) == len(changes(before, other)) > 0
     assert [row["cells"][0] for row in panel.figures.rows][:2] == ["peak memory", "step time"]
     assert next(iter(differences(before, other)))[3].startswith("+")
+    layers = {row["key"] for row in panel.changed.rows} - {""}
+    assert layers <= {x.layer for x in trained.profile.graph.operators}
+    layer = min(layers)
+    panel.changed._handle_custom_msg({"picked": layer}, [])
+    assert tight.selection == layer
+    panel_of(tight, "compare")
+    assert layer in panel.changed.selected
+    tight.selection = ""
     figure = checked(compare_figure(before, other))
     assert [max(trace.y) * 2**30 for trace in figure.data] == [before.timeline.peak_bytes, line.peak_bytes]
     panel.drop.click()
@@ -153,6 +162,15 @@ def test_every_button_saves_something(tight: Explorer, monkeypatch: pytest.Monke
     drawn = [json.loads(message["figure"]) for message in saved.messages if "figure" in message]
     assert all(figure["data"] for figure in drawn)
     compare.forget()
+
+
+def test_only_the_view_that_asked_saves(tight: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = panel_of(tight, "export")
+    assert isinstance(panel, ExportPanel)
+    saved = Saved(panel, monkeypatch)
+    for key, view in (("program", "0.1"), ("timeline.svg", "0.2")):
+        panel.downloads._handle_custom_msg({"wanted": key, "view": view}, [])
+    assert [message["view"] for message in saved.messages] == ["0.1", "0.2"]
 
 
 def test_the_saved_schedule_is_the_one_shown(tight: Explorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +230,55 @@ def test_the_report_needs_nothing_else(tight: Explorer) -> None:
     content = re.search(r"<script type='application/json' id='schedule'>(.*?)</script>", page, re.DOTALL)
     assert content is not None
     assert json.loads(content[1])["kind"] == "Schedule"
+
+
+def test_what_is_begun_outlives_a_better_schedule(tight: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = panel_of(tight, "explain")
+    assert isinstance(panel, ExplainPanel)
+    scene = tight._scene
+    assert scene is not None
+    # The last of those offered that has something to choose from.
+    operators = {x.name: x for x in scene.profile.graph.operators}
+    name = [x for x in panel.operator.options if len(operators[x].implementations) > 1][-1]
+    panel.operator.value = name
+    panel.implementation.value = operators[name].implementations[-1].name
+    offered = panel.operator.options
+    found = {key: replace(x, readers=()) for key, x in panel._found.items()}
+    monkeypatch.setattr("widgets.panels.explain.explain_all", lambda *_: tuple(found.values()))
+    panel._explained = None
+    panel.show(scene)
+    assert panel.operator.options != offered
+    assert panel.operator.value == name
+    assert panel.implementation.value == operators[name].implementations[-1].name
+
+
+def test_a_budget_that_nothing_fits_leaves_nothing_of_the_schedule_before(tight: Explorer) -> None:
+    explaining, comparing = panel_of(tight, "explain"), panel_of(tight, "compare")
+    assert isinstance(explaining, ExplainPanel)
+    assert isinstance(comparing, ComparePanel)
+    comparing.hold_now()
+    assert explaining.table.rows
+    assert not explaining.apply.disabled
+    budget_bytes, tight.budget_bytes = tight.budget_bytes, 1000
+    tight.wait(60)
+    panel_of(tight, "explain")
+    panel_of(tight, "compare")
+    explaining.choose("nothing")
+    assert explaining.table.rows == []
+    assert explaining.price.value == ""
+    assert explaining.apply.disabled
+    assert "no schedule to explain for this budget" in explaining.told.value
+    assert comparing._below.layout.display == "none"
+    assert "Reference" in comparing.said.value
+    assert "no schedule for the present budget" in comparing.said.value
+    tight.budget_bytes = budget_bytes
+    tight.wait(60)
+    panel_of(tight, "explain")
+    panel_of(tight, "compare")
+    assert explaining.table.rows
+    assert not explaining.apply.disabled
+    assert comparing._below.layout.display == ""
+    comparing.forget()
 
 
 def test_without_a_schedule_there_is_nothing_to_take(opened: Explorer) -> None:

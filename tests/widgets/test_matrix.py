@@ -53,4 +53,7 @@ def test_only_the_selected_layer(trained: Trained) -> None:
     assert "selected layer" in names
     alone = checked(matrix_figure(graph, timeline, selected=selected, only_selected=True))
     assert alone.data[0].z.shape[1] == len(selected)
+    # A zoom to some columns is no zoom to others.
+    marked = checked(matrix_figure(graph, timeline, selected=selected))
+    assert len({x.layout.xaxis.uirevision for x in (alone, marked, checked(matrix_figure(graph, timeline)))}) == 2
     assert alone.data[0].meta["picks"] == [graph.operators[x].layer for x in sorted(selected)]

@@ -127,7 +127,7 @@ def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
         used = {step.implementation for step in made.solution.schedule.steps if hasattr(step, "implementation")}
         assert used <= own
         open_tab(made, "solver")
-        assert "schedule" in panel.log.value
+        assert "schedule" in panel.log.text
         made.configure(optimizations=["inplace"], time_limit=1.0)
         made.wait(120)
         assert panel.chosen[Optimization.INPLACE].value
@@ -146,6 +146,23 @@ def test_a_click_counts_while_another_thread_brings_the_controls_in_line(opened:
     panel._follow()
     opened.wait(60)
     assert panel.exact.value
+
+
+def test_a_choice_that_a_pin_forbids_is_refused_and_not_shown(opened: Explorer, trained: Trained) -> None:
+    panel: Any = opened._view.panels["solver"]
+    operator, implementation = next(
+        (x.name, way.name)
+        for x in trained.profile.graph.operators
+        for way in x.implementations
+        if way.optimization is Optimization.INTERMEDIATE
+    )
+    opened.configure(pins={operator: implementation})
+    opened.wait(60)
+    before = opened.choice
+    panel.chosen[Optimization.INTERMEDIATE].value = False
+    assert opened.choice == before
+    assert panel.chosen[Optimization.INTERMEDIATE].value
+    assert operator in opened.message
 
 
 def test_curves_of_other_choices_are_added_and_removed(opened: Explorer) -> None:

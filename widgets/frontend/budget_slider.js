@@ -21,8 +21,6 @@ function render({ model, el }) {
   readout.setAttribute("aria-label", "Memory budget in GiB, or with another unit, or in % of PyTorch's peak");
   readout.title = "GiB, or with a unit (260 MiB), or % of PyTorch's peak (80 %)";
   presets.setAttribute("aria-label", "Budget presets");
-  // Else JupyterLab takes arrows and Enter for its own shortcuts; it asks the focused element itself.
-  for (const control of [range, readout, presets]) control.dataset.lmSuppressShortcuts = "true";
   el.append(make("span", { textContent: "Budget" }), make("div", { className: "track" }, range, ticks));
   el.append(make("span", { className: "entry" }, readout, make("span", { textContent: "GiB" }), share), presets);
 

@@ -25,6 +25,7 @@ async function picture({ name, kind, figure, width }) {
 
 function render({ model, el }) {
   el.classList.add("schedule-explorer-export");
+  const view = String(Math.random()); // a message reaches all views, and one of them asked for the file
   const said = document.createElement("p");
   said.setAttribute("role", "status");
   const pull = () => {
@@ -40,8 +41,7 @@ function render({ model, el }) {
         button.setAttribute("aria-label", name);
         button.title = name;
         button.disabled = model.get("disabled");
-        button.dataset.lmSuppressShortcuts = "true";
-        button.addEventListener("click", () => model.send({ wanted: key }));
+        button.addEventListener("click", () => model.send({ wanted: key, view }));
         return button;
       });
       group.append(legend, ...made);
@@ -50,6 +50,7 @@ function render({ model, el }) {
     el.replaceChildren(...groups, said);
   };
   const receive = async (message) => {
+    if (message.view !== view) return;
     try {
       if (message.figure !== undefined) {
         await picture(message);

@@ -6,6 +6,12 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   return { promise, resolve };
 })());
 
+// JupyterLab takes arrows, letters and Enter for its own commands unless the very element with the focus says no: an X
+// in one of our lists would cut the cell. One listener serves all explorers of the page.
+function keepKeys({ target }) {
+  if (target.closest(".schedule-explorer")) target.dataset.lmSuppressShortcuts = "true";
+}
+
 async function load(source) {
   const script = new Blob([source]).stream().pipeThrough(new DecompressionStream("gzip"));
   const text = await new Response(script).text();
@@ -19,6 +25,9 @@ async function load(source) {
 
 function initialize({ model }) {
   shared.resolve(() => (shared.loaded ??= load(model.get("source"))));
+  if (shared.keepsKeys) return;
+  shared.keepsKeys = true;
+  document.addEventListener("focusin", keepKeys);
 }
 
 export default { initialize, render() {} };

@@ -43,10 +43,7 @@ async function drawAll() {
 function toolbar(place) {
   const buttons = [...place.querySelectorAll(".modebar-btn")];
   const stop = buttons.find((button) => button === document.activeElement) ?? buttons[0];
-  for (const button of buttons) {
-    button.tabIndex = button === stop ? 0 : -1;
-    button.dataset.lmSuppressShortcuts = "true";
-  }
+  for (const button of buttons) button.tabIndex = button === stop ? 0 : -1;
 }
 
 function walk(event) {

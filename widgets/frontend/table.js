@@ -22,7 +22,6 @@ function render({ model, el }) {
       const button = cell("button", cells[0]);
       button.type = "button";
       button.setAttribute("aria-pressed", String(chosen));
-      button.dataset.lmSuppressShortcuts = "true";
       button.addEventListener("click", () => model.send({ picked: key }));
       head.append(button);
     }

@@ -12,6 +12,7 @@ from widgets import style
 from widgets.comparing import Held, change_rows, changes, compare_figure, differences
 from widgets.controls import button
 from widgets.figures import Figure, Plot
+from widgets.layers import covers
 from widgets.panel import Scene
 from widgets.table import Row, Table
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from widgets.explorer import Explorer
 
 _MOST = 100
+_COLUMNS = ("tensor", "layer", "size", "reference", "this schedule")
 _EMPTY = (
     "<p>Hold the schedule shown as the reference; then move the budget, pin something, or choose other options.</p>"
 )
@@ -29,9 +31,9 @@ class ComparePanel:
 
     name = "compare"
     title = "Compare"
-    draws_from = ("profile", "solution", "timeline")
+    draws_from = ("profile", "solution", "timeline", "selection")
 
-    def __init__(self, _: Explorer) -> None:
+    def __init__(self, explorer: Explorer) -> None:
         """No reference yet."""
         self._lock = RLock()  # answers are drawn in one thread, clicks come in another
         self._scene: Scene | None = None
@@ -42,7 +44,7 @@ class ComparePanel:
         self.said = ipywidgets.HTML(_EMPTY)
         self.plot = Plot("compare")
         self.figures = Table("Both schedules", ["", "reference", "this schedule", "difference"])
-        self.changed = Table("Tensors they deal with differently", ["tensor", "size", "reference", "this schedule"])
+        self.changed = Table("Tensors they deal with differently", _COLUMNS, on_pick=explorer.select)
         self._below = ipywidgets.VBox([self.plot, self.figures, self.changed])
         self._below.layout.display = "none"
         self.hold.on_click(lambda _: self.hold_now())
@@ -56,13 +58,17 @@ class ComparePanel:
             self._scene = scene
             self._offer()
             figure = self.figure
+            self.said.value = self._told(figure)
+            self._below.layout.display = "none" if figure is None else ""
             if self.reference is None or figure is None:
                 return
             held = self._held(scene)
             self.plot.draw(figure)
             self.figures.fill(Row("", cells) for cells in differences(self.reference, held))
             found = changes(self.reference, held)
-            self.changed.fill((Row("", cells) for cells in change_rows(found[:_MOST])), title=self._title(len(found)))
+            rows = change_rows(scene.profile.graph, found[:_MOST])
+            selected = [row.key for row in rows if row.key and covers(scene.selection, row.key)]
+            self.changed.fill(rows, selected=selected, title=self._title(len(found)))
 
     @property
     def figure(self) -> Figure | None:
@@ -78,17 +84,20 @@ class ComparePanel:
             if self._scene is None or not self._has_schedule(self._scene):
                 return
             self.reference = self._held(self._scene)
-            self.said.value = f"<p>Reference: {html.escape(self.reference.label)}.</p>"
-            self._below.layout.display = ""
             self.show(self._scene)
 
     def forget(self) -> None:
         """Compare with nothing."""
         with self._lock:
             self.reference = None
-            self.said.value = _EMPTY
-            self._below.layout.display = "none"
-            self._offer()
+            if self._scene is not None:
+                self.show(self._scene)
+
+    def _told(self, figure: Figure | None) -> str:
+        if self.reference is None:
+            return _EMPTY
+        why = "" if figure is not None else " There is no schedule for the present budget to compare with it."
+        return f"<p>Reference: {html.escape(self.reference.label)}.{why}</p>"
 
     def _held(self, scene: Scene) -> Held:
         assert scene.solution is not None, "asked before"

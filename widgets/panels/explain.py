@@ -81,7 +81,7 @@ class ExplainPanel:
         self._scene = scene
         schedule = None if scene.solution is None else scene.solution.schedule
         if schedule is None:
-            self.told.value = "<p>There is no schedule to explain yet.</p>"
+            self._empty("for this budget" if scene.solution is not None else "yet")
             return
         if schedule != self._explained:
             self._explained = schedule
@@ -91,6 +91,14 @@ class ExplainPanel:
         if self._chosen not in shown:
             self._chosen = next(iter(shown), "")
         self._draw()
+
+    def _empty(self, when: str) -> None:
+        """Nothing of the schedule before may pass for the present one."""
+        self._explained, self._found = None, {}
+        self.table.fill((), title="Tensors")
+        self.price.value = ""
+        self.told.value = f"<p>There is no schedule to explain {when}.</p>"
+        self.apply.disabled = True
 
     def _shown(self, scene: Scene) -> list[str]:
         """The tensors of the selected layer, or the largest of all, the largest first."""
@@ -121,9 +129,7 @@ class ExplainPanel:
         wanted |= dict.fromkeys(sorted(members(graph, layer) if layer else ()))
         names = [graph.operators[x].name for x in wanted]
         if tuple(names) != tuple(self.operator.options):
-            self.operator.options = names
-            if names and self.operator.index is None:
-                self.operator.index = 0  # which ipywidgets leaves to us where there was none before
+            self._replace_operators(names, keep=self._offered is not None and self._offered[0] == self._chosen)
         self.apply.disabled = found is None
         pins = self._explorer.choice.pins
         # What someone has begun to choose outlives better schedules that come meanwhile.
@@ -131,6 +137,15 @@ class ExplainPanel:
             self._offered = (self._chosen, pins)
             self.stay.value = str(dict(pins.tensors).get(self._chosen, ""))
             self._offer_implementations()
+
+    def _replace_operators(self, names: list[str], *, keep: bool) -> None:
+        """Offer these; ``keep`` what is chosen, for another schedule has other readers of the same tensor."""
+        operator, implementation = self.operator.value, self.implementation.value
+        self.operator.options = names  # which chooses the first
+        if keep and operator in names:
+            self.operator.value, self.implementation.value = operator, implementation
+        elif names and self.operator.index is None:
+            self.operator.index = 0  # which ipywidgets leaves to us where there was none before
 
     def _operator_chosen(self) -> None:
         with self._lock:

@@ -52,15 +52,21 @@ class Downloads(anywidget.AnyWidget):
     def __init__(self, groups: list[dict[str, Any]], *, on_wanted: Any) -> None:
         """Nothing can be saved yet."""
         super().__init__(groups=groups)
-        self.on_msg(lambda _, content, __: on_wanted(content["wanted"]))
+        self._on_wanted = on_wanted
+        self._view = ""  # of all on the page, the one whose button was pressed last; it alone saves
+        self.on_msg(lambda _, content, __: self._pressed(content))
 
     def save(self, name: str, content: str, kind: str) -> None:
         """Have the page save a file."""
-        self.send({"name": name, "content": content, "type": kind})
+        self.send({"view": self._view, "name": name, "content": content, "type": kind})
 
     def save_picture(self, name: str, figure: str, kind: str) -> None:
         """Have the page draw a figure and save that."""
-        self.send({"name": name, "figure": figure, "kind": kind, "width": _WIDTH})
+        self.send({"view": self._view, "name": name, "figure": figure, "kind": kind, "width": _WIDTH})
+
+    def _pressed(self, content: dict[str, str]) -> None:
+        self._view = content["view"]
+        self._on_wanted(content["wanted"])
 
 
 class ExportPanel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from explorer.graph import Optimization
 from widgets import text
 from widgets.controls import button
 from widgets.figures import Plot
+from widgets.log import Log
 from widgets.panel import Scene
 from widgets.solver_plot import solver_figure
 from widgets.work import KINDS
@@ -45,8 +45,8 @@ class SolverPanel:
         self._following: int | None = None  # the thread in which the controls are brought in line
         self.plot = Plot("solver")
         self.sizes = ipywidgets.HTML()
-        self.log = ipywidgets.HTML()
-        self.scip_log = ipywidgets.HTML()
+        self.log = Log("Solver log")
+        self.scip_log = Log("SCIP log")
         self.cancel = button("Cancel", "stop", "Stop solving; what was found stays")
         self.cancel.on_click(lambda _: explorer.cancel())
         self.time_limit = ipywidgets.BoundedFloatText(
@@ -75,10 +75,8 @@ class SolverPanel:
         """Draw the latest solve."""
         self.plot.draw(solver_figure(scene.news))
         self.sizes.value = text.solver_table(scene.solution)
-        lines = html.escape("\n".join(scene.log)) or "Nothing was solved yet."
-        self.log.value = f"<pre class='log' role='log' tabindex='0' aria-label='Solver log'>{lines}</pre>"
-        said = html.escape("\n".join(scene.scip_log.splitlines()[-_LINES:])) or _SILENT
-        self.scip_log.value = f"<pre class='log' role='log' tabindex='0' aria-label='SCIP log'>{said}</pre>"
+        self.log.text = "\n".join(scene.log) or "Nothing was solved yet."
+        self.scip_log.text = "\n".join(scene.scip_log.splitlines()[-_LINES:]) or _SILENT
 
     def _follow(self) -> None:
         """Bring the controls in line with what the explorer was asked for."""
@@ -103,13 +101,14 @@ class SolverPanel:
             return
         widget, value = change["owner"], change["new"]
         if widget is self.time_limit:
-            self._explorer.configure(time_limit=value)
+            self._explorer.ask(time_limit=value)
         elif widget is self.exact:
-            self._explorer.configure(exact=value)
+            self._explorer.ask(exact=value)
         else:
             clicked = frozenset(x for x, box in self.chosen.items() if box is widget)
             before = self._explorer.choice.optimizations
-            self._explorer.configure(optimizations=before | clicked if value else before - clicked)
+            self._explorer.ask(optimizations=before | clicked if value else before - clicked)
+        self._follow()  # what was refused must not look as if it were so
 
 
 def _checkbox(label: str) -> ipywidgets.Checkbox:
