@@ -106,12 +106,10 @@ class Work(State):
         return self._used != self.choice and not self._closed
 
     def _open(self) -> None:
-        self._used = choice = self.choice
+        before, choice = self._used, self.choice
+        self._used = choice
         if self._solving.open:
-            self._solving.reconfigure(choice)
-            self._solve()
-            if self._uncharted():
-                self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+            self._reconfigure(choice, before=before)
             return
         self._say(f"Opening {self._subject.name}", "busy")
         profile = self._subject.profiled(self._profiling)
@@ -134,6 +132,22 @@ class Work(State):
             self._solving.use(session)
             self._opened(Scene(profile, plain, TradeOff(plain, ends), selection=self.selection))
         self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+
+    def _reconfigure(self, choice: Choice, *, before: Choice) -> None:
+        """Ask for something else; what was found of other schedules than those allowed now is not shown any more."""
+        with self._lock:  # an answer to what was asked before would bring it back
+            if self._closed:
+                return
+            self._solving.reconfigure(choice)
+            self._solve()
+            if choice.schedules != before.schedules:
+                assert self._scene is not None, "open"
+                self._charted = None  # whatever is under way
+                instant = self._charts.get(choice.schedules, ())
+                known = replace(self._scene.known, instant=instant, solved=(), current=None)
+                self._set_scene(replace(self._scene, known=known))
+        if self._uncharted():
+            self._jobs.start(CHARTING, self._chart, again=self._uncharted)
 
     def _profiling(self, done: int, total: int, label: str) -> None:
         self._jobs.look()
@@ -202,8 +216,11 @@ class Work(State):
         return self._closed or self._uncharted()
 
     def _uncharted(self) -> bool:
-        """Is the curve of another choice than the present one?"""
-        return (self._charted is None or self._charted.schedules != self.choice.schedules) and not self._closed
+        """Is the present choice without a curve? One that was begun for another is given up: part of it is missing."""
+        charted = self._charted
+        if charted is not None and charted.schedules != self.choice.schedules:
+            self._charted = charted = None
+        return charted is None and not self._closed
 
     def _play(self) -> None:
         assert self._scene is not None, "checked"

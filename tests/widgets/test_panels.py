@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -116,16 +117,23 @@ def test_a_panel_is_drawn_for_something_new_only(opened: Explorer, monkeypatch: 
 def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
     with explorer.explore(trained.profile, budget=plain_peak(trained)) as made:
         made.wait(120)
+        made.budget_bytes = plain_peak_half(made)
+        made.wait(60)
         panel: Any = made._view.panels["solver"]
         for widget in panel.chosen.values():
             widget.value = False
         made.wait(120)
         assert made.choice.optimizations == frozenset()
+        assert made._scene is not None
+        assert [x.budget_bytes for x in made._scene.known.solved] == [made.budget_bytes]
         assert made.solution is not None
         assert made.solution.schedule is not None
         own = {x.name for op in trained.profile.graph.operators for x in op.implementations if x.optimization is None}
-        used = {step.implementation for step in made.solution.schedule.steps if hasattr(step, "implementation")}
-        assert used <= own
+        known = made._scene.known
+        schedules = [x.schedule for x in (*known.instant, *known.solved) if x.schedule is not None]
+        assert made.solution.schedule in schedules
+        steps = [step for schedule in schedules for step in schedule.steps]
+        assert {getattr(step, "implementation", None) for step in steps} <= own | {None}
         open_tab(made, "solver")
         assert "schedule" in panel.log.value
         made.configure(optimizations=["inplace"], time_limit=1.0)
@@ -135,6 +143,28 @@ def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
         with pytest.raises(ValueError, match="time_limit is 0"):
             made.configure(time_limit=0)
         assert made.choice.time_limit == 1.0
+
+
+def test_what_another_choice_allowed_is_not_shown_while_this_one_has_no_answer(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.budget_bytes = plain_peak_half(opened)
+    opened.wait(60)
+    assert opened._scene is not None
+    before, points, go_on = opened._scene.known, opened._points, threading.Event()
+    assert len(before.solved) > 1
+    monkeypatch.setattr(opened._solving, "request", lambda _: None)
+    monkeypatch.setattr(opened, "_points", lambda choice: points(choice) if go_on.wait(60) else [])
+    opened.configure(exact=True)
+    opened._activity.wait_for("opening")
+    known = opened._scene.known
+    assert (known.instant, known.solved, known.current) == ((), (), None)
+    assert drawn(opened, "trade_off")["solved"]["customdata"] == []
+    monkeypatch.undo()
+    opened.configure(exact=False)
+    go_on.set()
+    opened.wait(60)
+    assert opened._scene.known.instant == before.instant
 
 
 def test_a_click_counts_while_another_thread_brings_the_controls_in_line(opened: Explorer) -> None:
