@@ -23,7 +23,7 @@ from widgets.report import report
 from widgets.solving import Choice
 from widgets.subject import Subject
 from widgets.view import View
-from widgets.work import COMPARING, KINDS, OPENING, PLAYING, RUNNING, SOLVING, Work
+from widgets.work import KINDS, OPENING, PLAYING, RUNNING, SOLVING, Work
 
 
 class Explorer(Work):
@@ -265,8 +265,8 @@ class Explorer(Work):
                 self._set_scene(replace(self._scene, selection=change["new"]))
 
     @traitlets.observe("curves")
-    def _compare(self, _: Any) -> None:
-        self._jobs.start(COMPARING, self._add_curves, again=lambda: not set(self.curves) <= set(self._curves))
+    def _take_curves(self, _: Any) -> None:
+        self._compare()
 
     def _wire(self) -> None:
         controls = self._view.controls

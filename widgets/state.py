@@ -33,7 +33,8 @@ class State(traitlets.HasTraits):
         budget_bytes: the same in bytes.
         selection: module path of the layer that is marked in every panel, with all below it (``"layer1.0"``); empty for
             none. Set it to select.
-        curves: names of what the trade-off plot shows beside the present curve; set it to add some.
+        curves: names of what the trade-off plot shows beside the present curve; set it to add some. One
+            that is cancelled or cannot be computed is taken out again.
         solution: the latest answer, None before the first.
         schedule: its schedule, None where it has none.
         status: ``"opening"``, ``"solving"``, ``"running"``, ``"playing"``, ``"comparing"``, ``"closed"``, or how the

@@ -17,7 +17,7 @@ from explorer.solvers import SolveEvent, trade_off_in_steps
 from widgets import style, text
 from widgets.background import Jobs
 from widgets.budget import sweep
-from widgets.curves import budgets, known_curves
+from widgets.curves import Curve, budgets, known_curves
 from widgets.panel import Scene
 from widgets.solving import Choice, Solving
 from widgets.state import State
@@ -32,7 +32,7 @@ CHARTING = "charting"  # the curve: seconds, beside anything else; neither a sta
 _STEPS = 3
 _SHOWN_S = 0.8  # at least, each budget of a sweep
 _POLL_S = 0.05
-_PATIENCE_S = 5.0  # for the first schedule of a budget, before the curve takes its share of the processor
+_PATIENCE_S = 5.0  # for the first schedule of a budget, before a curve takes its share of the processor
 _ROOM = 0.9  # of the device's memory, for plain steps to run there
 
 
@@ -131,6 +131,8 @@ class Work(State):
                 return
             self._solving.use(session)
             self._opened(Scene(profile, plain, TradeOff(plain, ends), selection=self.selection))
+        if self.curves:
+            self._compare()
         self._jobs.start(CHARTING, self._chart, again=self._uncharted)
 
     def _reconfigure(self, choice: Choice, *, before: Choice) -> None:
@@ -233,25 +235,48 @@ class Work(State):
                 if self._jobs.stopped or self.budget_bytes != budget_bytes:
                     return
 
-    def _add_curves(self) -> None:
-        """Compute what is missing, and show what was asked for."""
-        for name in [name for name in self.curves if name not in self._curves]:
-            curve = known_curves()[name]
-            self._curves[name] = ()
-            scene = self._scene
-            if scene is None:
-                raise ValueError("nothing is open yet; wait until the first schedule is there")
-            for point in curve.make(
-                scene.profile, budgets(scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes)
-            ):
-                self._curves[name] += (point,)
-                self._say(f"Computing the curve of {curve.title}: {len(self._curves[name])} points", "busy")
-                self._jobs.look()
-            self._say(f"Added the curve of {curve.title}.", "good")
+    def _compare(self) -> None:
+        """Show what was asked for of the curves that are there, and compute the others; before opening, wait for it."""
         with self._lock:
-            if self._scene is not None:
-                others = tuple((known_curves()[name].title, self._curves[name]) for name in self.curves)
-                self._set_scene(replace(self._scene, known=replace(self._scene.known, others=others)))
+            if self._scene is None or self._closed:
+                return
+            shown = [name for name in self.curves if name in self._curves]
+            others = tuple((known_curves()[name].title, self._curves[name]) for name in shown)
+            self._set_scene(replace(self._scene, known=replace(self._scene.known, others=others)))
+            if self._missing_curves():
+                self._jobs.start(COMPARING, self._add_curves, again=lambda: bool(self._missing_curves()))
+
+    def _missing_curves(self) -> list[str]:
+        return [] if self._closed else [name for name in self.curves if name not in self._curves]
+
+    def _add_curves(self) -> None:
+        """Compute what is missing. A curve is there when it is whole; one that does not come is not asked for any more.
+
+        It can be asked for again: what would be there of it would look like all that its method can do.
+        """
+        while missing := self._missing_curves():
+            curve = known_curves()[missing[0]]
+            try:
+                self._curves[missing[0]] = self._computed(curve)
+            except BaseException:
+                given_up = self._missing_curves() if self._jobs.stopped else missing[:1]
+                with self._lock:
+                    self.curves = [name for name in self.curves if name not in given_up]
+                raise
+            self._compare()
+            self._say(f"Added the curve of {curve.title}.", "good")
+
+    def _computed(self, curve: Curve) -> tuple[Solution, ...]:
+        scene, points = self._scene, []
+        assert scene is not None, "open"
+        asked = budgets(self._view.controls.slider.minimum_bytes, scene.keep_all.peak_bytes)
+        self._solving.wait_for_news(_PATIENCE_S)
+        self._say(f"Computing the curve of {curve.title}", "busy")
+        for point in curve.make(scene.profile, asked, self._jobs.look):
+            points.append(point)
+            self._say(f"Computing the curve of {curve.title}: {len(points)} points", "busy")
+            self._jobs.look()
+        return tuple(points)
 
     def _measure(self) -> None:
         self._say("Looking for a device to run on", "busy")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +14,14 @@ import traitlets
 
 import explorer
 from explorer.graph import Optimization
+from explorer.solution import Solution
+from explorer.solvers import trade_off
 from tests.widgets.checking import checked
 from tests.widgets.conftest import plain_peak
 from tests.widgets.trained import Trained
 from widgets import Explorer
+from widgets.background import StoppedError
+from widgets.curves import Curve, known_curves
 from widgets.layers import NO_MODULE
 from widgets.panel import News
 from widgets.panels import PANELS, parse_panels
@@ -198,6 +204,63 @@ def test_curves_of_other_choices_are_added_and_removed(opened: Explorer) -> None
     assert "checkpointing alone" not in drawn(opened, "trade_off")
     with pytest.raises(ValueError, match="curves has 'gurobi'; allowed: 'checkpointing'"):
         opened.curves = ["gurobi"]
+
+
+def test_curves_asked_for_at_once_come_when_there_is_something_open(trained: Trained) -> None:
+    with explorer.explore(trained.profile, budget="1 GiB") as made:
+        made.curves = ["checkpointing"]
+        made.wait(120)
+        assert len(drawn(made, "trade_off")["checkpointing alone"]["customdata"]) > 1
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no luck")])
+def test_a_curve_that_does_not_come_can_be_asked_for_again(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch, error: ValueError | None
+) -> None:
+    panel: Any = opened._view.panels["trade_off"]
+    there = threading.Event()
+
+    def make(_: object, __: object, look: Callable[[], None]) -> Iterator[Solution]:
+        assert opened.solution is not None
+        yield opened.solution
+        there.set()
+        if error is not None:
+            raise error
+        while True:
+            look()
+            time.sleep(0.001)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("widgets.work.known_curves", lambda: {"checkpointing": Curve("checkpointing alone", make)})
+        patch.setattr(opened, "_curves", {})
+        panel.others.value = "checkpointing"
+        assert there.wait(60)
+        if error is None:
+            opened.cancel()
+            opened.wait(60)
+            assert opened.message == "Cancelled comparing."
+        else:
+            with pytest.raises(ValueError, match="no luck"):
+                opened.wait(60)
+        assert opened.curves == []
+        assert opened._curves == {}
+        assert panel.others.value == ""
+        assert "checkpointing alone" not in drawn(opened, "trade_off")
+    panel.others.value = "checkpointing"
+    opened.wait(120)
+    assert len(drawn(opened, "trade_off")["checkpointing alone"]["customdata"]) > 1
+
+
+def test_a_curve_of_fewer_optimizations_is_that_of_trade_off_and_can_be_stopped(trained: Trained) -> None:
+    curve = known_curves()["checkpointing"]
+    made = list(curve.make(trained.profile, (), lambda: None))
+    assert [x.time_ms for x in made] == [x.time_ms for x in trade_off(trained.profile, optimizations=[])]
+
+    def look() -> None:
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        list(curve.make(trained.profile, (), look))
 
 
 def test_typed_budgets(opened: Explorer, trained: Trained) -> None:
