@@ -11,6 +11,7 @@ from typing import Any, Self
 import traitlets
 from IPython.display import display
 
+from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
@@ -52,17 +53,18 @@ class Explorer(Work):
     # What a script can do
 
     def wait(self, timeout: float | None = None) -> Explorer:
-        """Return when nothing goes on in the background: opening, solving, running and the like.
+        """Return when nothing goes on in the background: opening, solving, running, the curve of the trade-off.
 
         Args:
             timeout: seconds to wait at most; None for no limit.
 
         Raises:
             TimeoutError: it takes longer.
-            Exception: what made opening or running fail, once.
+            Exception: what made the last of it fail, once.
         """
         if not self._activity.wait(timeout):
-            raise TimeoutError(f"still {self.status} after {timeout} s: {self.message}")
+            doing = next((kind for kind in KINDS if kind in self._activity), "searching for the trade-off curve")
+            raise TimeoutError(f"still {doing} after {timeout} s: {self.message}")
         self._offer()  # whoever ended the last of it may not have come to that yet
         if self._error is not None:
             error, self._error = self._error, None
@@ -82,7 +84,7 @@ class Explorer(Work):
                 raise ValueError("there is no schedule to run yet; wait for the solver, or choose a larger budget")
             if SOLVING in self._activity:
                 self._solving.cancel()
-        self._jobs.start(RUNNING, self._measure)
+        self._start(RUNNING, self._measure)
 
     def play(self) -> None:
         """Sweep the budget from PyTorch's peak to the smallest, in the background.
@@ -94,7 +96,7 @@ class Explorer(Work):
         """
         if self._scene is None:
             raise ValueError("nothing is open yet; wait until the first schedule is there")
-        self._jobs.start(PLAYING, self._play)
+        self._start(PLAYING, self._play)
 
     def cancel(self) -> None:
         """Stop what goes on in the background; what was found stays."""
@@ -131,7 +133,7 @@ class Explorer(Work):
         choice.check(None if self._scene is None else self._scene.profile)
         if choice != self.choice:
             self.set_trait("choice", choice)
-            self._jobs.start(OPENING, self._open, again=self._outdated)
+            self._start(OPENING, self._open, again=self._outdated)
 
     def pin(self, pins: PinsLike) -> None:
         """Decide these things instead of the solver, and solve again. What a click does: errors end in the widget."""
@@ -164,11 +166,12 @@ class Explorer(Work):
             ValueError: there is no schedule yet.
             OSError: the file cannot be written.
         """
-        if self.schedule is None:
+        solution = self.solution
+        if solution is None or solution.schedule is None:
             raise ValueError("there is no schedule to save yet; wait for the solver, or choose a larger budget")
-        chosen = Path(path if path is not None else self._view.controls.file_name.value.strip() or self._file_name())
-        target = chosen.expanduser().resolve()
-        self.schedule.save(target)
+        typed = self._view.controls.file_name.value.strip()
+        target = Path(path if path is not None else typed or self._file_name(solution)).expanduser().resolve()
+        solution.schedule.save(target)
         self._say(f"Saved the schedule to {target}", "good")
         return target
 
@@ -178,14 +181,15 @@ class Explorer(Work):
         Raises:
             ValueError: there is no schedule yet.
         """
-        if self._scene is None:
+        scene = self._scene
+        if scene is None:
             raise ValueError("nothing is open yet; wait until the first schedule is there")
-        return report(self._scene, file=self._file_name(), bundled=self.bundled)
+        return report(scene, file=self._file_name(scene.solution), bundled=self.bundled)
 
     @property
     def file_stem(self) -> str:
         """What files for the schedule shown are called, without a suffix."""
-        return self._file_name().removesuffix(".json")
+        return self._file_name(None if self._scene is None else self._scene.solution).removesuffix(".json")
 
     @property
     def bundled(self) -> str | None:
@@ -250,8 +254,11 @@ class Explorer(Work):
                 self._following = False
             assert self.budget_bytes is not None, "validated"
             self._view.controls.slider.budget_bytes = self.budget_bytes
-            self._view.controls.file_name.placeholder = self._file_name()
             self._solve()
+
+    @traitlets.observe("solution")
+    def _name_file(self, change: Any) -> None:
+        self._view.controls.file_name.placeholder = self._file_name(change["new"])
 
     @traitlets.observe("status")
     def _keep_picture(self, change: Any) -> None:
@@ -283,7 +290,7 @@ class Explorer(Work):
             (controls.play, self.play),
             (controls.run, self.run),
             (controls.cancel, self.cancel),
-            (controls.save, self.save),
+            (controls.save, self._save_clicked),
         ):
             button.on_click(lambda _, action=action: self._guarded(action))
 
@@ -291,11 +298,16 @@ class Explorer(Work):
         """What a click does must end in the widget, whatever happens: nobody sees a traceback there."""
         try:
             action()
-        except OSError as error:
-            self._say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
         except Exception as error:  # noqa: BLE001 - the page has no other place for it
             self._say(text.failure(error), "bad")
 
-    def _file_name(self) -> str:
-        budget = "" if self.budget_bytes is None else "-" + style.format_gib(self.budget_bytes).replace(" ", "")
+    def _save_clicked(self) -> None:
+        try:
+            self.save()
+        except OSError as error:
+            self._say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
+
+    def _file_name(self, solution: Solution | None) -> str:
+        """By the budget of the schedule that is shown: another one may be asked for already."""
+        budget = "" if solution is None else "-" + style.format_gib(solution.budget_bytes).replace(" ", "")
         return re.sub(r"[^\w.-]+", "-", self._subject.name).strip("-").lower() + budget + ".json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from widgets import style, text
 from widgets.background import Jobs
 from widgets.budget import sweep
 from widgets.curves import Curve, budgets, known_curves
+from widgets.layers import check_layer
 from widgets.panel import Scene
 from widgets.solving import Choice, Solving
 from widgets.state import State
@@ -97,9 +98,19 @@ class Work(State):
 
     def _failed(self, kind: str, error: Exception) -> None:
         self._error = error
-        first = kind == OPENING and self._scene is None
-        advice = "Correct it and call explore again." if first else "The schedule is still there."
-        self._say(f"{kind.capitalize()} failed: {text.failure(error)}. {advice}", "bad")
+        advice = ""
+        if kind == OPENING and self._scene is None:
+            advice = " Correct it and call explore again."
+        elif kind == SOLVING:
+            advice = " Move the slider to try again."
+        elif self.schedule is not None:
+            advice = " The schedule is still there."
+        self._say(f"{kind.capitalize()} failed: {text.failure(error)}.{advice}", "bad")
+
+    def _start(self, kind: str, work: Callable[[], None], *, again: Callable[[], bool] = lambda: False) -> None:
+        """Begin what someone asked for. What failed before it is not what the next ``wait`` is for."""
+        self._error = None
+        self._jobs.start(kind, work, again=again)
 
     def _outdated(self) -> bool:
         """Was the solver asked for something else than its session solves?"""
@@ -130,10 +141,23 @@ class Work(State):
                 session.close()
                 return
             self._solving.use(session)
+            wrong = self._unselected(profile)
             self._opened(Scene(profile, plain, TradeOff(plain, ends), selection=self.selection))
         if self.curves:
             self._compare()
         self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+        if wrong is not None:
+            self._error = wrong
+            self._say(f"{text.failure(wrong)}. Nothing is selected.", "warning")
+
+    def _unselected(self, profile: Profile) -> ValueError | None:
+        """What is wrong with a layer selected before the layers were known; no layer is selected then."""
+        try:
+            check_layer(profile.graph, self.selection)
+        except ValueError as error:
+            self.selection = ""
+            return error
+        return None
 
     def _reconfigure(self, choice: Choice, *, before: Choice) -> None:
         """Ask for something else; what was found of other schedules than those allowed now is not shown any more."""
@@ -230,7 +254,9 @@ class Work(State):
         for budget_bytes in sweep(slider.minimum_bytes, self._scene.keep_all.peak_bytes):
             self.set_trait("budget_bytes", budget_bytes)
             began = time.monotonic()
-            while time.monotonic() - began < _SHOWN_S or self._scene.budget_bytes != budget_bytes:
+            while time.monotonic() - began < _SHOWN_S or (
+                SOLVING in self._activity and self._scene.budget_bytes != budget_bytes
+            ):
                 time.sleep(_POLL_S)
                 if self._jobs.stopped or self.budget_bytes != budget_bytes:
                     return
@@ -243,8 +269,8 @@ class Work(State):
             shown = [name for name in self.curves if name in self._curves]
             others = tuple((known_curves()[name].title, self._curves[name]) for name in shown)
             self._set_scene(replace(self._scene, known=replace(self._scene.known, others=others)))
-            if self._missing_curves():
-                self._jobs.start(COMPARING, self._add_curves, again=lambda: bool(self._missing_curves()))
+            if self._missing_curves() and COMPARING not in self._activity:
+                self._start(COMPARING, self._add_curves, again=lambda: bool(self._missing_curves()))
 
     def _missing_curves(self) -> list[str]:
         return [] if self._closed else [name for name in self.curves if name not in self._curves]
@@ -315,12 +341,17 @@ class Work(State):
     def _solve(self) -> None:
         """Ask for the present budget; whatever was asked before is superseded."""
         with self._lock:  # the last answer to what was asked before would end what begins here
-            if not self._solving.open:
+            if not self._solving.open or self._closed:
                 return
             assert self.budget_bytes is not None, "a session starts with a budget"
+            self._error = None
             self._activity.begin(SOLVING)
             self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
-            self._solving.request(self.budget_bytes)
+            try:
+                self._solving.request(self.budget_bytes)
+            except Exception as error:  # noqa: BLE001 - there may be no process to be had in place of one that died
+                self._activity.end(SOLVING)
+                self._failed(SOLVING, error)
             self._offer()
 
     def _draw(self, event: SolveEvent) -> None:

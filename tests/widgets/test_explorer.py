@@ -188,6 +188,17 @@ def test_a_file_that_cannot_be_written_is_told(opened: Explorer) -> None:
         opened.save("no/such/folder/x.json")
 
 
+def test_a_file_is_named_after_the_budget_of_its_schedule(opened: Explorer, folder: Path) -> None:
+    named = opened.file_stem
+    assert opened._view.controls.file_name.placeholder == f"{named}.json"
+    with opened._lock:  # no answer is drawn
+        opened.budget_bytes = middle(opened)
+        assert opened.save() == folder / f"{named}.json"
+    opened.wait(60)
+    assert opened.file_stem != named
+    assert opened._view.controls.file_name.placeholder == f"{opened.file_stem}.json"
+
+
 def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
     before = [x.clone() for x in trained.model.state_dict().values()]
     with explorer.explore(trained.model, trained.batch, loss=trained.loss, budget="1 GiB") as made:
@@ -238,7 +249,25 @@ def test_running_a_bare_profile_says_what_to_do(opened: Explorer) -> None:
     with pytest.raises(ValueError, match="no model to run"):
         opened.wait(60)
     assert "explore(model, batch)" in opened.message
+    assert opened.message.endswith("The schedule is still there.")
     assert opened.status in SOLVED
+
+
+def test_what_failed_is_not_raised_by_a_wait_for_something_else(opened: Explorer) -> None:
+    opened._view.controls.run.click()
+    opened._activity.wait_for("running")
+    assert "no model to run" in opened.message
+    opened.budget_bytes = middle(opened)
+    opened.wait(60)
+
+
+def test_a_schedule_that_is_gone_is_not_said_to_be_there(opened: Explorer) -> None:
+    opened.budget = "1 KiB"
+    opened.wait(60)
+    opened._failed("running", ValueError("the schedule is gone"))
+    assert opened.message == "Running failed: the schedule is gone."
+    with pytest.raises(ValueError, match="gone"):
+        opened.wait(60)
 
 
 def test_a_killed_solver_is_told_and_replaced(opened: Explorer) -> None:
@@ -253,6 +282,23 @@ def test_a_killed_solver_is_told_and_replaced(opened: Explorer) -> None:
     opened.budget_bytes = opened._view.controls.slider.maximum_bytes
     opened.wait(60)
     assert opened.status in SOLVED
+
+
+def test_a_solver_that_cannot_be_started_again_ends_the_solve(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError("no more processes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opened._solving, "request", refuse)
+        opened._view.controls.slider.budget_bytes = middle(opened)
+        with pytest.raises(OSError, match="no more processes"):
+            opened.wait(60)
+    assert opened.message == "Solving failed: OSError: no more processes. Move the slider to try again."
+    assert opened.status in SOLVED
+    opened.budget_bytes = opened._view.controls.slider.maximum_bytes
+    opened.wait(60)
 
 
 def test_cancel_keeps_what_was_found(opened: Explorer) -> None:
@@ -315,6 +361,10 @@ def test_wait_gives_up_in_time(opened: Explorer) -> None:
     with pytest.raises(TimeoutError, match="solving"):
         opened.wait(0)
     opened.wait(60)
+    opened._activity.begin("charting")
+    with pytest.raises(TimeoutError, match="still searching for the trade-off curve after 0 s"):
+        opened.wait(0)
+    opened._activity.end("charting")
 
 
 def test_displays_a_widget_and_a_picture_that_is_kept_up_to_date(

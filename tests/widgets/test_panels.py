@@ -13,6 +13,7 @@ import pytest
 import traitlets
 
 import explorer
+from explorer.device_profile import Profile
 from explorer.graph import Optimization
 from explorer.solution import Solution
 from explorer.solvers import trade_off
@@ -26,6 +27,7 @@ from widgets.layers import NO_MODULE
 from widgets.panel import News
 from widgets.panels import PANELS, parse_panels
 from widgets.solver_plot import solver_figure
+from widgets.subject import Subject
 
 
 def drawn(made: Explorer, panel: str) -> dict[str, Any]:
@@ -81,6 +83,29 @@ def test_a_layer_that_is_none_is_refused(opened: Explorer) -> None:
     with pytest.raises(ValueError, match=r"selection is 'blocks\.9'; it must be a layer"):
         opened.selection = "blocks.9"
     assert opened.selection == ""
+
+
+@pytest.fixture
+def opens(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Nothing opens until it is set."""
+    event, profiled = threading.Event(), Subject.profiled
+
+    def later(subject: Subject, progress: Callable[[int, int, str], None]) -> Profile:
+        assert event.wait(60)
+        return profiled(subject, progress)
+
+    monkeypatch.setattr(Subject, "profiled", later)
+    return event
+
+
+def test_a_layer_that_turns_out_to_be_none_is_told_and_forgotten(trained: Trained, opens: threading.Event) -> None:
+    with explorer.explore(trained.profile, budget="1 GiB") as made:
+        made.selection = "blocks.9"
+        opens.set()
+        with pytest.raises(ValueError, match=r"selection is 'blocks\.9'; it must be a layer"):
+            made.wait(120)
+        assert made.selection == ""
+        assert made.schedule is not None
 
 
 def test_a_point_of_the_curve_is_a_budget(opened: Explorer) -> None:
@@ -206,9 +231,10 @@ def test_curves_of_other_choices_are_added_and_removed(opened: Explorer) -> None
         opened.curves = ["gurobi"]
 
 
-def test_curves_asked_for_at_once_come_when_there_is_something_open(trained: Trained) -> None:
+def test_curves_asked_for_at_once_come_when_there_is_something_open(trained: Trained, opens: threading.Event) -> None:
     with explorer.explore(trained.profile, budget="1 GiB") as made:
         made.curves = ["checkpointing"]
+        opens.set()
         made.wait(120)
         assert len(drawn(made, "trade_off")["checkpointing alone"]["customdata"]) > 1
 
