@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,8 @@ class Explorer(Work):
     """A model, a budget, and the schedule that fits it; made by ``explorer.explore``.
 
     Everything slow happens in the background: traits change when it is done, and ``wait`` waits for it. Traits (see
-    ``State``) may be observed and linked; observers are called from a background thread.
+    ``State``) may be observed and linked; observers are called from a background thread, which waits for them: they
+    must not call ``wait``.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Explorer(Work):
     ) -> None:
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
         super().__init__(subject, choice=choice, first_bytes=budget_bytes)
-        self._following = False
+        self._following: int | None = None  # the thread in which the two budgets are brought in line
         self._picture = fallback.Picture()
         self._view = View(self, subject.name, panels, mark=self._picture.mark)
         self._wire()
@@ -60,8 +62,11 @@ class Explorer(Work):
 
         Raises:
             TimeoutError: it takes longer.
+            RuntimeError: an observer called it: what goes on waits for the observer.
             Exception: what made the last of it fail, once.
         """
+        if self.telling or self._jobs.inside or self._following == threading.get_ident():
+            raise RuntimeError("wait was called by an observer, which what goes on in the background waits for itself")
         if not self._activity.wait(timeout):
             doing = next((kind for kind in KINDS if kind in self._activity), "searching for the trade-off curve")
             raise TimeoutError(f"still {doing} after {timeout} s: {self.message}")
@@ -244,17 +249,17 @@ class Explorer(Work):
         with self._lock:
             if self._following:
                 return
-            self._following = True
+            self._following = threading.get_ident()
             try:
                 if change["name"] == "budget":
                     self.budget_bytes = parse_bytes(self.budget)
                 else:
                     self.budget = style.format_gib(change["new"])
-            finally:
-                self._following = False
-            assert self.budget_bytes is not None, "validated"
-            self._view.controls.slider.budget_bytes = self.budget_bytes
-            self._solve()
+            finally:  # whatever an observer of the other raises: it is set
+                self._following = None
+                assert self.budget_bytes is not None, "validated"
+                self._view.controls.slider.budget_bytes = self.budget_bytes
+                self._solve()
 
     @traitlets.observe("solution")
     def _name_file(self, change: Any) -> None:

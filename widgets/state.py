@@ -15,6 +15,7 @@ from widgets.curves import known_curves
 from widgets.layers import check_layer
 from widgets.panel import Scene
 from widgets.solving import Choice
+from widgets.telling import Told
 
 T = TypeVar("T")
 
@@ -24,8 +25,11 @@ def _shown(kind: type[T]) -> traitlets.Instance[T | None]:
     return cast("traitlets.Instance[T | None]", traitlets.Instance(kind, allow_none=True, read_only=True))
 
 
-class State(traitlets.HasTraits):
+class State(Told):
     """Traits of an explorer, with what they accept.
+
+    What an answer changes of them changes together: an observer of one finds the others up to date. An observer that
+    raises is named in the status line, and ``wait`` raises the same.
 
     Attributes:
         budget: as it was given, or as the slider reads (``"0.450 GiB"``); set it to solve for another.

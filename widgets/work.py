@@ -112,6 +112,11 @@ class Work(State):
         self._error = None
         self._jobs.start(kind, work, again=again)
 
+    def _observer_failed(self, name: str, error: Exception) -> None:
+        self._error = error
+        # No trait: its observers may be what failed.
+        self._view.controls.say(f"An observer of {name!r} raised {text.failure(error)}.", "bad")
+
     def _outdated(self) -> bool:
         """Was the solver asked for something else than its session solves?"""
         return self._used != self.choice and not self._closed
@@ -334,8 +339,7 @@ class Work(State):
                 self._say(f"{text.measured(timeline, measurement)} It is no longer the schedule shown.", "warning")
                 return
             self._set_scene(replace(self._scene, measurement=measurement, deviation=deviation))
-            self.set_trait("measurement", measurement)
-            self.set_trait("measured_peak", measurement.peak_bytes)
+            self._set_together({"measurement": measurement, "measured_peak": measurement.peak_bytes})
             self._say(text.measured(timeline, measurement), "good")
 
     def _solve(self) -> None:
@@ -375,14 +379,19 @@ class Work(State):
             scene = replace(scene, timeline=found, measurement=None, deviation=None)
         told = {"news": self._solving.news, "log": self._solving.log, "scip_log": self._solving.scip_log}
         self._set_scene(replace(scene, solution=solution, known=scene.known.with_answer(solution), **told))
-        self.set_trait("measurement", self._scene.measurement)
-        if self.measurement is None:
-            self.set_trait("measured_peak", None)
-        self.set_trait("solution", solution)
-        self.set_trait("predicted_peak", solution.peak_bytes)
-        self.set_trait("schedule", solution.schedule)
-        self.set_trait("gap", text.best_gap(solution))
-        if not self._solving.is_latest(event):
+        measurement = self._scene.measurement
+        content = self._set_together(
+            {
+                "measurement": measurement,
+                "measured_peak": None if measurement is None else measurement.peak_bytes,
+                "solution": solution,
+                "predicted_peak": solution.peak_bytes,
+                "schedule": solution.schedule,
+                "gap": text.best_gap(solution),
+            }
+        )
+        # An observer may have asked for something else, or raised, which was said.
+        if not self._solving.is_latest(event) or not content:
             return
         if event.final:
             self._say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
