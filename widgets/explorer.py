@@ -18,6 +18,7 @@ from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
 from widgets import fallback, style, text
 from widgets.budget import parse_budget
+from widgets.cells import note_shown, present_run
 from widgets.figures import Figure
 from widgets.panels import PANELS
 from widgets.panels.compare import ComparePanel
@@ -47,6 +48,7 @@ class Explorer(Work):
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
         super().__init__(subject, choice=choice, first_bytes=budget_bytes)
         self._following: int | None = None  # the thread in which the two budgets are brought in line
+        self._made_by = present_run()
         self._picture = fallback.Picture()
         self._view = View(self, subject.name, panels, mark=self._picture.mark)
         self._wire()
@@ -232,11 +234,15 @@ class Explorer(Work):
         return f"<Explorer {self._subject.name}: budget {self.budget or 'not chosen yet'}, {self.status}>"
 
     def _ipython_display_(self) -> None:
-        """Two outputs: a picture for where no widget is alive, and the widget, which hides it."""
+        """Two outputs: a picture for where no widget is alive, and the widget, which hides it.
+
+        What an earlier run of the same cell made and showed is closed.
+        """
         self._picture.show(self._pictured())
         if not self._closed:
             bundle = self._view.box._repr_mimebundle_() or {}
             display({kind: content for kind, content in bundle.items() if kind != "text/plain"}, raw=True)
+            note_shown(self, made_by=self._made_by)
 
     def _pictured(self) -> dict[str, str]:
         shown = fallback.render(self._subject.name, self._scene, mark=self._picture.mark)
