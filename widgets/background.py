@@ -197,6 +197,11 @@ class Jobs:
         self._stopped |= self.activity.kinds
 
     @property
+    def inside(self) -> bool:
+        """Does this thread do such work?"""
+        return hasattr(self._here, "kind")
+
+    @property
     def stopped(self) -> bool:
         """Was what runs in this thread stopped?"""
         return self._here.kind in self._stopped

@@ -10,12 +10,15 @@ import numpy as np
 from explorer.device_profile import Profile
 from explorer.graph import FAITHFUL, Optimization
 from explorer.solution import Solution
-from explorer.solvers import trade_off
+from explorer.solvers import trade_off_in_steps
 from explorer.solvers.methods import METHODS, Answers, Method
 from explorer.solvers.options import Options
 
 _POINTS = 10
 _TIME_LIMIT_S = 3.0
+
+Make = Callable[[Profile, Sequence[int], Callable[[], None]], Iterator[Solution]]
+"""Called with a profile, budgets in bytes, and what to call between two searches: that may raise to stop."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,11 @@ class Curve:
 
     Attributes:
         title: for the legend.
-        make: called with a profile and budgets in bytes; yields answers as they come.
+        make: yields answers as they come.
     """
 
     title: str
-    make: Callable[[Profile, Sequence[int]], Iterator[Solution]]
+    make: Make
 
 
 def known_curves() -> dict[str, Curve]:
@@ -45,20 +48,26 @@ def budgets(smallest_bytes: int, plain_bytes: int) -> tuple[int, ...]:
     return tuple(np.linspace(smallest_bytes, plain_bytes, _POINTS).astype(np.int64).tolist())
 
 
-def _of_optimizations(*chosen: Optimization) -> Callable[[Profile, Sequence[int]], Iterator[Solution]]:
-    def make(profile: Profile, _: Sequence[int]) -> Iterator[Solution]:
-        yield from trade_off(profile, optimizations=[x.value for x in chosen])
+def _of_optimizations(*chosen: Optimization) -> Make:
+    def make(profile: Profile, _budgets: Sequence[int], look: Callable[[], None]) -> Iterator[Solution]:
+        def should_stop(improves: bool) -> bool:  # noqa: FBT001 - as ``trade_off_in_steps`` calls it
+            look()
+            return improves  # ``trade_off`` ends there too
+
+        *_, curve = trade_off_in_steps(profile, optimizations=[x.value for x in chosen], should_stop=should_stop)
+        yield from curve
 
     return make
 
 
-def _of_method(method: Method) -> Callable[[Profile, Sequence[int]], Iterator[Solution]]:
+def _of_method(method: Method) -> Make:
     options = Options(method.name, time_limit=_TIME_LIMIT_S)
 
-    def make(profile: Profile, budgets_bytes: Sequence[int]) -> Iterator[Solution]:
+    def make(profile: Profile, budgets_bytes: Sequence[int], look: Callable[[], None]) -> Iterator[Solution]:
         # What answers many budgets from one table is asked once; the others one by one: points show as they come.
         once = method.answers is Answers.CURVE
         for asked in [budgets_bytes] if once else [[x] for x in budgets_bytes]:
+            look()
             yield from method.solve(profile, asked, options=options)
 
     return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any, Self
 import traitlets
 from IPython.display import display
 
+from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
 from widgets import fallback, style, text
 from widgets.budget import parse_budget
+from widgets.cells import note_shown, present_run
 from widgets.figures import Figure
 from widgets.panels import PANELS
 from widgets.panels.compare import ComparePanel
@@ -23,14 +26,15 @@ from widgets.report import report
 from widgets.solving import Choice
 from widgets.subject import Subject
 from widgets.view import View
-from widgets.work import COMPARING, KINDS, OPENING, PLAYING, RUNNING, SOLVING, Work
+from widgets.work import KINDS, OPENING, PLAYING, RUNNING, SOLVING, Work
 
 
 class Explorer(Work):
     """A model, a budget, and the schedule that fits it; made by ``explorer.explore``.
 
     Everything slow happens in the background: traits change when it is done, and ``wait`` waits for it. Traits (see
-    ``State``) may be observed and linked; observers are called from a background thread.
+    ``State``) may be observed and linked; observers are called from a background thread, which waits for them: they
+    must not call ``wait``.
     """
 
     def __init__(
@@ -43,7 +47,8 @@ class Explorer(Work):
     ) -> None:
         """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
         super().__init__(subject, choice=choice, first_bytes=budget_bytes)
-        self._following = False
+        self._following: int | None = None  # the thread in which the two budgets are brought in line
+        self._made_by = present_run()
         self._picture = fallback.Picture()
         self._view = View(self, subject.name, panels, mark=self._picture.mark)
         self._wire()
@@ -52,17 +57,21 @@ class Explorer(Work):
     # What a script can do
 
     def wait(self, timeout: float | None = None) -> Explorer:
-        """Return when nothing goes on in the background: opening, solving, running and the like.
+        """Return when nothing goes on in the background: opening, solving, running, the curve of the trade-off.
 
         Args:
             timeout: seconds to wait at most; None for no limit.
 
         Raises:
             TimeoutError: it takes longer.
-            Exception: what made opening or running fail, once.
+            RuntimeError: an observer called it: what goes on waits for the observer.
+            Exception: what made the last of it fail, once.
         """
+        if self.telling or self._jobs.inside or self._following == threading.get_ident():
+            raise RuntimeError("wait was called by an observer, which what goes on in the background waits for itself")
         if not self._activity.wait(timeout):
-            raise TimeoutError(f"still {self.status} after {timeout} s: {self.message}")
+            doing = next((kind for kind in KINDS if kind in self._activity), "searching for the trade-off curve")
+            raise TimeoutError(f"still {doing} after {timeout} s: {self.message}")
         self._offer()  # whoever ended the last of it may not have come to that yet
         if self._error is not None:
             error, self._error = self._error, None
@@ -82,7 +91,7 @@ class Explorer(Work):
                 raise ValueError("there is no schedule to run yet; wait for the solver, or choose a larger budget")
             if SOLVING in self._activity:
                 self._solving.cancel()
-        self._jobs.start(RUNNING, self._measure)
+        self._start(RUNNING, self._measure)
 
     def play(self) -> None:
         """Sweep the budget from PyTorch's peak to the smallest, in the background.
@@ -94,7 +103,7 @@ class Explorer(Work):
         """
         if self._scene is None:
             raise ValueError("nothing is open yet; wait until the first schedule is there")
-        self._jobs.start(PLAYING, self._play)
+        self._start(PLAYING, self._play)
 
     def cancel(self) -> None:
         """Stop what goes on in the background; what was found stays."""
@@ -131,7 +140,7 @@ class Explorer(Work):
         choice.check(None if self._scene is None else self._scene.profile)
         if choice != self.choice:
             self.set_trait("choice", choice)
-            self._jobs.start(OPENING, self._open, again=self._outdated)
+            self._start(OPENING, self._open, again=self._outdated)
 
     def ask(self, **changes: Any) -> None:
         """``configure`` with these arguments. What a click does: errors end in the widget."""
@@ -168,11 +177,12 @@ class Explorer(Work):
             ValueError: there is no schedule yet.
             OSError: the file cannot be written.
         """
-        if self.schedule is None:
+        solution = self.solution
+        if solution is None or solution.schedule is None:
             raise ValueError("there is no schedule to save yet; wait for the solver, or choose a larger budget")
-        chosen = Path(path if path is not None else self._view.controls.file_name.value.strip() or self._file_name())
-        target = chosen.expanduser().resolve()
-        self.schedule.save(target)
+        typed = self._view.controls.file_name.value.strip()
+        target = Path(path if path is not None else typed or self._file_name(solution)).expanduser().resolve()
+        solution.schedule.save(target)
         self._say(f"Saved the schedule to {target}", "good")
         return target
 
@@ -182,14 +192,15 @@ class Explorer(Work):
         Raises:
             ValueError: there is no schedule yet.
         """
-        if self._scene is None:
+        scene = self._scene
+        if scene is None:
             raise ValueError("nothing is open yet; wait until the first schedule is there")
-        return report(self._scene, file=self._file_name(), bundled=self.bundled)
+        return report(scene, file=self._file_name(scene.solution), bundled=self.bundled)
 
     @property
     def file_stem(self) -> str:
         """What files for the schedule shown are called, without a suffix."""
-        return self._file_name().removesuffix(".json")
+        return self._file_name(None if self._scene is None else self._scene.solution).removesuffix(".json")
 
     @property
     def bundled(self) -> str | None:
@@ -227,11 +238,15 @@ class Explorer(Work):
         return f"<Explorer {self._subject.name}: budget {self.budget or 'not chosen yet'}, {self.status}>"
 
     def _ipython_display_(self) -> None:
-        """Two outputs: a picture for where no widget is alive, and the widget, which hides it."""
+        """Two outputs: a picture for where no widget is alive, and the widget, which hides it.
+
+        What an earlier run of the same cell made and showed is closed.
+        """
         self._picture.show(self._pictured())
         if not self._closed:
             bundle = self._view.box._repr_mimebundle_() or {}
             display({kind: content for kind, content in bundle.items() if kind != "text/plain"}, raw=True)
+            note_shown(self, made_by=self._made_by)
 
     def _pictured(self) -> dict[str, str]:
         shown = fallback.render(self._subject.name, self._scene, mark=self._picture.mark)
@@ -244,18 +259,21 @@ class Explorer(Work):
         with self._lock:
             if self._following:
                 return
-            self._following = True
+            self._following = threading.get_ident()
             try:
                 if change["name"] == "budget":
                     self.budget_bytes = parse_bytes(self.budget)
                 else:
                     self.budget = style.format_gib(change["new"])
-            finally:
-                self._following = False
-            assert self.budget_bytes is not None, "validated"
-            self._view.controls.slider.budget_bytes = self.budget_bytes
-            self._view.controls.file_name.placeholder = self._file_name()
-            self._solve()
+            finally:  # whatever an observer of the other raises: it is set
+                self._following = None
+                assert self.budget_bytes is not None, "validated"
+                self._view.controls.slider.budget_bytes = self.budget_bytes
+                self._solve()
+
+    @traitlets.observe("solution")
+    def _name_file(self, change: Any) -> None:
+        self._view.controls.file_name.placeholder = self._file_name(change["new"])
 
     @traitlets.observe("status")
     def _keep_picture(self, change: Any) -> None:
@@ -269,8 +287,8 @@ class Explorer(Work):
                 self._set_scene(replace(self._scene, selection=change["new"]))
 
     @traitlets.observe("curves")
-    def _compare(self, _: Any) -> None:
-        self._jobs.start(COMPARING, self._add_curves, again=lambda: not set(self.curves) <= set(self._curves))
+    def _take_curves(self, _: Any) -> None:
+        self._compare()
 
     def _wire(self) -> None:
         controls = self._view.controls
@@ -287,7 +305,7 @@ class Explorer(Work):
             (controls.play, self.play),
             (controls.run, self.run),
             (controls.cancel, self.cancel),
-            (controls.save, self.save),
+            (controls.save, self._save_clicked),
         ):
             button.on_click(lambda _, action=action: self._guarded(action))
 
@@ -295,11 +313,16 @@ class Explorer(Work):
         """What a click does must end in the widget, whatever happens: nobody sees a traceback there."""
         try:
             action()
-        except OSError as error:
-            self._say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
         except Exception as error:  # noqa: BLE001 - the page has no other place for it
             self._say(text.failure(error), "bad")
 
-    def _file_name(self) -> str:
-        budget = "" if self.budget_bytes is None else "-" + style.format_gib(self.budget_bytes).replace(" ", "")
+    def _save_clicked(self) -> None:
+        try:
+            self.save()
+        except OSError as error:
+            self._say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
+
+    def _file_name(self, solution: Solution | None) -> str:
+        """By the budget of the schedule that is shown: another one may be asked for already."""
+        budget = "" if solution is None else "-" + style.format_gib(solution.budget_bytes).replace(" ", "")
         return re.sub(r"[^\w.-]+", "-", self._subject.name).strip("-").lower() + budget + ".json"

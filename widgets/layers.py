@@ -11,6 +11,7 @@ from explorer.graph import TrainingGraph
 from explorer.simulation import Stage, Timeline
 
 NO_MODULE = "other"
+_NAMED = 8  # layers, in a message
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,13 @@ def module_paths(graph: TrainingGraph) -> tuple[str, ...]:
         parts = operator.layer.split(".") if operator.layer else []
         found |= {".".join(parts[: depth + 1]): None for depth in range(len(parts))}
     return (*found, NO_MODULE)
+
+
+def check_layer(graph: TrainingGraph, selection: str) -> None:
+    """Raise ValueError for a selection that is neither a layer nor empty."""
+    if selection and not members(graph, selection):
+        known = ", ".join(map(repr, module_paths(graph)[:_NAMED]))
+        raise ValueError(f"selection is {selection!r}; it must be a layer of the model, such as {known}")
 
 
 def sums(groups: LayerGroups, operators: Iterable[int], amounts: Iterable[float]) -> list[float]:

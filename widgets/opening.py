@@ -46,7 +46,8 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         panels: which to show, by name; all if None.
 
     Returns:
-        An object that displays itself, and does by script all that its controls do.
+        An object that displays itself, and does by script all that its controls do. ``close`` frees it; so does its
+        cell in a notebook when it runs again and shows another, unless a variable or another cell still has this one.
 
     Raises:
         ValueError: an argument is not as described. That a profile cannot be read, or a model not captured, is said by

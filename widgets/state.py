@@ -12,11 +12,11 @@ from explorer.solution import Solution
 from explorer.units import parse_bytes
 from widgets import style
 from widgets.curves import known_curves
-from widgets.layers import members, module_paths
+from widgets.layers import check_layer
 from widgets.panel import Scene
 from widgets.solving import Choice
+from widgets.telling import Told
 
-_NAMED = 8  # layers, in a message
 T = TypeVar("T")
 
 
@@ -25,15 +25,19 @@ def _shown(kind: type[T]) -> traitlets.Instance[T | None]:
     return cast("traitlets.Instance[T | None]", traitlets.Instance(kind, allow_none=True, read_only=True))
 
 
-class State(traitlets.HasTraits):
+class State(Told):
     """Traits of an explorer, with what they accept.
+
+    What an answer changes of them changes together: an observer of one finds the others up to date. An observer that
+    raises is named in the status line, and ``wait`` raises the same.
 
     Attributes:
         budget: as it was given, or as the slider reads (``"0.450 GiB"``); set it to solve for another.
         budget_bytes: the same in bytes.
         selection: module path of the layer that is marked in every panel, with all below it (``"layer1.0"``); empty for
-            none. Set it to select.
-        curves: names of what the trade-off plot shows beside the present curve; set it to add some.
+            none. Set it to select. What is set before the first schedule is there, and is no layer, is emptied again.
+        curves: names of what the trade-off plot shows beside the present curve; set it to add some. One
+            that is cancelled or cannot be computed is taken out again.
         solution: the latest answer, None before the first.
         schedule: its schedule, None where it has none.
         status: ``"opening"``, ``"solving"``, ``"running"``, ``"playing"``, ``"comparing"``, ``"closed"``, or how the
@@ -75,9 +79,8 @@ class State(traitlets.HasTraits):
     @traitlets.validate("selection")
     def _check_selection(self, proposal: Any) -> str:
         layer = proposal["value"]
-        if layer and self._scene is not None and not members(self._scene.profile.graph, layer):
-            known = ", ".join(map(repr, module_paths(self._scene.profile.graph)[:_NAMED]))
-            raise ValueError(f"selection is {layer!r}; it must be a layer of the model, such as {known}")
+        if self._scene is not None:
+            check_layer(self._scene.profile.graph, layer)
         return layer
 
     @traitlets.validate("curves")

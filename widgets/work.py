@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
@@ -17,7 +17,8 @@ from explorer.solvers import SolveEvent, trade_off_in_steps
 from widgets import style, text
 from widgets.background import Jobs
 from widgets.budget import sweep
-from widgets.curves import budgets, known_curves
+from widgets.curves import Curve, budgets, known_curves
+from widgets.layers import check_layer
 from widgets.panel import Scene
 from widgets.solving import Choice, Solving
 from widgets.state import State
@@ -32,7 +33,7 @@ CHARTING = "charting"  # the curve: seconds, beside anything else; neither a sta
 _STEPS = 3
 _SHOWN_S = 0.8  # at least, each budget of a sweep
 _POLL_S = 0.05
-_PATIENCE_S = 5.0  # for the first schedule of a budget, before the curve takes its share of the processor
+_PATIENCE_S = 5.0  # for the first schedule of a budget, before a curve takes its share of the processor
 _ROOM = 0.9  # of the device's memory, for plain steps to run there
 
 
@@ -97,21 +98,34 @@ class Work(State):
 
     def _failed(self, kind: str, error: Exception) -> None:
         self._error = error
-        first = kind == OPENING and self._scene is None
-        advice = "Correct it and call explore again." if first else "The schedule is still there."
-        self._say(f"{kind.capitalize()} failed: {text.failure(error)}. {advice}", "bad")
+        advice = ""
+        if kind == OPENING and self._scene is None:
+            advice = " Correct it and call explore again."
+        elif kind == SOLVING:
+            advice = " Move the slider to try again."
+        elif self.schedule is not None:
+            advice = " The schedule is still there."
+        self._say(f"{kind.capitalize()} failed: {text.failure(error)}.{advice}", "bad")
+
+    def _start(self, kind: str, work: Callable[[], None], *, again: Callable[[], bool] = lambda: False) -> None:
+        """Begin what someone asked for. What failed before it is not what the next ``wait`` is for."""
+        self._error = None
+        self._jobs.start(kind, work, again=again)
+
+    def _observer_failed(self, name: str, error: Exception) -> None:
+        self._error = error
+        # No trait: its observers may be what failed.
+        self._view.controls.say(f"An observer of {name!r} raised {text.failure(error)}.", "bad")
 
     def _outdated(self) -> bool:
         """Was the solver asked for something else than its session solves?"""
         return self._used != self.choice and not self._closed
 
     def _open(self) -> None:
-        self._used = choice = self.choice
+        before, choice = self._used, self.choice
+        self._used = choice
         if self._solving.open:
-            self._solving.reconfigure(choice)
-            self._solve()
-            if self._uncharted():
-                self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+            self._reconfigure(choice, before=before)
             return
         self._say(f"Opening {self._subject.name}", "busy")
         profile = self._subject.profiled(self._profiling)
@@ -132,8 +146,39 @@ class Work(State):
                 session.close()
                 return
             self._solving.use(session)
+            wrong = self._unselected(profile)
             self._opened(Scene(profile, plain, TradeOff(plain, ends), selection=self.selection))
+        if self.curves:
+            self._compare()
         self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+        if wrong is not None:
+            self._error = wrong
+            self._say(f"{text.failure(wrong)}. Nothing is selected.", "warning")
+
+    def _unselected(self, profile: Profile) -> ValueError | None:
+        """What is wrong with a layer selected before the layers were known; no layer is selected then."""
+        try:
+            check_layer(profile.graph, self.selection)
+        except ValueError as error:
+            self.selection = ""
+            return error
+        return None
+
+    def _reconfigure(self, choice: Choice, *, before: Choice) -> None:
+        """Ask for something else; what was found of other schedules than those allowed now is not shown any more."""
+        with self._lock:  # an answer to what was asked before would bring it back
+            if self._closed:
+                return
+            self._solving.reconfigure(choice)
+            self._solve()
+            if choice.schedules != before.schedules:
+                assert self._scene is not None, "open"
+                self._charted = None  # whatever is under way
+                instant = self._charts.get(choice.schedules, ())
+                known = replace(self._scene.known, instant=instant, solved=(), current=None)
+                self._set_scene(replace(self._scene, known=known))
+        if self._uncharted():
+            self._jobs.start(CHARTING, self._chart, again=self._uncharted)
 
     def _profiling(self, done: int, total: int, label: str) -> None:
         self._jobs.look()
@@ -202,8 +247,11 @@ class Work(State):
         return self._closed or self._uncharted()
 
     def _uncharted(self) -> bool:
-        """Is the curve of another choice than the present one?"""
-        return (self._charted is None or self._charted.schedules != self.choice.schedules) and not self._closed
+        """Is the present choice without a curve? One that was begun for another is given up: part of it is missing."""
+        charted = self._charted
+        if charted is not None and charted.schedules != self.choice.schedules:
+            self._charted = charted = None
+        return charted is None and not self._closed
 
     def _play(self) -> None:
         assert self._scene is not None, "checked"
@@ -211,30 +259,55 @@ class Work(State):
         for budget_bytes in sweep(slider.minimum_bytes, self._scene.keep_all.peak_bytes):
             self.set_trait("budget_bytes", budget_bytes)
             began = time.monotonic()
-            while time.monotonic() - began < _SHOWN_S or self._scene.budget_bytes != budget_bytes:
+            while time.monotonic() - began < _SHOWN_S or (
+                SOLVING in self._activity and self._scene.budget_bytes != budget_bytes
+            ):
                 time.sleep(_POLL_S)
                 if self._jobs.stopped or self.budget_bytes != budget_bytes:
                     return
 
-    def _add_curves(self) -> None:
-        """Compute what is missing, and show what was asked for."""
-        for name in [name for name in self.curves if name not in self._curves]:
-            curve = known_curves()[name]
-            self._curves[name] = ()
-            scene = self._scene
-            if scene is None:
-                raise ValueError("nothing is open yet; wait until the first schedule is there")
-            for point in curve.make(
-                scene.profile, budgets(scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes)
-            ):
-                self._curves[name] += (point,)
-                self._say(f"Computing the curve of {curve.title}: {len(self._curves[name])} points", "busy")
-                self._jobs.look()
-            self._say(f"Added the curve of {curve.title}.", "good")
+    def _compare(self) -> None:
+        """Show what was asked for of the curves that are there, and compute the others; before opening, wait for it."""
         with self._lock:
-            if self._scene is not None:
-                others = tuple((known_curves()[name].title, self._curves[name]) for name in self.curves)
-                self._set_scene(replace(self._scene, known=replace(self._scene.known, others=others)))
+            if self._scene is None or self._closed:
+                return
+            shown = [name for name in self.curves if name in self._curves]
+            others = tuple((known_curves()[name].title, self._curves[name]) for name in shown)
+            self._set_scene(replace(self._scene, known=replace(self._scene.known, others=others)))
+            if self._missing_curves() and COMPARING not in self._activity:
+                self._start(COMPARING, self._add_curves, again=lambda: bool(self._missing_curves()))
+
+    def _missing_curves(self) -> list[str]:
+        return [] if self._closed else [name for name in self.curves if name not in self._curves]
+
+    def _add_curves(self) -> None:
+        """Compute what is missing. A curve is there when it is whole; one that does not come is not asked for any more.
+
+        It can be asked for again: what would be there of it would look like all that its method can do.
+        """
+        while missing := self._missing_curves():
+            curve = known_curves()[missing[0]]
+            try:
+                self._curves[missing[0]] = self._computed(curve)
+            except BaseException:
+                given_up = self._missing_curves() if self._jobs.stopped else missing[:1]
+                with self._lock:
+                    self.curves = [name for name in self.curves if name not in given_up]
+                raise
+            self._compare()
+            self._say(f"Added the curve of {curve.title}.", "good")
+
+    def _computed(self, curve: Curve) -> tuple[Solution, ...]:
+        scene, points = self._scene, []
+        assert scene is not None, "open"
+        asked = budgets(self._view.controls.slider.minimum_bytes, scene.keep_all.peak_bytes)
+        self._solving.wait_for_news(_PATIENCE_S)
+        self._say(f"Computing the curve of {curve.title}", "busy")
+        for point in curve.make(scene.profile, asked, self._jobs.look):
+            points.append(point)
+            self._say(f"Computing the curve of {curve.title}: {len(points)} points", "busy")
+            self._jobs.look()
+        return tuple(points)
 
     def _measure(self) -> None:
         self._say("Looking for a device to run on", "busy")
@@ -266,19 +339,23 @@ class Work(State):
                 self._say(f"{text.measured(timeline, measurement)} It is no longer the schedule shown.", "warning")
                 return
             self._set_scene(replace(self._scene, measurement=measurement, deviation=deviation))
-            self.set_trait("measurement", measurement)
-            self.set_trait("measured_peak", measurement.peak_bytes)
+            self._set_together({"measurement": measurement, "measured_peak": measurement.peak_bytes})
             self._say(text.measured(timeline, measurement), "good")
 
     def _solve(self) -> None:
         """Ask for the present budget; whatever was asked before is superseded."""
         with self._lock:  # the last answer to what was asked before would end what begins here
-            if not self._solving.open:
+            if not self._solving.open or self._closed:
                 return
             assert self.budget_bytes is not None, "a session starts with a budget"
+            self._error = None
             self._activity.begin(SOLVING)
             self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
-            self._solving.request(self.budget_bytes)
+            try:
+                self._solving.request(self.budget_bytes)
+            except Exception as error:  # noqa: BLE001 - there may be no process to be had in place of one that died
+                self._activity.end(SOLVING)
+                self._failed(SOLVING, error)
             self._offer()
 
     def _draw(self, event: SolveEvent) -> None:
@@ -302,14 +379,19 @@ class Work(State):
             scene = replace(scene, timeline=found, measurement=None, deviation=None)
         told = {"news": self._solving.news, "log": self._solving.log, "scip_log": self._solving.scip_log}
         self._set_scene(replace(scene, solution=solution, known=scene.known.with_answer(solution), **told))
-        self.set_trait("measurement", self._scene.measurement)
-        if self.measurement is None:
-            self.set_trait("measured_peak", None)
-        self.set_trait("solution", solution)
-        self.set_trait("predicted_peak", solution.peak_bytes)
-        self.set_trait("schedule", solution.schedule)
-        self.set_trait("gap", text.best_gap(solution))
-        if not self._solving.is_latest(event):
+        measurement = self._scene.measurement
+        content = self._set_together(
+            {
+                "measurement": measurement,
+                "measured_peak": None if measurement is None else measurement.peak_bytes,
+                "solution": solution,
+                "predicted_peak": solution.peak_bytes,
+                "schedule": solution.schedule,
+                "gap": text.best_gap(solution),
+            }
+        )
+        # An observer may have asked for something else, or raised, which was said.
+        if not self._solving.is_latest(event) or not content:
             return
         if event.final:
             self._say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])

@@ -19,7 +19,7 @@ from explorer.simulation import simulate
 from explorer.solution import Status
 from explorer.solvers import SolveEvent
 from tests.widgets.trained import Trained
-from widgets import Explorer
+from widgets import Explorer, text
 
 SOLVED = (Status.OPTIMAL, Status.FEASIBLE)
 
@@ -188,6 +188,17 @@ def test_a_file_that_cannot_be_written_is_told(opened: Explorer) -> None:
         opened.save("no/such/folder/x.json")
 
 
+def test_a_file_is_named_after_the_budget_of_its_schedule(opened: Explorer, folder: Path) -> None:
+    named = opened.file_stem
+    assert opened._view.controls.file_name.placeholder == f"{named}.json"
+    with opened._lock:  # no answer is drawn
+        opened.budget_bytes = middle(opened)
+        assert opened.save() == folder / f"{named}.json"
+    opened.wait(60)
+    assert opened.file_stem != named
+    assert opened._view.controls.file_name.placeholder == f"{opened.file_stem}.json"
+
+
 def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
     before = [x.clone() for x in trained.model.state_dict().values()]
     with explorer.explore(trained.model, trained.batch, loss=trained.loss, budget="1 GiB") as made:
@@ -238,7 +249,25 @@ def test_running_a_bare_profile_says_what_to_do(opened: Explorer) -> None:
     with pytest.raises(ValueError, match="no model to run"):
         opened.wait(60)
     assert "explore(model, batch)" in opened.message
+    assert opened.message.endswith("The schedule is still there.")
     assert opened.status in SOLVED
+
+
+def test_what_failed_is_not_raised_by_a_wait_for_something_else(opened: Explorer) -> None:
+    opened._view.controls.run.click()
+    opened._activity.wait_for("running")
+    assert "no model to run" in opened.message
+    opened.budget_bytes = middle(opened)
+    opened.wait(60)
+
+
+def test_a_schedule_that_is_gone_is_not_said_to_be_there(opened: Explorer) -> None:
+    opened.budget = "1 KiB"
+    opened.wait(60)
+    opened._failed("running", ValueError("the schedule is gone"))
+    assert opened.message == "Running failed: the schedule is gone."
+    with pytest.raises(ValueError, match="gone"):
+        opened.wait(60)
 
 
 def test_a_killed_solver_is_told_and_replaced(opened: Explorer) -> None:
@@ -253,6 +282,23 @@ def test_a_killed_solver_is_told_and_replaced(opened: Explorer) -> None:
     opened.budget_bytes = opened._view.controls.slider.maximum_bytes
     opened.wait(60)
     assert opened.status in SOLVED
+
+
+def test_a_solver_that_cannot_be_started_again_ends_the_solve(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError("no more processes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opened._solving, "request", refuse)
+        opened._view.controls.slider.budget_bytes = middle(opened)
+        with pytest.raises(OSError, match="no more processes"):
+            opened.wait(60)
+    assert opened.message == "Solving failed: OSError: no more processes. Move the slider to try again."
+    assert opened.status in SOLVED
+    opened.budget_bytes = opened._view.controls.slider.maximum_bytes
+    opened.wait(60)
 
 
 def test_cancel_keeps_what_was_found(opened: Explorer) -> None:
@@ -315,6 +361,10 @@ def test_wait_gives_up_in_time(opened: Explorer) -> None:
     with pytest.raises(TimeoutError, match="solving"):
         opened.wait(0)
     opened.wait(60)
+    opened._activity.begin("charting")
+    with pytest.raises(TimeoutError, match="still searching for the trade-off curve after 0 s"):
+        opened.wait(0)
+    opened._activity.end("charting")
 
 
 def test_displays_a_widget_and_a_picture_that_is_kept_up_to_date(
@@ -365,3 +415,70 @@ def test_observers_run_while_solving(opened: Explorer) -> None:
     opened.unobserve(react, "schedule")
     assert opened.solution is not None
     assert opened.solution.budget_bytes == 2**30
+
+
+def test_an_observer_finds_all_of_an_answer(opened: Explorer) -> None:
+    seen: list[bool] = []
+
+    def see(_: object) -> None:
+        answer = opened.solution
+        assert answer is not None
+        seen.append(
+            (opened.schedule, opened.predicted_peak, opened.gap)
+            == (answer.schedule, answer.peak_bytes, text.best_gap(answer))
+        )
+
+    names = ["solution", "schedule", "predicted_peak", "gap"]
+    opened.observe(see, names)
+    for budget in (middle(opened), 1000, opened._view.controls.slider.maximum_bytes):
+        opened.budget_bytes = budget
+        opened.wait(60)
+    opened.unobserve(see, names)
+    assert len(seen) > len(names)
+    assert all(seen)
+
+
+@pytest.mark.parametrize("name", ["solution", "status", "message"])
+def test_an_observer_that_raises_is_told_and_spoils_nothing(opened: Explorer, name: str) -> None:
+    def fail(_: object) -> None:
+        raise KeyError("mine")
+
+    opened.observe(fail, name)
+    opened.budget_bytes = middle(opened)
+    with pytest.raises(KeyError, match="mine"):
+        opened.wait(60)
+    opened.unobserve(fail, name)
+    assert opened._view.controls.status.text == f"An observer of {name!r} raised KeyError: 'mine'."
+    assert opened.solution is not None
+    assert opened.solution.budget_bytes == opened.budget_bytes
+    assert opened.schedule == opened.solution.schedule
+    assert opened.status in SOLVED
+    opened.budget_bytes = opened._view.controls.slider.maximum_bytes
+    opened.wait(60)
+    assert "olved" in opened.message or "Optimal" in opened.message
+
+
+def test_an_observer_that_waits_is_told_not_to(opened: Explorer) -> None:
+    def wait(_: object) -> None:
+        opened.wait(60)
+
+    opened.observe(wait, "schedule")
+    opened.budget_bytes = middle(opened)
+    with pytest.raises(RuntimeError, match="called by an observer"):
+        opened.wait(60)
+    opened.unobserve(wait, "schedule")
+
+
+def test_a_budget_is_solved_for_whatever_its_observer_does(opened: Explorer) -> None:
+    def wait(_: object) -> None:
+        opened.wait(60)
+
+    opened.observe(wait, "budget_bytes")
+    opened._activity.begin("charting")
+    with pytest.raises(RuntimeError, match="called by an observer"):
+        opened.budget = "1 GiB"
+    opened._activity.end("charting")
+    opened.unobserve(wait, "budget_bytes")
+    opened.wait(60)
+    assert opened.solution is not None
+    assert opened.solution.budget_bytes == opened._view.controls.slider.budget_bytes == 2**30

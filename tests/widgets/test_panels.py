@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +13,21 @@ import pytest
 import traitlets
 
 import explorer
+from explorer.device_profile import Profile
 from explorer.graph import Optimization
+from explorer.solution import Solution
+from explorer.solvers import trade_off
 from tests.widgets.checking import checked
 from tests.widgets.conftest import plain_peak
 from tests.widgets.trained import Trained
 from widgets import Explorer
+from widgets.background import StoppedError
+from widgets.curves import Curve, known_curves
 from widgets.layers import NO_MODULE
 from widgets.panel import News
 from widgets.panels import PANELS, parse_panels
 from widgets.solver_plot import solver_figure
+from widgets.subject import Subject
 
 
 def drawn(made: Explorer, panel: str) -> dict[str, Any]:
@@ -76,6 +85,29 @@ def test_a_layer_that_is_none_is_refused(opened: Explorer) -> None:
     assert opened.selection == ""
 
 
+@pytest.fixture
+def opens(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Nothing opens until it is set."""
+    event, profiled = threading.Event(), Subject.profiled
+
+    def later(subject: Subject, progress: Callable[[int, int, str], None]) -> Profile:
+        assert event.wait(60)
+        return profiled(subject, progress)
+
+    monkeypatch.setattr(Subject, "profiled", later)
+    return event
+
+
+def test_a_layer_that_turns_out_to_be_none_is_told_and_forgotten(trained: Trained, opens: threading.Event) -> None:
+    with explorer.explore(trained.profile, budget="1 GiB") as made:
+        made.selection = "blocks.9"
+        opens.set()
+        with pytest.raises(ValueError, match=r"selection is 'blocks\.9'; it must be a layer"):
+            made.wait(120)
+        assert made.selection == ""
+        assert made.schedule is not None
+
+
 def test_a_point_of_the_curve_is_a_budget(opened: Explorer) -> None:
     budget = drawn(opened, "trade_off")["instant curve"]["customdata"][0]
     panel: Any = opened._view.panels["trade_off"]
@@ -116,16 +148,23 @@ def test_a_panel_is_drawn_for_something_new_only(opened: Explorer, monkeypatch: 
 def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
     with explorer.explore(trained.profile, budget=plain_peak(trained)) as made:
         made.wait(120)
+        made.budget_bytes = plain_peak_half(made)
+        made.wait(60)
         panel: Any = made._view.panels["solver"]
         for widget in panel.chosen.values():
             widget.value = False
         made.wait(120)
         assert made.choice.optimizations == frozenset()
+        assert made._scene is not None
+        assert [x.budget_bytes for x in made._scene.known.solved] == [made.budget_bytes]
         assert made.solution is not None
         assert made.solution.schedule is not None
         own = {x.name for op in trained.profile.graph.operators for x in op.implementations if x.optimization is None}
-        used = {step.implementation for step in made.solution.schedule.steps if hasattr(step, "implementation")}
-        assert used <= own
+        known = made._scene.known
+        schedules = [x.schedule for x in (*known.instant, *known.solved) if x.schedule is not None]
+        assert made.solution.schedule in schedules
+        steps = [step for schedule in schedules for step in schedule.steps]
+        assert {getattr(step, "implementation", None) for step in steps} <= own | {None}
         open_tab(made, "solver")
         assert "schedule" in panel.log.text
         made.configure(optimizations=["inplace"], time_limit=1.0)
@@ -135,6 +174,28 @@ def test_a_click_turns_an_optimization_off(trained: Trained) -> None:
         with pytest.raises(ValueError, match="time_limit is 0"):
             made.configure(time_limit=0)
         assert made.choice.time_limit == 1.0
+
+
+def test_what_another_choice_allowed_is_not_shown_while_this_one_has_no_answer(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.budget_bytes = plain_peak_half(opened)
+    opened.wait(60)
+    assert opened._scene is not None
+    before, points, go_on = opened._scene.known, opened._points, threading.Event()
+    assert len(before.solved) > 1
+    monkeypatch.setattr(opened._solving, "request", lambda _: None)
+    monkeypatch.setattr(opened, "_points", lambda choice: points(choice) if go_on.wait(60) else [])
+    opened.configure(exact=True)
+    opened._activity.wait_for("opening")
+    known = opened._scene.known
+    assert (known.instant, known.solved, known.current) == ((), (), None)
+    assert drawn(opened, "trade_off")["solved"]["customdata"] == []
+    monkeypatch.undo()
+    opened.configure(exact=False)
+    go_on.set()
+    opened.wait(60)
+    assert opened._scene.known.instant == before.instant
 
 
 def test_a_click_counts_while_another_thread_brings_the_controls_in_line(opened: Explorer) -> None:
@@ -185,6 +246,64 @@ def test_curves_of_other_choices_are_added_and_removed(opened: Explorer) -> None
     assert "checkpointing alone" not in drawn(opened, "trade_off")
     with pytest.raises(ValueError, match="curves has 'gurobi'; allowed: 'checkpointing'"):
         opened.curves = ["gurobi"]
+
+
+def test_curves_asked_for_at_once_come_when_there_is_something_open(trained: Trained, opens: threading.Event) -> None:
+    with explorer.explore(trained.profile, budget="1 GiB") as made:
+        made.curves = ["checkpointing"]
+        opens.set()
+        made.wait(120)
+        assert len(drawn(made, "trade_off")["checkpointing alone"]["customdata"]) > 1
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no luck")])
+def test_a_curve_that_does_not_come_can_be_asked_for_again(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch, error: ValueError | None
+) -> None:
+    panel: Any = opened._view.panels["trade_off"]
+    there = threading.Event()
+
+    def make(_: object, __: object, look: Callable[[], None]) -> Iterator[Solution]:
+        assert opened.solution is not None
+        yield opened.solution
+        there.set()
+        if error is not None:
+            raise error
+        while True:
+            look()
+            time.sleep(0.001)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("widgets.work.known_curves", lambda: {"checkpointing": Curve("checkpointing alone", make)})
+        patch.setattr(opened, "_curves", {})
+        panel.others.value = "checkpointing"
+        assert there.wait(60)
+        if error is None:
+            opened.cancel()
+            opened.wait(60)
+            assert opened.message == "Cancelled comparing."
+        else:
+            with pytest.raises(ValueError, match="no luck"):
+                opened.wait(60)
+        assert opened.curves == []
+        assert opened._curves == {}
+        assert panel.others.value == ""
+        assert "checkpointing alone" not in drawn(opened, "trade_off")
+    panel.others.value = "checkpointing"
+    opened.wait(120)
+    assert len(drawn(opened, "trade_off")["checkpointing alone"]["customdata"]) > 1
+
+
+def test_a_curve_of_fewer_optimizations_is_that_of_trade_off_and_can_be_stopped(trained: Trained) -> None:
+    curve = known_curves()["checkpointing"]
+    made = list(curve.make(trained.profile, (), lambda: None))
+    assert [x.time_ms for x in made] == [x.time_ms for x in trade_off(trained.profile, optimizations=[])]
+
+    def look() -> None:
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        list(curve.make(trained.profile, (), look))
 
 
 def test_typed_budgets(opened: Explorer, trained: Trained) -> None:
