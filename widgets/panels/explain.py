@@ -205,7 +205,7 @@ def row_cells(found: TensorExplanation, producer: Operator) -> tuple[str, ...]:
 def price_sentence(scene: Scene) -> str:
     """What memory is worth at the budget shown."""
     known = [x for x in _solutions(scene) if x.schedule is not None]
-    if scene.budget_bytes is None or not known:
+    if scene.budget_bytes is None or len(known) < 2:  # a price is a slope
         return ""
     price = memory_price(known, scene.budget_bytes)
     told = f"At {style.format_gib(scene.budget_bytes)}, memory is worth {_rate(price.more_ms_per_gib)} to have more of"
