@@ -243,7 +243,8 @@ def test_what_is_begun_outlives_a_better_schedule(tight: Explorer, monkeypatch: 
     panel.operator.value = name
     panel.implementation.value = operators[name].implementations[-1].name
     offered = panel.operator.options
-    found = {key: replace(x, readers=()) for key, x in panel._found.items()}
+    other = next(x.id for x in scene.profile.graph.operators if x.name not in offered)
+    found = {key: replace(x, readers=(*x.readers, other)) for key, x in panel._found.items()}
     monkeypatch.setattr("widgets.panels.explain.explain_all", lambda *_: tuple(found.values()))
     panel._explained = None
     panel.show(scene)
