@@ -32,7 +32,7 @@ _WIDTHS = 10, 11, 8, 10, 10, 9, 8, 9
 _DEVICE = "A100-80GB"
 _WARM_S = 6.0
 _NEAR = "5% problem"
-_ATTENTION: dict[str, Any] = {"attn_implementation": "eager"}  # operator by operator, as PyTorch has no kernel for it
+_ATTENTION: dict[str, Any] = {"attn_implementation": "eager"}  # attention as operators of its own
 _TOKENS = (8, 1024)
 _SHORT_TOKENS = (8, 512)  # BERT's longest
 

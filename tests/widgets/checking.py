@@ -1,12 +1,22 @@
-"""Figures as plotly's own classes see them."""
+"""What several tests ask of an explorer and of its figures."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from explorer.solution import Status
+from widgets import Explorer
 from widgets.figures import Figure
+
+SOLVED = (Status.OPTIMAL, Status.FEASIBLE)
 
 
 def checked(figure: Figure) -> go.Figure:
-    """The same; plotly raises ValueError where it does not know an attribute, or not such a value."""
+    """A figure as plotly's own classes see it: ValueError where they do not know an attribute, or not such a value."""
     return go.Figure(figure.to_dict())
+
+
+def middle(opened: Explorer) -> int:
+    """A budget between the smallest and the plain step's peak."""
+    slider = opened._view.controls.slider
+    return (slider.minimum_bytes + slider.maximum_bytes) // 2
