@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from threading import RLock
 from typing import Any
 
 import anywidget
@@ -67,6 +68,7 @@ class Controls:
         """Everything disabled; ``on_typed`` is called with what was typed as a budget."""
         self.slider = BudgetSlider(on_typed=on_typed, layout=ipywidgets.Layout(flex="1 1 100%", min_width="300px"))
         self.status = StatusLine()
+        self._saying = RLock()  # an observer of the status may say something, too
         self.play = button("Play", "forward", "Sweep the budget from PyTorch's peak to the smallest; Cancel stops it")
         self.run = button("Run", "play", "Run real training steps with this schedule and measure them")
         self.cancel = button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
@@ -92,7 +94,8 @@ class Controls:
 
     def say(self, text: str, tone: str, *, progress: float | None = None) -> None:
         """Show one sentence; ``progress`` from 0 to 1, None for no bar."""
-        with self.status.hold_sync():
+        # Several threads say things; two in ``hold_sync`` would lose what one of them says.
+        with self._saying, self.status.hold_sync():
             self.status.text, self.status.tone, self.status.progress = text, tone, progress
 
     def enable(self, *, under_way: bool, playing: bool, busy: bool, schedule: bool) -> None:

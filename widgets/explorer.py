@@ -281,10 +281,11 @@ class Explorer(Work):
             self._picture.renew(self._pictured())
 
     @traitlets.observe("selection")
-    def _mark(self, change: Any) -> None:
-        with self._lock:
+    def _mark(self, _: Any) -> None:
+        with self._lock:  # another thread may have selected something else while this one waited
+            self._view.mark(self.selection)
             if self._scene is not None:
-                self._set_scene(replace(self._scene, selection=change["new"]))
+                self._set_scene(replace(self._scene, selection=self.selection))
 
     @traitlets.observe("curves")
     def _take_curves(self, _: Any) -> None:

@@ -55,7 +55,7 @@ class View:
             if self._scene is None or self._scene.profile is not scene.profile:
                 self._heading.value = self._hiding + html.escape(text.heading(scene.profile))
                 self.controls.layer.options = [("none", ""), *((x, x) for x in module_paths(scene.profile.graph))]
-            self.controls.layer.value = scene.selection
+                self.mark(scene.selection)
             figures = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
             if scene.deviation is not None:
                 told = text.deviation(scene.profile, scene.drawn, scene.deviation)
@@ -63,6 +63,12 @@ class View:
             self.controls.figures.value = figures
             self._scene = scene
             self._draw(self._in_sight())
+
+    def mark(self, layer: str) -> None:
+        """Bring the list of layers in line. Not with each scene: an older one would undo what was just chosen there."""
+        with self._lock:
+            if layer in dict(self.controls.layer.options).values():
+                self.controls.layer.value = layer
 
     def close(self) -> None:
         """Remove everything from the page and free it."""
