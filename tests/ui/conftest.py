@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.ui.lab import REPOSITORY, Lab, fresh_page
 from tests.widgets.trained import Trained, train
 
-_PATIENCE_MS = 30_000  # other tests run beside these, and solvers in them
+_PATIENCE_MS = 60_000  # other tests run beside these, and solvers in them
 _ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

@@ -154,7 +154,7 @@ def test_explain_pin_and_export_in_jupyterlab(
     widget.box.get_by_label("Tensor", exact=True).select_option(label="recompute it")
     expect(widget.button("Pin and solve")).to_be_enabled()
     widget.button("Pin and solve").press("Enter")
-    expect(widget.box.get_by_text(f"{name}: recompute")).to_be_visible()
+    check_pinned(lab, page, widget, name)
     expect(widget.status).to_have_text(SOLVED, timeout=LONG)
     page.screenshot(path=shots / "explain-and-pin.png")
     assert lab.ask(page, "view.choice.pins.broken_by(view._scene.profile.graph, view.schedule)") == "()"
@@ -180,3 +180,15 @@ def test_explain_pin_and_export_in_jupyterlab(
     assert saved[".png"].read_bytes().startswith(b"\x89PNG")
     assert saved[".svg"].read_text().startswith("<svg")
     compile(saved[".py"].read_text(), "program", "exec")
+
+
+def check_pinned(lab: Lab, page: Page, widget: Widget, tensor: str) -> None:
+    """The panel lists the pin; else say how far it came, which the page alone does not show."""
+    try:
+        expect(widget.box.get_by_text(f"{tensor}: recompute")).to_be_visible()
+    except AssertionError:
+        panel = "view._view.panels['explain']"
+        asked = (f"{panel}._chosen", f"{panel}.stay.value", f"{panel}.pins.value", "view.choice.pins", "view.message")
+        told = {expression: lab.ask(page, expression) for expression in asked}
+        focus = page.evaluate("() => document.activeElement?.outerHTML.slice(0, 200)")
+        raise AssertionError(f"{tensor} is not pinned: {told}; the focus is on {focus}") from None

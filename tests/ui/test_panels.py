@@ -233,6 +233,7 @@ def test_keys_on_a_control_are_no_commands_of_the_notebook(page: Page, panels: P
     expect(panels.layer).not_to_have_value("none")
     panels.tab("Schedule matrix")
     only = panels.box.get_by_label("Only the selected layer")
+    expect(only).to_be_enabled()  # the kernel has heard of the layer
     only.focus()
     page.keyboard.press("x")  # would cut the cell
     page.keyboard.press("Space")

@@ -85,12 +85,10 @@ def test_a_layer_that_is_none_is_refused(opened: Explorer) -> None:
     assert opened.selection == ""
 
 
-def test_an_older_scene_does_not_undo_what_is_being_selected(
-    opened: Explorer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_scene_does_not_undo_what_is_being_selected(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     control = opened._view.controls.layer
     sent: list[int] = []
-    monkeypatch.setattr(control, "send_state", lambda key: sent.append(control.index))
+    monkeypatch.setattr(control, "send_state", lambda **_: sent.append(control.index))
     index = [label for label, _ in control.options].index("blocks.1")
     page = threading.Thread(target=lambda: control.set_state({"index": index}))  # as a message of the page does
     with opened._lock:  # an answer is being drawn
