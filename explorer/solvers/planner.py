@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -177,6 +177,7 @@ class Planner:
         *,
         time_limit: float = 0.0,
         threshold: float | None = None,
+        ends: Collection[int] = frozenset(),
         on_blueprint: Callable[[np.ndarray], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> None:
@@ -186,6 +187,7 @@ class Planner:
             budget_bytes: peak allowed.
             time_limit: seconds for whole numbers.
             threshold: for intervals of this length (``integer_bound``); None: by linear relaxations.
+            ends: where intervals end in any case, from ``critical_ends``.
             on_blueprint: called with the genes of plans that what was solved resembles; without whole numbers there are
                 none.
             should_stop: polled; true ends it with the best bound so far.
@@ -210,6 +212,7 @@ class Planner:
                 budget_bytes,
                 threshold=threshold,
                 time_limit=time_limit,
+                ends=ends,
                 on_bound=take,
                 on_values=None if on_blueprint is None else draw,
                 should_stop=should_stop,
@@ -219,6 +222,14 @@ class Planner:
                 self._excluded_bytes = max(self._excluded_bytes, budget_bytes)
         else:
             take(found_ms)
+
+    def critical_ends(
+        self, budget_bytes: int, *, time_limit: float, should_stop: Callable[[], bool] | None = None
+    ) -> frozenset[int]:
+        """Where a bound's intervals should end, as ``bound.critical_ends`` finds it."""
+        from explorer.solvers.monet import bound  # here because cvxpy takes a second to import
+
+        return bound.critical_ends(self.problem, budget_bytes, time_limit=time_limit, should_stop=should_stop)
 
     def minimum(self) -> Minimum:
         """The smallest budget for which a schedule is known, and the operator that sets it."""

@@ -33,6 +33,8 @@ length of intervals."""
 _SHORTER, _SHORTEST = 0.5, 0.02  # lengths of intervals for the bounds of small problems after that; then none at all
 _TIGHTENING = 0.5  # share of the time left for each of them
 _BLUEPRINTS = 0.25, 1.0  # share of the time for the bound that comes first, and its intervals: the program is small
+_WIDE = 0.01  # gap above which a bound's intervals get ends of their own, …
+_SEEKING, _COARSE = 0.1, 0.3  # … in this share of the time left, and a bound with long ones first in that
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
 _LOOSE = 0.03  # … or after it, where the gap is larger; …
 _LOOSEST, _PRESSING = 0.04, 0.8  # … where it is larger still, the bound has this share of the time left
@@ -107,6 +109,7 @@ class _Refinement:
         self.progress = Progress(budget_bytes)
         self.ended, self.exhausted = threading.Event(), threading.Event()
         self.stop = np.zeros(1, np.uint8)
+        self.ends: frozenset[int] = frozenset()  # of a bound's intervals
         self.large = False  # too large for integer programs to find much: plans are crossed instead
         self.rivals = Rivals(planner, budget_bytes, seed=options.seed, stop=self.stop, over=self.over)
         self.told_at, self.told = 0.0, (np.inf, 0.0, 0.0)
@@ -164,6 +167,7 @@ class _Refinement:
         self.bound(share=_BLUEPRINTS[0], threshold=_BLUEPRINTS[1])
         model = next(programs, None)
         self.large = model is not None and model.milp.objective.size > _SMALL
+        self.seek_ends()
         for columns, program_share, bound_share, threshold in _TURNS:
             if model is not None and model.milp.objective.size <= columns:
                 self.integer_program(model, time_limit=program_share * self.left_s())
@@ -175,9 +179,8 @@ class _Refinement:
             self.bound(share=_PRESSING if pressing else bound_share, threshold=threshold)
             if self.large and loose:
                 self.rivals.cross(time_limit=_CROSSING * self.left_s())
-        if self.large:
-            self.rivals.cross(time_limit=_CROSSING * self.left_s())
-        else:
+        self.rivals.cross(time_limit=_CROSSING * self.left_s())
+        if not self.large:
             self.tighten()
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
@@ -188,9 +191,20 @@ class _Refinement:
                 self.budget_bytes,
                 threshold=threshold,
                 time_limit=share * self.left_s(),
+                ends=self.ends,
                 on_blueprint=self.rivals.suggest,
                 should_stop=self.over,
             )
+
+    def seek_ends(self) -> None:
+        """Let intervals end where that raises the bound, if it is far; then long ones say most for their time."""
+        if self.over() or self.planner.gap(self.budget_bytes) <= _WIDE:
+            return
+        self.ends = self.planner.critical_ends(
+            self.budget_bytes, time_limit=_SEEKING * self.left_s(), should_stop=self.over
+        )
+        if self.ends:
+            self.bound(share=_COARSE, threshold=_BLUEPRINTS[1])
 
     def tighten(self) -> None:
         """Bound with shorter and shorter intervals: as long as they are solved to the end, they say more and more."""

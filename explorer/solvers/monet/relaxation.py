@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -11,7 +11,7 @@ import numpy as np
 from explorer.solvers.milp import Milp
 from explorer.solvers.monet import choices, constraints
 from explorer.solvers.monet.constraints import Variables
-from explorer.solvers.monet.decisions import Amount
+from explorer.solvers.monet.decisions import Amount, scaled
 from explorer.solvers.monet.groups import Group, least_reads
 from explorer.solvers.monet.layout import Layout
 from explorer.solvers.monet.merge import MergedProblem
@@ -41,10 +41,12 @@ class _Relaxed:
     Attributes:
         layout: of a relaxed problem.
         readers: (interval, activation) to the operators of the interval that may read it, in order.
+        levels: for each interval its operators at which memory may change, each with its position in block ``b``.
     """
 
     layout: Layout
     readers: dict[tuple[int, int], tuple[_Reader, ...]]
+    levels: tuple[dict[int, int], ...]
 
     @classmethod
     def of(cls, layout: Layout) -> _Relaxed:
@@ -65,10 +67,16 @@ class _Relaxed:
                     _Reader(t, number("e", constant=t <= certain), number("h", constant=x in merged.needs[t]))
                     for t in stages
                 )
-        return cls(layout, readers)
+        levels, count = [], 0
+        for group in layout.groups:
+            reading = [t for t in group.stages if merged.offers[t]]
+            changes = sorted({group.start, *reading, *(t + 1 for t in reading if t + 1 < group.stop)})
+            levels.append({t: count + n for n, t in enumerate(changes)})
+            count += len(changes)
+        return cls(layout, readers, tuple(levels))
 
     def variables(self) -> Variables:
-        """Those of the layout; ``k``, ``m`` (their sums per interval), ``e`` and ``h``."""
+        """Those of the layout; ``k``, ``m`` (their sums per interval), ``e``, ``h`` and ``b`` (memory at operators)."""
         variables = self.layout.variables()
         found = [reader for chain in self.readers.values() for reader in chain]
         counts = {
@@ -80,9 +88,9 @@ class _Relaxed:
             if count:
                 # Whole in every schedule's values, and SCIP cuts off more where it knows.
                 variables[name] = cp.Variable(count, name=name, boolean=True)
-        groups = len(self.layout.groups)
-        if groups:
-            variables["m"] = cp.Variable(groups, name="m", bounds=[np.zeros(groups), np.full(groups, np.inf)])
+        for name, count in (("m", len(self.layout.groups)), ("b", sum(map(len, self.levels)))):
+            if count:
+                variables[name] = cp.Variable(count, name=name, bounds=[np.zeros(count), np.full(count, np.inf)])
         return variables
 
     def throughout(self, group: int, activation: int, coefficient: float) -> list[Term]:
@@ -112,7 +120,9 @@ class Relaxation:
     blocks: dict[str, slice]
 
 
-def build(merged: MergedProblem, budget_bytes: int, *, threshold: float) -> Relaxation:
+def build(
+    merged: MergedProblem, budget_bytes: int, *, threshold: float, ends: Collection[int] = frozenset()
+) -> Relaxation:
     """State the program: no schedule within the budget takes less than its optimum, less ``problem.slack_ms``.
 
     It holds for every schedule that the simulator accepts, that has the first runs of all but optional operators in the
@@ -133,16 +143,18 @@ def build(merged: MergedProblem, budget_bytes: int, *, threshold: float) -> Rela
     smaller workspace and asks for nothing, but in the forward pass: what is in memory after it, and is made nowhere
     else, was not overwritten. These values keep every row below, each of which says no more than that what is in memory
     at one moment fits; so the least time over all values that keep them, whole or fractional, bounds the schedule's.
-    What is present for part of an interval only is not charged, which weakens long intervals; in linear relaxations
-    short ones are weaker still, for there a recomputation is split over many intervals. So linear relaxations for
-    two lengths come first, and whole numbers for shorter and shorter ones later.
+    What is present for part of an interval only is not charged, but at its end, which weakens long intervals; in linear
+    relaxations short ones are weaker still, for there a recomputation is split over many intervals. So linear
+    relaxations for two lengths come first, and whole numbers for shorter and shorter ones later; and one end in the
+    right place is worth more than many elsewhere.
 
     Args:
         merged: from ``relax``.
         budget_bytes: of the whole step.
         threshold: what the backward operators of an interval read is at most this share of the room there.
+        ends: backward operators with which an interval ends in any case, of those a form of which reads an activation.
     """
-    layout = Layout.of(merged, _intervals(merged, budget_bytes, threshold), budget_bytes, sweeps=False)
+    layout = Layout.of(merged, _intervals(merged, budget_bytes, threshold, ends), budget_bytes, sweeps=False)
     relaxed = _Relaxed.of(layout)
     variables = relaxed.variables()
     shared = (
@@ -155,14 +167,23 @@ def build(merged: MergedProblem, budget_bytes: int, *, threshold: float) -> Rela
         choices.first_runs_in_place,
         choices.first_forms,
     )
-    own = (chosen_forms, present_throughout, throughout_bytes, present_for_readers, recomputation_fits, backward_fits)
+    own = (
+        chosen_forms,
+        present_throughout,
+        throughout_bytes,
+        present_for_readers,
+        recomputation_fits,
+        backward_memory,
+        backward_fits,
+        ends_fit,
+    )
     rows = [row for family in shared for row in family(layout, variables)]
     rows += [row for family in own for row in family(relaxed, variables)]
     milp, blocks = compile_milp(constraints.step_time_ms(layout, variables), rows, variables)
     return Relaxation(milp, layout, blocks)
 
 
-def _intervals(merged: MergedProblem, budget_bytes: int, threshold: float) -> tuple[Group, ...]:
+def _intervals(merged: MergedProblem, budget_bytes: int, threshold: float, ends: Collection[int]) -> tuple[Group, ...]:
     """Intervals of the backward pass, each ending with an operator that may read an activation (``group_stages``)."""
     free = budget_bytes - merged.problem.fixed_bytes
     stops: list[int] = []
@@ -172,7 +193,8 @@ def _intervals(merged: MergedProblem, budget_bytes: int, threshold: float) -> tu
             continue
         wanted = least_reads(merged, t)
         limit = threshold * (free - merged.problem.backward[t].idle_bytes)
-        if stops and threshold > 0 and merged.bytes(together | wanted) <= limit:
+        open_ended = bool(stops) and stops[-1] - 1 not in ends
+        if open_ended and threshold > 0 and merged.bytes(together | wanted) <= limit:
             stops[-1] = t + 1
             together |= wanted
         else:
@@ -267,26 +289,85 @@ def recomputation_fits(relaxed: _Relaxed, variables: Variables) -> list[cp.Const
     return rows.at_most()
 
 
+def backward_memory(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
+    """b_t = m_g with e, h or 1 in place of k_{g,i} for what t or a later operator of its interval may read (eq. 2).
+
+    Stated by what changes from one operator to the next: long intervals would have rows of thousands of terms.
+    """
+    rows, offers = Rows(variables), relaxed.layout.merged.offers
+    for g, levels in enumerate(relaxed.levels):
+        before: Term = ("m", g, 1.0)
+        known: dict[int, Amount] = {}
+        changing = relaxed.layout.groups[g].offers
+        for t, position in levels.items():
+            terms, constant = [before, ("b", position, -1.0)], 0.0
+            for x in sorted(changing | offers[t]):
+                parts = scaled(known.get(x, ([], 0.0)), -1.0), _beyond_throughout(relaxed, g, x, at=t)
+                for own, own_constant in parts:
+                    terms += own
+                    constant += own_constant
+                known[x] = parts[1]
+            rows.add(terms, -constant)
+            before, changing = ("b", position, 1.0), offers[t]
+    return rows.equal()
+
+
 def backward_fits(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
-    """m_g ≤ B − G_t − y_t − ĉ_t, with e, h or 1 in place of k_{g,i} for what t or a later operator may read (eq. 2)."""
-    rows, layout = Rows(variables), relaxed.layout
-    for g, group in enumerate(layout.groups):
-        chains = {x: relaxed.readers[g, x] for x in sorted(group.offers)}
+    """b_t ≤ B − G_t − y_t − ĉ_t (eq. 2)."""
+    rows = Rows(variables)
+    for group, levels in zip(relaxed.layout.groups, relaxed.levels, strict=True):
+        level = -1
         for t in group.stages:
-            terms: list[Term] = [("m", g, 1.0)]
-            room = layout.stage_room(t)
-            for n in range(len(layout.merged.stages[t])):
-                own, constant = layout.decisions.backward[t, n].amount(layout.way_size)
-                terms, room = terms + own, room - constant
-            for x, readers in chains.items():
-                reader = next((y for y in readers if y.stage >= t), None)
-                if reader is None:
-                    continue
-                there, constant = _presence(relaxed, g, x, reader, at=t)
-                terms += [*relaxed.throughout(g, x, -layout.size(x)), *there]
-                room -= constant
-            rows.add(terms, room)
+            level = levels.get(t, level)
+            own, room = _besides(relaxed, t)
+            rows.add([("b", level, 1.0), *own], room)
     return rows.at_most()
+
+
+def ends_fit(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:
+    """Σ|x_i| max(s_{g+1,i}, read by t) ≤ B − G_t − y_t − ĉ_t for the last operator t of an interval (eq. 2).
+
+    What is there when the next interval begins was there, or made, before t ran: nothing of the interval comes after.
+    """
+    rows, more, layout = Rows(variables), Rows(variables), relaxed.layout
+    for g, group in enumerate(layout.groups):
+        last = group.stop - 1
+        own, room = _besides(relaxed, last)
+        terms = list(own)
+        for x in sorted(layout.merged.offers[last]):
+            reader = relaxed.readers[g, x][-1]
+            if reader.during is None:
+                room -= layout.size(x)
+                continue
+            terms.append(("h", reader.during, layout.size(x)))
+            kept = layout.keep(g + 1, x, 1.0)
+            if kept:
+                more.add([*kept, ("h", reader.during, -1.0)], 0.0)
+        for passed, x in layout.kept:
+            if passed == g + 1 and x not in layout.merged.offers[last]:
+                terms += layout.keep(passed, x, layout.size(x))
+        rows.add(terms, room)
+    return rows.at_most() + more.at_most()
+
+
+def _besides(relaxed: _Relaxed, stage: int) -> Amount:
+    """The workspace of a backward operator that is not certain, and the room beside what is."""
+    layout = relaxed.layout
+    terms: list[Term] = []
+    room = layout.stage_room(stage)
+    for n in range(len(layout.merged.stages[stage])):
+        own, constant = layout.decisions.backward[stage, n].amount(layout.way_size)
+        terms, room = terms + own, room - constant
+    return terms, room
+
+
+def _beyond_throughout(relaxed: _Relaxed, group: int, activation: int, *, at: int) -> Amount:
+    """|x_i| as far as it is certainly in memory at an operator, less |x_i| k_{g,i}, which counts in m_g already."""
+    reader = next((y for y in relaxed.readers[group, activation] if y.stage >= at), None)
+    if reader is None:
+        return [], 0.0
+    there, constant = _presence(relaxed, group, activation, reader, at=at)
+    return [*relaxed.throughout(group, activation, -relaxed.layout.size(activation)), *there], constant
 
 
 def _presence(relaxed: _Relaxed, group: int, activation: int, reader: _Reader, *, at: int) -> Amount:
