@@ -119,7 +119,8 @@ def with_frees(
         dying = (writes | reads) - alive - {implementation.overwrites}
         steps.extend(_free(storage) for storage in sorted(dying, reverse=True))
         steps.append(_run(run.operator, run.implementation))
-        alive = (alive - writes) | reads
+        alive -= writes  # in place: a copy for each run would take most of the time
+        alive |= reads
     steps.reverse()
     return Schedule(graph.identity, tuple(steps), method, budget_bytes)
 

@@ -224,12 +224,19 @@ class Planner:
             take(found_ms)
 
     def critical_ends(
-        self, budget_bytes: int, *, time_limit: float, should_stop: Callable[[], bool] | None = None
+        self,
+        budget_bytes: int,
+        *,
+        threshold: float,
+        time_limit: float,
+        should_stop: Callable[[], bool] | None = None,
     ) -> frozenset[int]:
-        """Where a bound's intervals should end, as ``bound.critical_ends`` finds it."""
+        """Where intervals of a bound should end, as ``bound.critical_ends`` finds it."""
         from explorer.solvers.monet import bound  # here because cvxpy takes a second to import
 
-        return bound.critical_ends(self.problem, budget_bytes, time_limit=time_limit, should_stop=should_stop)
+        return bound.critical_ends(
+            self.problem, budget_bytes, threshold=threshold, time_limit=time_limit, should_stop=should_stop
+        )
 
     def minimum(self) -> Minimum:
         """The smallest budget for which a schedule is known, and the operator that sets it."""

@@ -352,7 +352,7 @@ class Problem:
             used = there_bytes + self._bytes(twice) + idle_bytes + made_bytes
             runs.append(Run(operator, self._fitting(form, alive, room - used).implementation))
             gone, read = made & alive, set(form.reads)
-            alive_bytes += self._bytes(read - (alive - gone)) - self._bytes(gone)
+            alive_bytes += self._bytes((read - alive) | (read & gone)) - self._bytes(gone)
             alive -= gone
             alive |= read
         return with_frees(

@@ -33,8 +33,9 @@ length of intervals."""
 _SHORTER, _SHORTEST = 0.5, 0.02  # lengths of intervals for the bounds of small problems after that; then none at all
 _TIGHTENING = 0.5  # share of the time left for each of them
 _BLUEPRINTS = 0.25, 1.0  # share of the time for the bound that comes first, and its intervals: the program is small
-_WIDE = 0.01  # gap above which a bound's intervals get ends of their own, …
-_SEEKING, _COARSE = 0.1, 0.3  # … in this share of the time left, and a bound with long ones first in that
+_WIDE = 0.01  # gap above which a bound's intervals get ends in chosen places: …
+_LONG = (np.inf, 1.0)  # … long ones, for with such ends these say most for their time
+_SEEKING, _SOUGHT = 0.1, 0.3  # shares of the time left for the choice, and for the bound then
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
 _LOOSE = 0.03  # … or after it, where the gap is larger; …
 _LOOSEST, _PRESSING = 0.04, 0.8  # … where it is larger still, the bound has this share of the time left
@@ -167,7 +168,8 @@ class _Refinement:
         self.bound(share=_BLUEPRINTS[0], threshold=_BLUEPRINTS[1])
         model = next(programs, None)
         self.large = model is not None and model.milp.objective.size > _SMALL
-        self.seek_ends()
+        for threshold in _LONG:
+            self.seek_ends(threshold)
         for columns, program_share, bound_share, threshold in _TURNS:
             if model is not None and model.milp.objective.size <= columns:
                 self.integer_program(model, time_limit=program_share * self.left_s())
@@ -196,15 +198,14 @@ class _Refinement:
                 should_stop=self.over,
             )
 
-    def seek_ends(self) -> None:
-        """Let intervals end where that raises the bound, if it is far; then long ones say most for their time."""
+    def seek_ends(self, threshold: float) -> None:
+        """Bound with intervals that end where that says most, if the bound is far."""
         if self.over() or self.planner.gap(self.budget_bytes) <= _WIDE:
             return
         self.ends = self.planner.critical_ends(
-            self.budget_bytes, time_limit=_SEEKING * self.left_s(), should_stop=self.over
+            self.budget_bytes, threshold=threshold, time_limit=_SEEKING * self.left_s(), should_stop=self.over
         )
-        if self.ends:
-            self.bound(share=_COARSE, threshold=_BLUEPRINTS[1])
+        self.bound(share=_SOUGHT, threshold=threshold)
 
     def tighten(self) -> None:
         """Bound with shorter and shorter intervals: as long as they are solved to the end, they say more and more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain, pairwise, zip_longest
@@ -17,7 +18,7 @@ from explorer.solvers.monet.relaxation import Relaxation
 from explorer.solvers.problem import Problem
 from explorer.solvers.scip import MilpStatus, minimise
 
-LINEAR_THRESHOLDS = (1.0, 0.4)
+LINEAR_THRESHOLDS = (math.inf, 1.0)
 _SLACK = 1e-6
 """What an optimum may be off by, relative: the solvers keep rows to 1e-6 or better."""
 _REGIONS = 16  # of the backward pass, in each of which one operator after the other is tried as an interval's end
@@ -32,13 +33,13 @@ def linear_bound(
     on_bound: Callable[[float], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> float | None:
-    """Bound by linear relaxations (``relaxation``) for two lengths of intervals, in a fraction of a second.
+    """Bound by linear relaxations (``relaxation``): one interval, then shorter ones, in a fraction of a second.
 
     Args:
         problem: to bound.
         budget_bytes: of the whole step.
         on_bound: called with the best bound after each.
-        should_stop: asked before the second, which is larger.
+        should_stop: asked before the second, which is larger and seldom says more.
 
     Returns:
         No schedule within the budget takes less than this many ms, −inf where HiGHS gives up; None where it is proven
@@ -103,7 +104,12 @@ def integer_bound(
 
 
 def critical_ends(
-    problem: Problem, budget_bytes: int, *, time_limit: float, should_stop: Callable[[], bool] | None = None
+    problem: Problem,
+    budget_bytes: int,
+    *,
+    threshold: float,
+    time_limit: float,
+    should_stop: Callable[[], bool] | None = None,
 ) -> frozenset[int]:
     """Find backward operators at which intervals should end: all that is in memory then is charged there.
 
@@ -112,13 +118,14 @@ def critical_ends(
     Args:
         problem: to bound.
         budget_bytes: of the whole step.
+        threshold: as ``integer_bound`` has it.
         time_limit: seconds.
         should_stop: asked between two linear programs; true ends it with what was found.
     """
     merged, until = relax(problem), time.monotonic() + time_limit
 
     def minimum(ends: Collection[int]) -> float:
-        found = relaxation.build(merged, budget_bytes, threshold=LINEAR_THRESHOLDS[0], ends=ends)
+        found = relaxation.build(merged, budget_bytes, threshold=threshold, ends=ends)
         least = _linear_minimum(found.milp)
         return np.inf if least is None else least
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -275,8 +276,18 @@ class _Folding:
         self.problem, self.relaxed, self.negligible_bytes = problem, relaxed, negligible_bytes
         self.needed = {x for op in problem.backward for form in op.forms for x in form.reads}
         self.by_place: dict[int, list[Node]] = {}
+        # How many nodes make an activation, and how many at each place read it: to look at all is too slow.
+        self.makers: Counter[int] = Counter()
+        self.readers: dict[int, Counter[int]] = {}
         for node in nodes:
             self.by_place.setdefault(node.place, []).append(node)
+            self._count(node, 1)
+
+    def _count(self, node: Node, change: int) -> None:
+        for x in node.writes:
+            self.makers[x] += change
+        for x in node.reads:
+            self.readers.setdefault(x, Counter())[node.place] += change
 
     def fold(self) -> list[Node]:
         for place in sorted(self.by_place, reverse=True):
@@ -286,6 +297,8 @@ class _Folding:
                 continue
             merged = self._joined(first, then)
             if merged is not None:
+                for node, change in ((first, -1), (then, -1), (merged, 1)):
+                    self._count(node, change)
                 del self.by_place[first.place], self.by_place[then.place]
                 self.by_place[merged.place] = [merged]
         return [node for nodes in self.by_place.values() for node in nodes]
@@ -299,7 +312,8 @@ class _Folding:
     def _only_user(self, node: Node) -> Node | None:
         if not node.writes or node.writes & self.needed:
             return None
-        users = [x for nodes in self.by_place.values() for x in nodes if x is not node and x.reads & node.writes]
+        places = {place for x in node.writes for place, count in self.readers.get(x, {}).items() if count}
+        users = [x for place in places for x in self.by_place[place] if x is not node and x.reads & node.writes]
         return self._alone(users[0].place) if len(users) == 1 else None
 
     def _joined(self, first: Node, then: Node) -> Node | None:
@@ -309,12 +323,12 @@ class _Folding:
         passed_bytes = sum(size[x] for x in passed)
         if sum(size[x] for x in then.writes) > passed_bytes:
             return None
-        made_again = {x for nodes in self.by_place.values() for node in nodes for x in node.writes}
-        early = not (then.reads - passed) & made_again
-        between = any(first.place < other < then.place for other in self.by_place)
-        late = not between or sum(size[x] for x in first.reads) <= passed_bytes
-        if not early and (self.relaxed or not late):
-            return None
+        early = not any(self.makers[x] for x in then.reads - passed)
+        if not early:
+            between = any(first.place < other < then.place for other in self.by_place)
+            late = not between or sum(size[x] for x in first.reads) <= passed_bytes
+            if self.relaxed or not late:
+                return None
         if self.relaxed:
             quickest = min(x.time_ms for x in then.ways)
             ways = [replace(x, time_ms=x.time_ms + quickest, forms=x.forms + then.ways[0].forms) for x in first.ways]

@@ -60,8 +60,11 @@ class _Relaxed:
 
         readers = {}
         for g, group in enumerate(layout.groups):
-            for x in sorted(group.offers):
-                stages = [t for t in group.stages if x in merged.offers[t]]
+            reading: dict[int, list[int]] = {x: [] for x in sorted(group.offers)}
+            for t in group.stages:
+                for x in merged.offers[t]:
+                    reading[x].append(t)
+            for x, stages in reading.items():
                 certain = max((t for t in stages if x in merged.needs[t]), default=-1)
                 readers[g, x] = tuple(
                     _Reader(t, number("e", constant=t <= certain), number("h", constant=x in merged.needs[t]))
@@ -69,8 +72,8 @@ class _Relaxed:
                 )
         levels, count = [], 0
         for group in layout.groups:
-            reading = [t for t in group.stages if merged.offers[t]]
-            changes = sorted({group.start, *reading, *(t + 1 for t in reading if t + 1 < group.stop)})
+            at = [t for t in group.stages if merged.offers[t]]
+            changes = sorted({group.start, *at, *(t + 1 for t in at if t + 1 < group.stop)})
             levels.append({t: count + n for n, t in enumerate(changes)})
             count += len(changes)
         return cls(layout, readers, tuple(levels))
@@ -144,8 +147,8 @@ def build(
     else, was not overwritten. These values keep every row below, each of which says no more than that what is in memory
     at one moment fits; so the least time over all values that keep them, whole or fractional, bounds the schedule's.
     What is present for part of an interval only is not charged, but at its end, which weakens long intervals; in linear
-    relaxations short ones are weaker still, for there a recomputation is split over many intervals. So linear
-    relaxations for two lengths come first, and whole numbers for shorter and shorter ones later; and one end in the
+    relaxations short ones are weaker still, for there a recomputation is split over many intervals. So the linear
+    relaxation of one interval comes first, and whole numbers for shorter and shorter ones later; and one end in the
     right place is worth more than many elsewhere.
 
     Args:
@@ -187,19 +190,22 @@ def _intervals(merged: MergedProblem, budget_bytes: int, threshold: float, ends:
     """Intervals of the backward pass, each ending with an operator that may read an activation (``group_stages``)."""
     free = budget_bytes - merged.problem.fixed_bytes
     stops: list[int] = []
-    together: frozenset[int] = frozenset()
+    together: set[int] = set()
+    together_bytes = 0
     for t, offers in enumerate(merged.offers):
         if not offers:
             continue
         wanted = least_reads(merged, t)
         limit = threshold * (free - merged.problem.backward[t].idle_bytes)
         open_ended = bool(stops) and stops[-1] - 1 not in ends
-        if open_ended and threshold > 0 and merged.bytes(together | wanted) <= limit:
+        added_bytes = merged.bytes(wanted - together)
+        if open_ended and threshold > 0 and together_bytes + added_bytes <= limit:
             stops[-1] = t + 1
-            together |= wanted
+            together_bytes += added_bytes
         else:
             stops.append(t + 1)
-            together = wanted
+            together, together_bytes = set(), merged.bytes(wanted)
+        together |= wanted
     return tuple(Group.over(merged, start, stop) for start, stop in zip([0, *stops], stops, strict=False))
 
 
@@ -279,13 +285,15 @@ def recomputation_fits(relaxed: _Relaxed, variables: Variables) -> list[cp.Const
     of the option by which it runs first.
     """
     rows, layout = Rows(variables), relaxed.layout
+    idle_bytes = [min(layout.merged.problem.backward[t].idle_bytes for t in group.stages) for group in layout.groups]
     for g, node in layout.rerun:
         reads = layout.merged.nodes[node].reads
-        idle = min(layout.merged.problem.backward[t].idle_bytes for t in layout.groups[g].stages)
         counted = [term for x in sorted(reads) for term in relaxed.throughout(g, x, -layout.size(x))]
         own, _ = layout.decisions.again[g, node].amount(layout.way_size)
         inputs = layout.run(g, (node,), sum(layout.size(x) for x in reads))
-        rows.add([("m", g, 1.0), *counted, *own, *inputs], layout.room(layout.merged.problem.held_bytes + idle))
+        rows.add(
+            [("m", g, 1.0), *counted, *own, *inputs], layout.room(layout.merged.problem.held_bytes + idle_bytes[g])
+        )
     return rows.at_most()
 
 
