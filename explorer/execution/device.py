@@ -35,12 +35,14 @@ def device_of(module: nn.Module) -> torch.device:
 
 def describe_device(device: torch.device) -> Device:
     """Name and allocator of ``device`` (``"cpu"`` or ``"cuda"``)."""
+    # Torch's own is of a class of its own: a process that unpickles a profile would have to import torch.
+    torch_version = str(torch.__version__)
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return Device(
             name=properties.name,
             kind="cuda",
-            torch_version=torch.__version__,
+            torch_version=torch_version,
             rounding_bytes=CUDA_ROUNDING_BYTES,
             memory_bytes=properties.total_memory,
             note=_cuda_note(device),
@@ -48,7 +50,7 @@ def describe_device(device: torch.device) -> Device:
     return Device(
         name=f"{_processor()}, {torch.get_num_threads()} threads",
         kind="cpu",
-        torch_version=torch.__version__,
+        torch_version=torch_version,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None,
     )
 

@@ -126,7 +126,7 @@ def _described(spec: DeviceSpec, graph: TrainingGraph) -> Device:
     return Device(
         name=spec.name,
         kind="cuda",
-        torch_version=torch.__version__,
+        torch_version=str(torch.__version__),  # see ``describe_device``
         rounding_bytes=CUDA_ROUNDING_BYTES,
         persistent_workspace_bytes=spec.cublas_workspace_bytes if uses_cublas(graph) else 0,
         memory_bytes=spec.memory_bytes,

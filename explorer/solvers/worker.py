@@ -128,7 +128,7 @@ class _Server:
         ladder = self.problem.ladder(self.messages.asked)
         while True:
             # Idle time fills the ladder of budgets, so that the next answer starts from a good one.
-            while self.idle() and self.messages.empty() and self.searching() and next(ladder, False):
+            while self.idle() and self.messages.empty() and self.ready() and next(ladder, False):
                 pass
             message = self.messages.get()
             if isinstance(message, Cancel) and self.job is not None and self.job.ask.request == message.request:
@@ -143,9 +143,9 @@ class _Server:
     def idle(self) -> bool:
         return self.job is None or self.job.ended.is_set()
 
-    def searching(self) -> bool:
-        """Is the search's kernel there? Who waits for that answers nobody."""
-        return self.problem.planner.search.ready(timeout=0.0)
+    def ready(self) -> bool:
+        """Are the search's kernel and all modules there? Who waits for that answers nobody, or makes it take longer."""
+        return self.loaded.is_set() and self.problem.planner.search.ready(timeout=0.0)
 
     def supersede(self) -> None:
         if self.job is not None:
@@ -187,11 +187,11 @@ class _Server:
     def refine(self) -> None:
         # Takes seconds: now, not while the first request waits for its bound; but its schedule comes first.
         self.problem.planner.search.ready(timeout=_COMPILED_S)
-        self.messages.put(_Wake())
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.monet.{module}")
         self.loaded.set()
+        self.messages.put(_Wake())
         while True:
             job = self.jobs.get()
             if job.superseded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,11 @@ def test_solving_side_needs_no_torch(tmp_path: Path, profiled: explorer.Profile)
         "explorer.simulate(p, explorer.keep_all(p.graph)); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "profile.json")], check=True)
+
+
+@pytest.mark.parametrize("made", ["measured", "estimated"])
+def test_who_unpickles_a_profile_needs_no_torch(profiled: explorer.Profile, made: str) -> None:
+    model, batch, loss = branches()
+    profile = profiled if made == "measured" else explorer.estimate(model, batch, loss=loss, device="A100-80GB")
+    code = "import pickle, sys; pickle.load(sys.stdin.buffer); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(profile), check=True)
