@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import math
+
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from explorer.device_profile import Profile
+from explorer import estimate
+from explorer.device_profile import Profile, bundled_path, load_profile
+from explorer.models.gpt import GPT, GPTConfig
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
-from explorer.solvers.monet.bound import linear_bound
+from explorer.solvers.monet import relaxation
+from explorer.solvers.monet.bound import critical_ends, integer_bound, linear_bound
+from explorer.solvers.monet.merge import relax
 from explorer.solvers.problem import Problem
 from tests.solvers.checks import check_bound, check_relaxation, lower_bound
 from tests.solvers.exhaustive import fastest
@@ -62,3 +69,27 @@ def test_stopping_leaves_the_first_linear_bound():
     assert found is not None
     assert best is not None
     assert problem.base_time_ms < found <= best
+
+
+def test_ends_in_the_right_places_raise_the_bound():
+    profile = load_profile(bundled_path("unet-p100-16gb"))
+    problem = Problem.of(profile)
+    budget = simulate(profile, keep_all(profile.graph)).peak_bytes * 45 // 100
+    ends = critical_ends(problem, budget, threshold=math.inf, time_limit=20.0)
+    assert ends
+    without, found = (integer_bound(problem, budget, threshold=math.inf, ends=x, time_limit=20.0) for x in ((), ends))
+    assert without is not None
+    assert found is not None
+    assert found > 1.002 * without
+
+
+def test_its_program_grows_with_the_depth_and_no_faster():
+    sizes = {}
+    for layers in (4, 8):
+        model = GPT(GPTConfig(vocabulary=40, context=32, layers=layers, heads=2, width=32))
+        tokens = torch.zeros((2, 32), dtype=torch.long)
+        profile = estimate(model, (tokens, tokens), device="A100-80GB")
+        budget = (profile.fixed_bytes + simulate(profile, keep_all(profile.graph)).peak_bytes) // 2
+        found = relaxation.build(relax(Problem.of(profile)), budget, threshold=math.inf)
+        sizes[layers] = len(profile.graph.operators), found.milp.matrix.nnz
+    assert sizes[8][1] / sizes[4][1] < 1.1 * sizes[8][0] / sizes[4][0]
