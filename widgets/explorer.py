@@ -148,7 +148,7 @@ class Explorer(Work):
 
     def pin(self, pins: PinsLike) -> None:
         """Decide these things instead of the solver, and solve again. What a click does: errors end in the widget."""
-        self._guarded(lambda: self.configure(pins=pins))
+        self.ask(pins=pins)
 
     def select(self, layer: str) -> None:
         """Mark a layer everywhere; once more to mark none. What a click in a plot does."""

@@ -18,7 +18,7 @@ from explorer.solvers.monet.relaxation import Relaxation
 from explorer.solvers.problem import Problem
 from explorer.solvers.scip import MilpStatus, minimise
 
-LINEAR_THRESHOLDS = (math.inf, 1.0)
+LINEAR_THRESHOLDS = (math.inf, 1.0)  # the first, one interval, nearly always says most, and is the quickest to solve
 _SLACK = 1e-6
 """What an optimum may be off by, relative: the solvers keep rows to 1e-6 or better."""
 _REGIONS = 16  # of the backward pass, in each of which one operator after the other is tried as an interval's end

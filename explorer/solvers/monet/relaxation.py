@@ -70,13 +70,7 @@ class _Relaxed:
                     _Reader(t, number("e", constant=t <= certain), number("h", constant=x in merged.needs[t]))
                     for t in stages
                 )
-        levels, count = [], 0
-        for group in layout.groups:
-            at = [t for t in group.stages if merged.offers[t]]
-            changes = sorted({group.start, *at, *(t + 1 for t in at if t + 1 < group.stop)})
-            levels.append({t: count + n for n, t in enumerate(changes)})
-            count += len(changes)
-        return cls(layout, readers, tuple(levels))
+        return cls(layout, readers, _levels(layout))
 
     def variables(self) -> Variables:
         """Those of the layout; ``k``, ``m`` (their sums per interval), ``e``, ``h`` and ``b`` (memory at operators)."""
@@ -184,6 +178,18 @@ def build(
     rows += [row for family in own for row in family(relaxed, variables)]
     milp, blocks = compile_milp(constraints.step_time_ms(layout, variables), rows, variables)
     return Relaxation(milp, layout, blocks)
+
+
+def _levels(layout: Layout) -> tuple[dict[int, int], ...]:
+    """For each interval its first operator, those that may read something and those after them, numbered throughout."""
+    levels: list[dict[int, int]] = []
+    count = 0
+    for group in layout.groups:
+        reading = [t for t in group.stages if layout.merged.offers[t]]
+        changes = sorted({group.start, *reading, *(t + 1 for t in reading if t + 1 < group.stop)})
+        levels.append({t: count + n for n, t in enumerate(changes)})
+        count += len(changes)
+    return tuple(levels)
 
 
 def _intervals(merged: MergedProblem, budget_bytes: int, threshold: float, ends: Collection[int]) -> tuple[Group, ...]:
