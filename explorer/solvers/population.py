@@ -24,6 +24,8 @@ _CHILD = 4.0  # effort of a child, as a multiple of a founder's
 _LONGER = 1.01  # how much longer each search is than the one before, from the first child on
 _PATIENCE = 2 * _FOUNDERS  # children in a row that are no better than a parent, before others are founded
 _TEMPERATURES = (0.0003, 0.0006, 0.0012)  # of searches in turn: cool ones keep what is good, warm ones leave traps
+_POLISHING = 0.00015  # of searches from the best member: the others are too warm to end in the best nearby; …
+_POLISHED = 4  # … one search of so many
 _TWINS = 3  # searches of each blueprint
 _SAME_MS = 1e-6
 _SEED = 100_000  # a solve has fewer searches
@@ -47,6 +49,7 @@ class Population:
         self._seeds = count(_SEED * seed)
         self._lock = threading.Lock()
         self._longer = 1.0
+        self._turns = count()
         self._blueprints: list[np.ndarray] = []
         self._latest: np.ndarray | None = None
         self._begin()
@@ -68,11 +71,11 @@ class Population:
             return self._ranked() if len(self._favoured) == _FAVOURITES else ()
 
     def step(self) -> tuple[Plan, float]:
-        """One search, from scratch, of a favourite or of a child; what it found, and its effort."""
+        """One search: from scratch, of a favourite, a child or the best; what it found, and its effort."""
         with self._lock:
-            parents, genes, effort = self._next()
+            parents, genes, effort, temperature = self._next()
             seed = next(self._seeds)
-        plan = self._anneal(genes, effort=effort, seed=seed)
+        plan = self._anneal(genes, effort=effort, seed=seed, temperature=temperature)
         if not self._stop[0]:
             with self._lock:
                 self._settle(plan, parents)
@@ -103,32 +106,35 @@ class Population:
             self._replace(plan, self._members)
         return plan, effort
 
-    def _anneal(self, genes: np.ndarray | None, *, effort: float, seed: int) -> Plan:
+    def _anneal(self, genes: np.ndarray | None, *, effort: float, seed: int, temperature: float | None = None) -> Plan:
         return self._search.anneal_beside(
             self._budget_bytes,
             parent=genes,
-            temperature=_TEMPERATURES[seed % len(_TEMPERATURES)],
+            temperature=_TEMPERATURES[seed % len(_TEMPERATURES)] if temperature is None else temperature,
             effort=effort,
             seed=seed,
             stop=self._stop,
         )
 
-    def _next(self) -> tuple[list[Plan], np.ndarray | None, float]:
-        """Who may be replaced, the genes to begin with, and the effort."""
+    def _next(self) -> tuple[list[Plan], np.ndarray | None, float, float | None]:
+        """Who may be replaced, the genes to begin with, the effort, and the temperature where it is no usual one."""
         if self._blueprints:
             self._to_found -= bool(self._to_found)
             crowded = len(self._members) + self._to_found >= _FOUNDERS
-            return self._members.copy() if crowded else [], self._blueprints.pop(), _CHILD * self._longer
+            return self._members.copy() if crowded else [], self._blueprints.pop(), _CHILD * self._longer, None
         if self._to_found:
             self._to_found -= 1
-            return [], None, self._longer
+            return [], None, self._longer, None
         if len(self._favoured) < _FAVOURITES:
             favourite = next(x for x in self._ranked() if x not in self._favoured)
             self._favoured.append(favourite)
-            return [favourite], favourite.genes, _FAVOUR * self._longer
+            return [favourite], favourite.genes, _FAVOUR * self._longer, None
+        if next(self._turns) % _POLISHED == _POLISHED - 1:
+            best = self._ranked()[0]
+            return [best], best.genes, _CHILD * self._longer, _POLISHING
         self._longer *= _LONGER
         first, second = (self._members[x] for x in self._random.choice(len(self._members), 2, replace=False))
-        return [first, second], self._cross(first, second), _CHILD * self._longer
+        return [first, second], self._cross(first, second), _CHILD * self._longer, None
 
     def _cross(self, first: Plan, second: Plan) -> np.ndarray:
         """The first, with a stretch of the forward pass as in the second."""
@@ -140,7 +146,7 @@ class Population:
             self._members.append(plan)
         elif self._replace(plan, [x for x in parents if x in self._members]):
             self._failures = 0
-        else:
+        elif len(parents) > 1:  # of a child; that the best is the best nearby says nothing of the others
             self._failures += 1
         if self._failures >= _PATIENCE:
             self.champions.append(self._ranked()[0])

@@ -82,6 +82,20 @@ def test_a_population_whose_children_are_no_better_makes_room_for_another(
     population.step()
 
 
+def test_polishing_changes_the_best_member_alone_and_for_the_better(
+    search: PlanSearch, monkeypatch: pytest.MonkeyPatch
+):
+    population, _, _ = _population(search, 0.8)
+    while not population.members:
+        population.step()
+    monkeypatch.setattr(breeding, "_POLISHED", 1)
+    for _ in range(6):
+        best, *others = population.members
+        population.step()
+        assert population.members[0].rank <= best.rank
+        assert [x for x in population.members if x is not population.members[0]] == others
+
+
 def test_every_gene_is_about_the_operator_that_it_changes(search: PlanSearch):
     arrays, places = search.arrays, places_of(search.arrays)
     assert places.shape == (arrays.gene_count,)
