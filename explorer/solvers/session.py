@@ -89,6 +89,7 @@ class SolveSession:
         on_event: called from a background thread with the instant answer, each better schedule, better bounds (a few a
             second at most), and one final event for every request that no later one superseded. If the worker dies, the
             final event has ``Status.FAILED``, the best schedule so far, and says why; the next request starts another.
+            A worker that dies between two requests is reported by a warning of this module's logger.
         formulation: as of ``solve``.
         time_limit: seconds for each request.
         gap: as of ``solve``.
@@ -231,7 +232,10 @@ class SolveSession:
             if self._worker is worker:
                 self._worker = None
             worker.log.close()
-            if self._closed or self._answered or self._latest is None:
+            if self._closed:
+                return
+            if self._answered or self._latest is None:
+                _LOG.warning("the solver died while it was not solving (%s); the next request starts it again", reason)
                 return
             self._answered = True
             request, latest = self._request, self._latest

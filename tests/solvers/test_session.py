@@ -170,7 +170,7 @@ def test_a_killed_worker_is_reported_once_and_replaced(hard):
     assert sum(x.final and x.request == request for x in heard.events) == 1
 
 
-def test_an_idle_worker_that_dies_is_replaced_in_silence(profile):
+def test_an_idle_worker_that_dies_is_replaced_and_a_warning_says_so(profile, caplog: pytest.LogCaptureFixture):
     heard = Heard()
     with SolveSession(profile, on_event=heard.queue.put) as session:
         worker = session.worker_id
@@ -181,6 +181,7 @@ def test_an_idle_worker_that_dies_is_replaced_in_silence(profile):
         event = heard.final(session.request(between(profile, 1.0)))
     assert event.solution.status is Status.OPTIMAL
     assert len({x.request for x in heard.events}) == 1
+    assert [x for x in caplog.messages if "killed by signal 9" in x and "the next request starts it again" in x]
 
 
 def test_the_worker_has_no_torch(profile):
