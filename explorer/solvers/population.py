@@ -23,6 +23,7 @@ _FAVOUR = 6.0  # … by so much
 _CHILD = 4.0  # effort of a child, as a multiple of a founder's
 _LONGER = 1.01  # how much longer each search is than the one before, from the first child on
 _PATIENCE = 2 * _FOUNDERS  # children in a row that are no better than a parent, before others are founded
+_STAGNANT = 3 * _FOUNDERS  # children since the best member, before others are founded, alike or not
 _TEMPERATURES = (0.0003, 0.0006, 0.0012)  # of searches in turn: cool ones keep what is good, warm ones leave traps
 _POLISHING = 0.00015  # of searches from the best member: the others are too warm to end in the best nearby; …
 _POLISHED = 4  # … one search of so many
@@ -60,7 +61,7 @@ class Population:
         self._to_found = _FOUNDERS
         self._members: list[Plan] = []
         self._favoured: list[Plan] = []
-        self._failures = 0
+        self._failures = self._stagnant = 0
         if self._latest is not None:
             self._blueprints = [self._latest] * _TWINS
 
@@ -142,13 +143,15 @@ class Population:
         return np.where((self._places >= begin) & (self._places < end), second.genes, first.genes)
 
     def _settle(self, plan: Plan, parents: list[Plan]) -> None:
+        best = min((x.rank for x in self._members), default=None)
         if not parents:
             self._members.append(plan)
         elif self._replace(plan, [x for x in parents if x in self._members]):
             self._failures = 0
         elif len(parents) > 1:  # of a child; that the best is the best nearby says nothing of the others
             self._failures += 1
-        if self._failures >= _PATIENCE:
+        self._stagnant = 0 if best is None or plan.rank < best else self._stagnant + (len(parents) > 1)
+        if self._failures >= _PATIENCE or self._stagnant >= _STAGNANT:
             self.champions.append(self._ranked()[0])
             self._begin()
 

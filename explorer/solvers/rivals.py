@@ -40,10 +40,14 @@ class Rivals:
         self._population = Population(planner.search, budget_bytes, seed=seed, stop=stop)
         self._crossing: Crossing | None = None
         self._mended: Point | None = None
+        self._populations = 0
 
     def breed(self) -> float:
         """One search; the planner learns what it finds. Its effort."""
         best = self.planner.frontier.best(self.budget_bytes)
+        if self._populations != (ended := len(self._population.champions)):
+            # What came before would take over; where the next one ends by itself is worth more.
+            self._populations, self._mended = ended, best
         if best is not None and best is not self._mended and self._population.lacks(best):
             self._mended = best
             plan, effort = self._population.mend(best.schedule)
