@@ -26,8 +26,9 @@ _PATIENCE = 2 * _FOUNDERS  # children in a row that are no better than a parent,
 _STAGNANT = 3 * _FOUNDERS  # children since the best member, before others are founded, alike or not
 _TEMPERATURES = (0.0003, 0.0006, 0.0012)  # of searches in turn: cool ones keep what is good, warm ones leave traps
 _POLISHING = 0.00015  # of searches from the best member: the others are too warm to end in the best nearby; …
-_POLISHED = 4  # … one search of so many
-_TWINS = 3  # searches of each blueprint
+_POLISHED = 4  # … one search of so many, …
+_LASTING = _FOUNDERS  # … once there were so many children since the best member
+_TWINS = 6  # searches of each blueprint
 _SAME_MS = 1e-6
 _SEED = 100_000  # a solve has fewer searches
 
@@ -130,7 +131,7 @@ class Population:
             favourite = next(x for x in self._ranked() if x not in self._favoured)
             self._favoured.append(favourite)
             return [favourite], favourite.genes, _FAVOUR * self._longer, None
-        if next(self._turns) % _POLISHED == _POLISHED - 1:
+        if self._stagnant >= _LASTING and next(self._turns) % _POLISHED == 0:
             best = self._ranked()[0]
             return [best], best.genes, _CHILD * self._longer, _POLISHING
         self._longer *= _LONGER
@@ -150,7 +151,8 @@ class Population:
             self._failures = 0
         elif len(parents) > 1:  # of a child; that the best is the best nearby says nothing of the others
             self._failures += 1
-        self._stagnant = 0 if best is None or plan.rank < best else self._stagnant + (len(parents) > 1)
+        if len(parents) != 1:  # that the best became a little better says nothing either
+            self._stagnant = 0 if best is None or plan.rank < best else self._stagnant + 1
         if self._failures >= _PATIENCE or self._stagnant >= _STAGNANT:
             self.champions.append(self._ranked()[0])
             self._begin()

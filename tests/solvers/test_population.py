@@ -89,6 +89,7 @@ def test_polishing_changes_the_best_member_alone_and_for_the_better(
     while not population.members:
         population.step()
     monkeypatch.setattr(breeding, "_POLISHED", 1)
+    monkeypatch.setattr(breeding, "_LASTING", 0)
     for _ in range(6):
         best, *others = population.members
         population.step()
@@ -151,7 +152,7 @@ def test_a_short_search_from_a_blueprint_beats_many_from_scratch(search: PlanSea
     scratch = min(population.step()[0].rank for _ in range(12))
     population.suggest(blueprints[-1])
     assert population.has_blueprints
-    drawn = min(population.step()[0].rank for _ in range(3))
+    drawn = min(population.step()[0].rank for _ in range(breeding._TWINS))
     assert not population.has_blueprints
     assert drawn < scratch
 
