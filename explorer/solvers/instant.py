@@ -27,9 +27,8 @@ _ARCHIVE_CELLS = 128
 _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
 _SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
-_HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
+HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
 _COLD = (0.0015, 0.00002)  # of one from a good plan,
-_COOLEST = 0.00002  # last one of a search that mends a plan
 _PENALTY = 1.0  # see ``_per_byte``: the first of a search
 _EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
 _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
@@ -167,7 +166,7 @@ class PlanSearch:
         budget_bytes: int,
         *,
         parent: np.ndarray | None = None,
-        temperature: float = 0.0,
+        temperatures: tuple[float, float] = HOT,
         effort: float,
         seed: int,
         stop: np.ndarray | None = None,
@@ -177,7 +176,7 @@ class PlanSearch:
         Args:
             budget_bytes: the peak allowed.
             parent: genes to begin with; None: from scratch.
-            temperature: the first, in keep-all times; with a parent only.
+            temperatures: the first and the last, in keep-all times.
             effort: as for ``improve``, of this one search.
             seed: of the random moves.
             stop: likewise.
@@ -189,7 +188,7 @@ class PlanSearch:
             starts,
             budget_bytes,
             tries=self._tries(effort),
-            temperatures=_HOT if parent is None else (temperature, _COOLEST),
+            temperatures=temperatures,
             seed=seed,
             stop=stop,
             beside=(work, self._no_archive()),
@@ -273,7 +272,7 @@ class PlanSearch:
         ):
             tries = 0
         with self._lock:
-            starts, temperatures = self._keep_everything(), _HOT
+            starts, temperatures = self._keep_everything(), HOT
             if tries == 0 or seed % 4 != _FROM_SCRATCH:
                 start = self._start(budget_bytes, fitting=seed % 4 != _NEED_NOT_FIT, penalty=max(_EXCESS, penalty))
                 with self._learning:

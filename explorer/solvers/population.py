@@ -15,7 +15,7 @@ import numpy as np
 from explorer.schedule import Schedule
 from explorer.solvers.frontier import Point
 from explorer.solvers.genes import genes_of, places_of
-from explorer.solvers.instant import Plan, PlanSearch
+from explorer.solvers.instant import HOT, Plan, PlanSearch
 
 _FOUNDERS = 12
 _FAVOURITES = 4  # of the founders; these are searched for longer, …
@@ -24,10 +24,11 @@ _CHILD = 4.0  # effort of a child, as a multiple of a founder's
 _LONGER = 1.01  # how much longer each search is than the one before, from the first child on
 _PATIENCE = 2 * _FOUNDERS  # children in a row that are no better than a parent, before others are founded
 _STAGNANT = 3 * _FOUNDERS  # children since the best member, before others are founded, alike or not
-_TEMPERATURES = (0.0003, 0.0006, 0.0012)  # of searches in turn: cool ones keep what is good, warm ones leave traps
-_POLISHING = 0.00015  # of searches from the best member: the others are too warm to end in the best nearby; …
+_TEMPERATURES = (0.0003, 0.0006, 0.0012)  # of searches in turn: cool ones keep what is good, warm ones leave traps;
+_COOLEST = 0.00002  # the last
+_POLISHING = 0.00015, 0.000001  # of searches from the best plan: the others are too warm to end in the best nearby; …
 _POLISHED = 4  # … one search of so many, …
-_LASTING = _FOUNDERS  # … once there were so many children since the best member
+_LASTING = _FOUNDERS  # … once there were so many children since the best member, or others are founded
 _TWINS = 6  # searches of each blueprint
 _SAME_MS = 1e-6
 _SEED = 100_000  # a solve has fewer searches
@@ -75,9 +76,9 @@ class Population:
     def step(self) -> tuple[Plan, float]:
         """One search: from scratch, of a favourite, a child or the best; what it found, and its effort."""
         with self._lock:
-            parents, genes, effort, temperature = self._next()
+            parents, genes, effort, temperatures = self._next()
             seed = next(self._seeds)
-        plan = self._anneal(genes, effort=effort, seed=seed, temperature=temperature)
+        plan = self._anneal(genes, effort=effort, seed=seed, temperatures=temperatures)
         if not self._stop[0]:
             with self._lock:
                 self._settle(plan, parents)
@@ -108,18 +109,26 @@ class Population:
             self._replace(plan, self._members)
         return plan, effort
 
-    def _anneal(self, genes: np.ndarray | None, *, effort: float, seed: int, temperature: float | None = None) -> Plan:
+    def _anneal(
+        self,
+        genes: np.ndarray | None,
+        *,
+        effort: float,
+        seed: int,
+        temperatures: tuple[float, float] | None = None,
+    ) -> Plan:
+        usual = HOT if genes is None else (_TEMPERATURES[seed % len(_TEMPERATURES)], _COOLEST)
         return self._search.anneal_beside(
             self._budget_bytes,
             parent=genes,
-            temperature=_TEMPERATURES[seed % len(_TEMPERATURES)] if temperature is None else temperature,
+            temperatures=temperatures or usual,
             effort=effort,
             seed=seed,
             stop=self._stop,
         )
 
-    def _next(self) -> tuple[list[Plan], np.ndarray | None, float, float | None]:
-        """Who may be replaced, the genes to begin with, the effort, and the temperature where it is no usual one."""
+    def _next(self) -> tuple[list[Plan], np.ndarray | None, float, tuple[float, float] | None]:
+        """Who may be replaced, the genes to begin with, the effort, and temperatures if not the usual ones."""
         if self._blueprints:
             self._to_found -= bool(self._to_found)
             crowded = len(self._members) + self._to_found >= _FOUNDERS
@@ -131,8 +140,8 @@ class Population:
             favourite = next(x for x in self._ranked() if x not in self._favoured)
             self._favoured.append(favourite)
             return [favourite], favourite.genes, _FAVOUR * self._longer, None
-        if self._stagnant >= _LASTING and next(self._turns) % _POLISHED == 0:
-            best = self._ranked()[0]
+        if (self._stagnant >= _LASTING or self.champions) and next(self._turns) % _POLISHED == 0:
+            best = min([*self._members, *self.champions], key=lambda x: x.rank)
             return [best], best.genes, _CHILD * self._longer, _POLISHING
         self._longer *= _LONGER
         first, second = (self._members[x] for x in self._random.choice(len(self._members), 2, replace=False))
@@ -147,6 +156,8 @@ class Population:
         best = min((x.rank for x in self._members), default=None)
         if not parents:
             self._members.append(plan)
+        elif parents[0] in self.champions:  # polished
+            self.champions = [plan if x is parents[0] and plan.rank < x.rank else x for x in self.champions]
         elif self._replace(plan, [x for x in parents if x in self._members]):
             self._failures = 0
         elif len(parents) > 1:  # of a child; that the best is the best nearby says nothing of the others
