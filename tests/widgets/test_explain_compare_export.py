@@ -65,9 +65,12 @@ def test_a_pin_in_the_panel_solves_again_and_is_honoured(tight: Explorer, traine
     assert isinstance(panel, ExplainPanel)
     kept = next(x for x in panel._found.values() if x.fate is Fate.KEPT and x.recomputation is not None)
     panel.choose(kept.storage.name)
+    assert panel.apply.disabled  # nothing is chosen that is not so already
     panel.stay.value = "recompute"
+    assert not panel.apply.disabled
     panel.apply.click()
     tight.wait(60)
+    assert panel.apply.disabled
     pins = parse_pins({kept.storage.name: "recompute"})
     assert tight.choice.pins == pins
     assert tight.schedule is not None
@@ -259,6 +262,7 @@ def test_a_budget_that_nothing_fits_leaves_nothing_of_the_schedule_before(tight:
     assert isinstance(comparing, ComparePanel)
     comparing.hold_now()
     assert explaining.table.rows
+    explaining.stay.value = "keep"
     assert not explaining.apply.disabled
     budget_bytes, tight.budget_bytes = tight.budget_bytes, 1000
     tight.wait(60)
@@ -277,7 +281,9 @@ def test_a_budget_that_nothing_fits_leaves_nothing_of_the_schedule_before(tight:
     panel_of(tight, "explain")
     panel_of(tight, "compare")
     assert explaining.table.rows
+    explaining.stay.value = "keep"
     assert not explaining.apply.disabled
+    explaining.stay.value = ""
     assert comparing._below.layout.display == ""
     comparing.forget()
 

@@ -56,6 +56,8 @@ class ExplainPanel:
         self._chosen = ""
         self._offered: tuple[str, Pins] | None = None
         self.operator.observe(lambda _: self._operator_chosen(), "value")
+        for control in (self.stay, self.operator, self.implementation):
+            control.observe(lambda _: self._offer_pins(), "value")
         self.apply.on_click(lambda _: self._pin())
         self.clear.on_click(lambda _: explorer.pin({}))
         explorer.observe(lambda _: self._show_pins(), "choice")
@@ -130,13 +132,23 @@ class ExplainPanel:
         names = [graph.operators[x].name for x in wanted]
         if tuple(names) != tuple(self.operator.options):
             self._replace_operators(names, keep=self._offered is not None and self._offered[0] == self._chosen)
-        self.apply.disabled = found is None
         pins = self._explorer.choice.pins
         # What someone has begun to choose outlives better schedules that come meanwhile.
         if self._offered != (self._chosen, pins):
             self._offered = (self._chosen, pins)
             self.stay.value = str(dict(pins.tensors).get(self._chosen, ""))
             self._offer_implementations()
+        self._offer_pins()
+
+    def _offer_pins(self) -> None:
+        """Let be pinned what is not pinned yet.
+
+        A kernel with subshells may hear a click before a choice that came before it: who may click only once the choice
+        was heard does not click in vain.
+        """
+        with self._lock:
+            pinned = set(self._explorer.choice.pins.pairs)
+            self.apply.disabled = self._chosen not in self._found or set(self._with_choices().pairs) == pinned
 
     def _replace_operators(self, names: list[str], *, keep: bool) -> None:
         """Offer these; ``keep`` what is chosen, for another schedule has other readers of the same tensor."""
@@ -188,6 +200,7 @@ class ExplainPanel:
         self.clear.disabled = not pins
         listed = "".join(f"<li>{html.escape(name)}: {html.escape(choice)}</li>" for name, choice in pins.pairs)
         self.pins.value = f"<p>Pinned:</p><ul>{listed}</ul>" if pins else "<p>Nothing is pinned.</p>"
+        self._offer_pins()
 
 
 def row_cells(found: TensorExplanation, producer: Operator) -> tuple[str, ...]:
