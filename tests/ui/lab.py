@@ -37,6 +37,12 @@ _ASK = """async (code) => {
 }"""
 
 
+_THREADS = """'\\n\\n'.join(
+    thread.name + '\\n' + ''.join(__import__('traceback').format_stack(__import__('sys')._current_frames()[thread.ident]))
+    for thread in __import__('threading').enumerate()
+)"""
+
+
 class Lab:
     """A server with private settings, on a free port, showing ``root``."""
 
@@ -81,6 +87,10 @@ class Lab:
     def ask(self, page: Page, expression: str) -> str:
         """What the kernel of the notebook shown prints for an expression."""
         return page.evaluate(_ASK, f"print({expression})")
+
+    def threads(self, page: Page) -> str:
+        """Where the threads of the kernel of the notebook shown are, for those who wonder what it waits for."""
+        return self.ask(page, _THREADS)
 
     def processes(self, word: str) -> list[psutil.Process]:
         """What runs below the server with ``word`` among its arguments."""

@@ -253,7 +253,10 @@ def test_profiling_shows_progress_and_errors_say_what_to_do(lab: Lab, page: Page
     good, bad = Widget(page), Widget(page, 1)
     expect(bad.status).to_have_text(re.compile("^Opening failed: .*torch.where.*call explore again"), timeout=LONG)
     expect(bad.slider).to_be_disabled()
-    expect(good.status).to_have_text(SOLVED, timeout=LONG)
+    try:
+        expect(good.status).to_have_text(SOLVED, timeout=LONG)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{lab.ask(page, 'view.message')}\n{lab.threads(page)}") from None
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     good.button("Run").click()
     # As one who closes the tab in the middle of a run, and returns; once more where JupyterLab says "model not found"
