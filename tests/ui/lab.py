@@ -37,9 +37,8 @@ _ASK = """async (code) => {
 }"""
 
 
-_THREADS = """'\\n\\n'.join(
-    thread.name + '\\n' + ''.join(__import__('traceback').format_stack(__import__('sys')._current_frames()[thread.ident]))
-    for thread in __import__('threading').enumerate()
+_THREADS = """'\\n'.join(
+    ''.join(__import__('traceback').format_stack(frame)) for frame in __import__('sys')._current_frames().values()
 )"""
 
 
