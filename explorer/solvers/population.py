@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,22 @@ _SAME_MS = 1e-6
 _SEED = 100_000  # a solve has fewer searches
 
 
+class _Search(NamedTuple):
+    """What to do next.
+
+    Attributes:
+        parents: who may be replaced: two or more for a child, none for a founder.
+        genes: to begin with; None: from scratch.
+        effort: as of ``PlanSearch``.
+        temperatures: the first and the last; None: the usual ones.
+    """
+
+    parents: list[Plan]
+    genes: np.ndarray | None
+    effort: float
+    temperatures: tuple[float, float] | None = None
+
+
 class Population:
     """Any number of threads may ``step``.
 
@@ -57,7 +74,7 @@ class Population:
         self._latest: np.ndarray | None = None
         self._begin()
         self.champions: list[Plan] = []
-        """The best of each population that came to an end."""
+        """The best of each population that came to an end, polished since."""
 
     def _begin(self) -> None:
         self._to_found = _FOUNDERS
@@ -76,13 +93,13 @@ class Population:
     def step(self) -> tuple[Plan, float]:
         """One search: from scratch, of a favourite, a child or the best; what it found, and its effort."""
         with self._lock:
-            parents, genes, effort, temperatures = self._next()
+            search = self._next()
             seed = next(self._seeds)
-        plan = self._anneal(genes, effort=effort, seed=seed, temperatures=temperatures)
+        plan = self._anneal(search.genes, effort=search.effort, seed=seed, temperatures=search.temperatures)
         if not self._stop[0]:
             with self._lock:
-                self._settle(plan, parents)
-        return plan, effort
+                self._settle(plan, search.parents)
+        return plan, search.effort
 
     @property
     def has_blueprints(self) -> bool:
@@ -127,25 +144,24 @@ class Population:
             stop=self._stop,
         )
 
-    def _next(self) -> tuple[list[Plan], np.ndarray | None, float, tuple[float, float] | None]:
-        """Who may be replaced, the genes to begin with, the effort, and temperatures if not the usual ones."""
+    def _next(self) -> _Search:
         if self._blueprints:
             self._to_found -= bool(self._to_found)
             crowded = len(self._members) + self._to_found >= _FOUNDERS
-            return self._members.copy() if crowded else [], self._blueprints.pop(), _CHILD * self._longer, None
+            return _Search(self._members.copy() if crowded else [], self._blueprints.pop(), _CHILD * self._longer)
         if self._to_found:
             self._to_found -= 1
-            return [], None, self._longer, None
+            return _Search([], None, self._longer)
         if len(self._favoured) < _FAVOURITES:
             favourite = next(x for x in self._ranked() if x not in self._favoured)
             self._favoured.append(favourite)
-            return [favourite], favourite.genes, _FAVOUR * self._longer, None
+            return _Search([favourite], favourite.genes, _FAVOUR * self._longer)
         if (self._stagnant >= _LASTING or self.champions) and next(self._turns) % _POLISHED == 0:
             best = min([*self._members, *self.champions], key=lambda x: x.rank)
-            return [best], best.genes, _CHILD * self._longer, _POLISHING
+            return _Search([best], best.genes, _CHILD * self._longer, _POLISHING)
         self._longer *= _LONGER
         first, second = (self._members[x] for x in self._random.choice(len(self._members), 2, replace=False))
-        return [first, second], self._cross(first, second), _CHILD * self._longer, None
+        return _Search([first, second], self._cross(first, second), _CHILD * self._longer)
 
     def _cross(self, first: Plan, second: Plan) -> np.ndarray:
         """The first, with a stretch of the forward pass as in the second."""
@@ -153,7 +169,7 @@ class Population:
         return np.where((self._places >= begin) & (self._places < end), second.genes, first.genes)
 
     def _settle(self, plan: Plan, parents: list[Plan]) -> None:
-        best = min((x.rank for x in self._members), default=None)
+        better = all(plan.rank < x.rank for x in self._members)
         if not parents:
             self._members.append(plan)
         elif parents[0] in self.champions:  # polished
@@ -162,8 +178,8 @@ class Population:
             self._failures = 0
         elif len(parents) > 1:  # of a child; that the best is the best nearby says nothing of the others
             self._failures += 1
-        if len(parents) != 1:  # that the best became a little better says nothing either
-            self._stagnant = 0 if best is None or plan.rank < best else self._stagnant + 1
+        if len(parents) != 1:  # that a favourite or the best became a little better says nothing either
+            self._stagnant = 0 if better else self._stagnant + 1
         if self._failures >= _PATIENCE or self._stagnant >= _STAGNANT:
             self.champions.append(self._ranked()[0])
             self._begin()
