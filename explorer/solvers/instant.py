@@ -104,7 +104,11 @@ class PlanSearch:
         return bool(self.arrays.choices.size or self.arrays.switches.size)
 
     def ready(self, *, timeout: float) -> bool:
-        """Is the kernel compiled? Waits up to ``timeout`` seconds for that, and then until the archive is seeded."""
+        """Is the kernel compiled? Waits up to ``timeout`` seconds for that, and then until the archive is seeded.
+
+        Raises:
+            Exception: whatever kept it from being compiled or loaded.
+        """
         if self._loaded.wait(timeout):
             self._seeded.result()
         return self._loaded.is_set()
@@ -249,8 +253,10 @@ class PlanSearch:
 
     def _seed(self) -> None:
         with self._lock:
-            self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
-            self._loaded.set()
+            try:
+                self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
+            finally:  # what came in its way is for those who wait for it
+                self._loaded.set()
             plans = np.stack(list(starting_plans(self.arrays)))
             for budget in np.linspace(self.floor.peak_bytes, self.keep_all_peak_bytes, _SEED_BUDGETS, dtype=np.int64):
                 self._kernel(plans.copy(), int(budget))

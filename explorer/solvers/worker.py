@@ -186,7 +186,8 @@ class _Server:
 
     def refine(self) -> None:
         # Takes seconds: now, not while the first request waits for its bound; but its schedule comes first.
-        self.problem.planner.search.ready(timeout=_COMPILED_S)
+        with suppress(Exception):  # the request that needs the kernel says what is wrong with it
+            self.problem.planner.search.ready(timeout=_COMPILED_S)
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.monet.{module}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
-from explorer.solvers import plan_annealing
+from explorer.solvers import instant, plan_annealing
 from explorer.solvers.demands import demand
 from explorer.solvers.genes import genes_of
 from explorer.solvers.instant import PlanSearch
@@ -164,3 +164,13 @@ def test_quicker_options_are_demanded_where_there_was_no_room_for_them():
     assert quick is not None
     assert quick.time_ms == pytest.approx(2 * count - 1 + count * 10)
     assert demand(search.problem, search.arrays, quick.schedule, seed=0) is None
+
+
+def test_who_waits_for_a_kernel_that_cannot_be_compiled_hears_why(monkeypatch: pytest.MonkeyPatch):
+    def failing(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(instant, "anneal", failing)
+    search = PlanSearch(Problem.of(chain(3)))
+    with pytest.raises(OSError, match="no space left"):
+        search.ready(timeout=3600)

@@ -32,7 +32,8 @@ _ASK = """async (code) => {
     if (header.msg_type === "stream") printed += content.text;
     if (header.msg_type === "error") throw new Error(content.evalue);
   };
-  await future.done;
+  const late = new Promise((_, no) => setTimeout(() => no(new Error(`no answer to ${code}`)), 120_000));
+  await Promise.race([future.done, late]);
   return printed.trim();
 }"""
 
