@@ -167,5 +167,5 @@ class Solving:
 
     def _pass(self, event: SolveEvent) -> None:
         if self.is_latest(event):
+            self._passed = event.request  # first: what comes while it is drawn can wait
             self._on_event(event)
-            self._passed = event.request
