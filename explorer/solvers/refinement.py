@@ -37,6 +37,7 @@ _WIDE = 0.01  # gap above which a bound's intervals get ends in chosen places: �
 _LONG = (np.inf, 1.0)  # … long ones, for with such ends these say most for their time
 _SEEKING, _SOUGHT = 0.1, 0.3  # shares of the time left for the choice, and for the bound then
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
+_CLOSE, _CROSSING_CLOSE = 0.004, 0.9  # … where the gap is smaller, of which bounds take a long time to prove more, …
 _LOOSE = 0.03  # … or after it, where the gap is larger; …
 _LOOSEST, _PRESSING = 0.04, 0.8  # … where it is larger still, the bound has this share of the time left
 _FIRST = 8.0  # effort of searches from what is known, before plans are bred, …
@@ -176,12 +177,12 @@ class _Refinement:
                 model = next(programs, None)
             loose = self.planner.gap(self.budget_bytes) > _LOOSE
             if self.large and not loose:
-                self.rivals.cross(time_limit=_CROSSING * self.left_s())
+                self.cross()
             pressing = self.planner.gap(self.budget_bytes) > _LOOSEST
             self.bound(share=_PRESSING if pressing else bound_share, threshold=threshold)
             if self.large and loose:
-                self.rivals.cross(time_limit=_CROSSING * self.left_s())
-        self.rivals.cross(time_limit=_CROSSING * self.left_s())
+                self.cross()
+        self.cross()
         if not self.large:
             self.tighten()
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
@@ -197,6 +198,11 @@ class _Refinement:
                 on_blueprint=self.rivals.suggest,
                 should_stop=self.over,
             )
+
+    def cross(self) -> None:
+        """Cross plans in a share of the time left."""
+        close = self.planner.gap(self.budget_bytes) <= _CLOSE
+        self.rivals.cross(time_limit=(_CROSSING_CLOSE if close else _CROSSING) * self.left_s())
 
     def seek_ends(self, threshold: float) -> None:
         """Bound with intervals that end where that says most, if the bound is far."""

@@ -115,6 +115,8 @@ def test_the_next_schedule_stands_against_the_reference(tight: Explorer, trained
     assert panel.reference is not None
     before = panel.reference
     assert panel.changed.rows == []
+    assert panel.changed.layout.display == "none"
+    assert "every tensor alike" in panel.said.value
     tight.budget_bytes = tight._scene.keep_all.peak_bytes if tight._scene else None
     tight.wait(60)
     panel_of(tight, "compare")

@@ -12,7 +12,7 @@ from widgets.solving import Solving
 def test_what_comes_while_a_first_answer_is_drawn_waits_its_turn_unless_it_is_the_last() -> None:
     entered, go_on = threading.Event(), threading.Event()
 
-    def draw(event: SolveEvent) -> None:
+    def draw(_: SolveEvent) -> None:
         entered.set()
         go_on.wait(10)
 

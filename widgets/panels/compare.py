@@ -58,14 +58,16 @@ class ComparePanel:
             self._scene = scene
             self._offer()
             figure = self.figure
-            self.said.value = self._told(figure)
             self._below.layout.display = "none" if figure is None else ""
             if self.reference is None or figure is None:
+                self.said.value = self._told("There is no schedule for the present budget to compare with it.")
                 return
             held = self._held(scene)
+            found = changes(self.reference, held)
+            self.said.value = self._told("" if found else "Both deal with every tensor alike.")
             self.plot.draw(figure)
             self.figures.fill(Row("", cells) for cells in differences(self.reference, held))
-            found = changes(self.reference, held)
+            self.changed.layout.display = "" if found else "none"
             rows = change_rows(scene.profile.graph, found[:_MOST])
             selected = [row.key for row in rows if row.key and covers(scene.selection, row.key)]
             self.changed.fill(rows, selected=selected, title=self._title(len(found)))
@@ -93,11 +95,10 @@ class ComparePanel:
             if self._scene is not None:
                 self.show(self._scene)
 
-    def _told(self, figure: Figure | None) -> str:
+    def _told(self, more: str) -> str:
         if self.reference is None:
             return _EMPTY
-        why = "" if figure is not None else " There is no schedule for the present budget to compare with it."
-        return f"<p>Reference: {html.escape(self.reference.label)}.{why}</p>"
+        return f"<p>Reference: {html.escape(self.reference.label)}. {more}</p>"
 
     def _held(self, scene: Scene) -> Held:
         assert scene.solution is not None, "asked before"
