@@ -37,7 +37,7 @@ _WIDE = 0.01  # gap above which a bound's intervals get ends in chosen places: �
 _LONG = (np.inf, 1.0)  # … long ones, for with such ends these say most for their time
 _SEEKING, _SOUGHT = 0.1, 0.3  # shares of the time left for the choice, and for the bound then
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
-_CLOSE, _CROSSING_CLOSE = 0.004, 0.9  # … where the gap is smaller, of which bounds take a long time to prove more, …
+_CLOSE, _CROSSING_CLOSE = 0.004, 0.9  # … where of a large problem only so much is left to prove, which is slow, …
 _LOOSE = 0.03  # … or after it, where the gap is larger; …
 _LOOSEST, _PRESSING = 0.04, 0.8  # … where it is larger still, the bound has this share of the time left
 _FIRST = 8.0  # effort of searches from what is known, before plans are bred, …
@@ -201,7 +201,7 @@ class _Refinement:
 
     def cross(self) -> None:
         """Cross plans in a share of the time left."""
-        close = self.planner.gap(self.budget_bytes) <= _CLOSE
+        close = self.large and self.planner.gap(self.budget_bytes) <= _CLOSE
         self.rivals.cross(time_limit=(_CROSSING_CLOSE if close else _CROSSING) * self.left_s())
 
     def seek_ends(self, threshold: float) -> None:
