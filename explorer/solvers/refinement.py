@@ -41,6 +41,7 @@ _CLOSE, _CROSSING_CLOSE = 0.004, 0.9  # … where of a large problem only so muc
 _LOOSE = 0.03  # … or after it, where the gap is larger; …
 _LOOSEST, _PRESSING = 0.04, 0.8  # … where it is larger still, the bound has this share of the time left
 _FIRST = 8.0  # effort of searches from what is known, before plans are bred, …
+_KINDS = 4  # of searches, see ``PlanSearch.improve``: each has its turn before plans are bred from blueprints
 _BREEDING = 1.0  # … which then take so many times the effort of more such searches
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
@@ -140,15 +141,17 @@ class _Refinement:
     def search(self) -> None:
         """Search plans, longer and longer, also from what integer programs find; breed others between."""
         idle, owed = 0, -_BREEDING * _FIRST
-        for effort, seed in searches(self.options.seed):
+        for number, (effort, seed) in enumerate(searches(self.options.seed), start=1):
             if self.over() or (self.exhausted.is_set() and idle >= _PATIENCE):
                 return
             known = self.planner.frontier.best(self.budget_bytes)
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
             owed += _BREEDING * effort
-            while (owed > 0 or self.rivals.has_blueprints) and not self.over() and not self.idle():
+            blueprints = number >= _KINDS and self.rivals.has_blueprints
+            while (owed > 0 or blueprints) and not self.over() and not self.idle():
                 owed -= self.rivals.breed()
+                blueprints = blueprints and self.rivals.has_blueprints
 
     def idle(self) -> bool:
         """Is breeding of no more use?"""
