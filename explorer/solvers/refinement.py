@@ -148,10 +148,12 @@ class _Refinement:
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
             owed += _BREEDING * effort
-            blueprints = number >= _KINDS and self.rivals.has_blueprints
-            while (owed > 0 or blueprints) and not self.over() and not self.idle():
+            while (owed > 0 or self.breeds_early(number)) and not self.over() and not self.idle():
                 owed -= self.rivals.breed()
-                blueprints = blueprints and self.rivals.has_blueprints
+
+    def breeds_early(self, searches: int) -> bool:
+        """Is there something new to breed from, and did each kind of search have its turn?"""
+        return searches >= _KINDS and self.rivals.has_blueprints
 
     def idle(self) -> bool:
         """Is breeding of no more use?"""
