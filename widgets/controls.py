@@ -98,6 +98,11 @@ class Controls:
         with self._saying, self.status.hold_sync():
             self.status.text, self.status.tone, self.status.progress = text, tone, progress
 
+    @property
+    def complains(self) -> bool:
+        """Does the sentence shown say what went wrong?"""
+        return self.status.tone == "bad"
+
     def enable(self, *, under_way: bool, playing: bool, busy: bool, schedule: bool) -> None:
         """Only offer what can be done now."""
         self.cancel.disabled = not under_way

@@ -395,5 +395,5 @@ class Work(State):
             return
         if event.final:
             self._say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
-        else:
+        elif not self._view.controls.complains:  # someone did something wrong meanwhile, and has yet to read it
             self._say(text.progress(solution, scene.keep_all.time_ms), "busy")

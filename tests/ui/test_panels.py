@@ -94,6 +94,7 @@ def test_presets_percentages_and_units_choose_a_budget(panels: Panels) -> None:
         panels.readout.fill(typed)
         panels.readout.press("Enter")
         expect(panels.box.locator(".share")).to_contain_text(share)
+    expect(panels.status).to_have_text(SOLVED, timeout=LONG)  # which would take the place of what is said next
     panels.readout.fill("a lot")
     panels.readout.press("Enter")
     expect(panels.status).to_have_text(re.compile("'a lot' is not a number.*'80 %'"))

@@ -107,6 +107,14 @@ def test_the_last_answer_to_one_budget_does_not_end_the_solve_for_the_next(
     opened.wait(60)
 
 
+def test_what_was_typed_wrong_is_said_until_the_answer_is_there(opened: Explorer) -> None:
+    assert opened.solution is not None
+    opened.choose_budget("a lot")
+    for final in (False, True):
+        opened._draw(SolveEvent(opened._solving._request, opened.solution, final=final))
+        assert ("'a lot' is not a number" in opened.message) is not final
+
+
 def test_a_status_is_not_outrun_by_an_older_one(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened.solution is not None
     last = SolveEvent(opened._solving._request, opened.solution, final=True)
