@@ -37,12 +37,12 @@ _WIDE = 0.01  # gap above which a bound's intervals get ends in chosen places: �
 _LONG = (np.inf, 1.0)  # … long ones, for with such ends these say most for their time
 _SEEKING, _SOUGHT = 0.1, 0.3  # shares of the time left for the choice, and for the bound then
 _CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
-_CLOSE, _CROSSING_CLOSE = 0.004, 0.9  # … where of a large problem only so much is left to prove, which is slow, …
 _LOOSE = 0.03  # … or after it, where the gap is larger; …
 _LOOSEST, _PRESSING = 0.04, 0.8  # … where it is larger still, the bound has this share of the time left
+_CLOSE, _CROSSING_CLOSE = 0.004, 0.9  # gap of a large problem below which bounds prove little more; share for crossing then
 _FIRST = 8.0  # effort of searches from what is known, before plans are bred, …
-_KINDS = 4  # of searches, see ``PlanSearch.improve``: each has its turn before plans are bred from blueprints
 _BREEDING = 1.0  # … which then take so many times the effort of more such searches
+_KINDS = 4  # of searches, see ``PlanSearch.improve``: each has its turn before plans are bred from blueprints
 _STARTS = 8  # schedules tried as start solutions of an integer program
 _FINER = 0.5  # each grouping's threshold as a share of the one before
 
@@ -151,9 +151,9 @@ class _Refinement:
             while (owed > 0 or self.breeds_early(number)) and not self.over() and not self.idle():
                 owed -= self.rivals.breed()
 
-    def breeds_early(self, searches: int) -> bool:
+    def breeds_early(self, searched: int) -> bool:
         """Is there something new to breed from, and did each kind of search have its turn?"""
-        return searches >= _KINDS and self.rivals.has_blueprints
+        return searched >= _KINDS and self.rivals.has_blueprints
 
     def idle(self) -> bool:
         """Is breeding of no more use?"""
