@@ -1,7 +1,7 @@
 """Published instances: objective, bound and time beside the published ones, every schedule judged by their judge.
 
 Run: ``python benchmarks/published.py FOLDER [--only NAME:GIB,…] [--seconds 1,10,60] [--seeds 0,1,2] [--fail-above
-PERCENT]``. Of several seeds the worst is reported.
+PERCENT]``. Of several seeds the worst schedule is reported, and the worst bound.
 
 The folder holds instances (JSON) and ``verify.py``. What was solved for publication has the time of every operator
 rounded up to 0.01 ms, so that is solved here too, and compared by the judge's ``published_ms``. Instances made for
@@ -105,7 +105,7 @@ def main() -> None:
             if wanted and not any(x[0] == path.stem and (len(x) == 1 or float(x[1]) == budget) for x in wanted):
                 continue
             runs = [list(_solve(path, document, reference, times, judge, gap=options.gap, seed=x)) for x in seeds]
-            found = [max(same_time, key=_badness) for same_time in zip(*runs, strict=True)]
+            found = [_worst(same_time) for same_time in zip(*runs, strict=True)]
             results += found
             _print(found)
     if options.json:
@@ -204,8 +204,11 @@ def _print(results: list[Result]) -> None:
     print(number(last.bound_ms, 10) + f"{'' if gap is None else f'{gap:.1f} %':>7}{needs}", flush=True)
 
 
-def _badness(result: Result) -> float:
-    return math.inf if result.objective_ms is None else result.objective_ms
+def _worst(results: tuple[Result, ...]) -> Result:
+    """The worst schedule of several seeds, with the worst bound of them, whosever it is."""
+    schedule = max(results, key=lambda x: math.inf if x.objective_ms is None else x.objective_ms)
+    bounds = [x.bound_ms for x in results if x.bound_ms is not None]
+    return replace(schedule, bound_ms=min(bounds) if len(bounds) == len(results) else None)
 
 
 def _fails(result: Result, allowed: float | None) -> bool:

@@ -119,14 +119,14 @@ class Solving:
             assert self._session is not None, "opened"
             self._session.reconfigure(choice.options)
 
-    def request(self, budget_bytes: int) -> None:
-        """Solve for a budget; whatever was asked before is superseded."""
+    def request(self, budget_bytes: int, *, known: Solution | None = None) -> None:
+        """Solve for a budget; whatever was asked before is superseded. ``known``: a schedule found elsewhere."""
         with self._lock:
             assert self._session is not None, "opened"
             self._news, self._log = [], []
             self._asked_at = time.monotonic()
             self._heard.clear()
-            self._request = self._session.request(budget_bytes)
+            self._request = self._session.request(budget_bytes, known=known)
 
     def wait_for_news(self, timeout: float) -> None:
         """Wait until the latest request has its first answer, or for ``timeout`` seconds."""
@@ -153,15 +153,17 @@ class Solving:
         """Called by the session, in its thread; drawing happens in another."""
         with self._lock:
             if event.request == self._request:
-                self._note(event.solution, final=event.final)
+                self._note(event)
                 self._heard.set()
-        self._events.put(event, urgent=event.final or event.request != self._passed)
+        self._events.put(event, urgent=event.final or bool(event.restart) or event.request != self._passed)
 
-    def _note(self, solution: Solution, *, final: bool) -> None:
+    def _note(self, event: SolveEvent) -> None:
+        solution = event.solution
         bounds = (solution.bound_ms(scope) for scope in (BoundScope.PROBLEM, BoundScope.GROUPING))
         # By a clock of its own: what was remembered tells how long it took when it was found.
         news = News(time.monotonic() - self._asked_at, solution.time_ms, *bounds)
-        line = text.log_line(news, self._news[-1] if self._news else None, solution if final else None)
+        before = self._news[-1] if self._news else None
+        line = text.log_line(news, before, solution if event.final else None, restart=event.restart)
         self._log += [line] if line else []
         self._news.append(news)
 

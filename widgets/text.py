@@ -46,16 +46,17 @@ def best_gap(solution: Solution) -> float | None:
     return next((gap for gap in gaps if gap is not None), None)
 
 
-def progress(solution: Solution, keep_all_ms: float) -> str:
-    """A solve that goes on."""
+def progress(solution: Solution, keep_all_ms: float, *, restart: str = "") -> str:
+    """A solve that goes on; ``restart`` as ``SolveEvent`` has it."""
     best = _schedule(solution, keep_all_ms)
     budget = style.format_gib(solution.budget_bytes)
-    return f"Solving for {budget}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
+    told = f"{_sentence(restart)} " if restart else ""
+    return f"{told}Solving for {budget}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
 
 
-def log_line(news: News, before: News | None, final: Solution | None) -> str:
+def log_line(news: News, before: News | None, final: Solution | None, *, restart: str = "") -> str:
     """What changed since the news before, as a line of the log; how it ended, if it did; "" for nothing new."""
-    told = []
+    told = [restart] if restart else []
     if news.time_ms is not None and (before is None or before.time_ms != news.time_ms):
         told.append(f"schedule {style.format_ms(news.time_ms)}")
     if news.bound_ms is not None and (before is None or before.bound_ms != news.bound_ms):

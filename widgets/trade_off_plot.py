@@ -44,6 +44,11 @@ class TradeOff:
         others = (x for x in self.solved if x.budget_bytes != solution.budget_bytes)
         return replace(self, solved=(*others, solution), current=solution)
 
+    def on_curve(self, budget_bytes: int) -> Solution | None:
+        """The quickest of the instant schedules that fit a budget."""
+        fitting = (x for x in self.instant if x.peak_bytes is not None and x.peak_bytes <= budget_bytes)
+        return max(fitting, key=lambda x: x.peak_bytes or 0, default=None)
+
     def overhead(self, time_ms: float) -> float:
         """Extra time in per cent of the plain step's."""
         return 100 * (time_ms / self.keep_all.time_ms - 1) if self.keep_all.time_ms else 0.0

@@ -170,13 +170,17 @@ class Work(State):
             if self._closed:
                 return
             self._solving.reconfigure(choice)
-            self._solve()
-            if choice.schedules != before.schedules:
-                assert self._scene is not None, "open"
+            assert self._scene is not None, "open"
+            others = choice.schedules != before.schedules
+            if others:
                 self._charted = None  # whatever is under way
-                instant = self._charts.get(choice.schedules, ())
-                known = replace(self._scene.known, instant=instant, solved=(), current=None)
-                self._set_scene(replace(self._scene, known=known))
+                known = replace(
+                    self._scene.known, instant=self._charts.get(choice.schedules, ()), solved=(), current=None
+                )
+                self._scene = replace(self._scene, known=known)
+            self._solve()
+            if others:  # drawn after that: someone waits
+                self._set_scene(self._scene)
         if self._uncharted():
             self._jobs.start(CHARTING, self._chart, again=self._uncharted)
 
@@ -352,7 +356,8 @@ class Work(State):
             self._activity.begin(SOLVING)
             self._say(f"Solving for {style.format_gib(self.budget_bytes)}", "busy")
             try:
-                self._solving.request(self.budget_bytes)
+                assert self._scene is not None, "open"
+                self._solving.request(self.budget_bytes, known=self._scene.known.on_curve(self.budget_bytes))
             except Exception as error:  # noqa: BLE001 - there may be no process to be had in place of one that died
                 self._activity.end(SOLVING)
                 self._failed(SOLVING, error)
@@ -396,4 +401,4 @@ class Work(State):
         if event.final:
             self._say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
         elif not self._view.controls.complains:  # someone did something wrong meanwhile, and has yet to read it
-            self._say(text.progress(solution, scene.keep_all.time_ms), "busy")
+            self._say(text.progress(solution, scene.keep_all.time_ms, restart=event.restart), "busy")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.solvers.batch_size import largest_batch
-    from explorer.solvers.session import SolveEvent, SolveSession
+    from explorer.solvers.messages import SolveEvent
+    from explorer.solvers.session import SolveSession
     from explorer.solvers.solving import smallest_budget, solve, trade_off, trade_off_in_steps
 
 _HOMES = {
-    "SolveEvent": "session",
+    "SolveEvent": "messages",
     "SolveSession": "session",
     "largest_batch": "batch_size",
     "smallest_budget": "solving",

@@ -5,6 +5,7 @@ Nothing here is proven; every answer is a plan that the simulator judges like an
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ from explorer.solvers.demands import demand
 from explorer.solvers.frontier import Frontier, Point, judged
 from explorer.solvers.genes import genes_of
 from explorer.solvers.minimum import peak_lower_bound
-from explorer.solvers.plan_annealing import Archive, Course, anneal
+from explorer.solvers.plan_annealing import Archive, Course, anneal, forget_compiled
 from explorer.solvers.plan_arrays import GENE, PlanArrays, plan_arrays
 from explorer.solvers.plan_kernel import decode, judge
 from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.plan_trace import UNKNOWN, Work, workspace
 from explorer.solvers.problem import Problem
 
+_LOG = logging.getLogger(__name__)
 _ARCHIVE_CELLS = 128
 _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
 _SKETCHES = 20
@@ -254,12 +256,22 @@ class PlanSearch:
     def _seed(self) -> None:
         with self._lock:
             try:
-                self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
+                self._load()
             finally:  # what came in its way is for those who wait for it
                 self._loaded.set()
             plans = np.stack(list(starting_plans(self.arrays)))
             for budget in np.linspace(self.floor.peak_bytes, self.keep_all_peak_bytes, _SEED_BUDGETS, dtype=np.int64):
                 self._kernel(plans.copy(), int(budget))
+
+    def _load(self) -> None:
+        """Load the kernel, or compile it; also where the file that holds it is damaged, which numba takes for fatal."""
+        try:
+            self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
+        except Exception as error:
+            if not forget_compiled():
+                raise
+            _LOG.warning("the search's kernel cannot be loaded (%s: %s): compiled anew", type(error).__name__, error)
+            self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
 
     def _anneal(
         self,

@@ -60,8 +60,7 @@ class Answer:
         spent_s: the longest time limit of a solve that did not end before because its schedule was near enough.
         bound_ms: no schedule is quicker.
         excluded: it is proven that no schedule fits.
-        time_ms: of the schedule, None without one.
-        schedule: the best, None without one.
+        time_ms: of the best schedule, None without one.
     """
 
     budget_bytes: int
@@ -69,7 +68,6 @@ class Answer:
     bound_ms: float
     excluded: bool
     time_ms: float | None
-    schedule: Schedule | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +116,11 @@ class SolveMemory:
         return 0
 
     def recall(self, problem: str) -> tuple[Answer, ...]:
-        """Everything known of a problem, by increasing budget; what cannot be read is forgotten.
-
-        Schedules are as they were written, judged by nobody since.
-        """
+        """Everything known of a problem but the schedules, by increasing budget; what cannot be is forgotten."""
 
         def read(database: sqlite3.Connection) -> tuple[Answer, ...]:
             rows = database.execute(
-                "SELECT rowid, budget_bytes, spent_s, bound_ms, excluded, time_ms, schedule FROM answers"
+                "SELECT rowid, budget_bytes, spent_s, bound_ms, excluded, time_ms FROM answers"
                 " WHERE problem = ? ORDER BY budget_bytes",
                 (problem,),
             )
@@ -137,8 +132,26 @@ class SolveMemory:
 
         return self._with_database(read, ())
 
-    def remember(self, problem: str, answer: Answer, *, label: str) -> None:
-        """Add an answer, or what is better in it than in the one known."""
+    def schedule(self, problem: str, budget_bytes: int) -> Schedule | None:
+        """The best schedule known for a budget, as it was written, judged by nobody since.
+
+        An answer whose schedule cannot be read is forgotten.
+        """
+
+        def read(database: sqlite3.Connection) -> Schedule | None:
+            key = (problem, budget_bytes)
+            row = database.execute(
+                "SELECT schedule FROM answers WHERE problem = ? AND budget_bytes = ?", key
+            ).fetchone()
+            found = None if row is None else _unpacked(row[0])
+            if found is None:
+                database.execute("DELETE FROM answers WHERE problem = ? AND budget_bytes = ?", key)
+            return found
+
+        return self._with_database(read, None)
+
+    def remember(self, problem: str, answer: Answer, schedule: Schedule | None, *, label: str) -> None:
+        """Add an answer and its schedule, or what is better in them than in those known."""
         row = {
             "problem": problem,
             "budget_bytes": answer.budget_bytes,
@@ -148,7 +161,7 @@ class SolveMemory:
             "bound_ms": answer.bound_ms,
             "excluded": answer.excluded,
             "time_ms": answer.time_ms,
-            "schedule": None if answer.schedule is None else _packed(answer.schedule),
+            "schedule": None if schedule is None else _packed(schedule),
         }
 
         def write(database: sqlite3.Connection) -> None:
@@ -183,17 +196,21 @@ class SolveMemory:
         """Use the database, once more if it had to be made anew; ``otherwise`` where there is none to be had."""
         if self.folder is None:
             return otherwise
+        file = self.folder / _FILE
         for _ in range(2):
+            opened = _identity(file)
             try:
-                with _database(self.folder / _FILE) as database:
+                with _database(file) as database:
                     return use(database)
-            except sqlite3.OperationalError as error:  # locked for long, a disk that is full or read-only
-                _LOG.warning("the memory of past solves is not available: %s", error)
-                return otherwise
             except sqlite3.DatabaseError as error:
-                _LOG.warning("%s is damaged (%s); it is made anew", self.folder / _FILE, error)
+                if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                    # Locked for long, a disk that is full or read-only; SQLITE_ERROR is a table that is not ours.
+                    _LOG.warning("the memory of past solves is not available: %s", error)
+                    return otherwise
+                _LOG.warning("%s is damaged (%s); it is made anew", file, error)
                 with suppress(OSError):
-                    (self.folder / _FILE).unlink()
+                    if _identity(file) == opened:  # else another process has made it anew since
+                        file.unlink()
             except (OSError, OverflowError) as error:  # a budget beyond what SQLite can count
                 _LOG.warning("the memory of past solves is not available: %s", error)
                 return otherwise
@@ -222,6 +239,14 @@ def _database(file: Path) -> Iterator[sqlite3.Connection]:
         database.close()
 
 
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Tells a file from another of the same name; None where there is none."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_dev, found.st_ino
+    return None
+
+
 def _version(database: sqlite3.Connection) -> int:
     return database.execute("PRAGMA user_version").fetchone()[0]
 
@@ -240,18 +265,20 @@ def _packed(schedule: Schedule) -> bytes:
     return zlib.compress(json.dumps(to_plain(schedule), separators=(",", ":")).encode())
 
 
-def _answer(
-    budget_bytes: int, spent_s: float, bound_ms: float, excluded: int, time_ms: float | None, packed: bytes | None
-) -> Answer | None:
+def _unpacked(packed: bytes | None) -> Schedule | None:
+    """None for what is no schedule."""
+    try:
+        content = None if packed is None else json.loads(zlib.decompress(packed))
+        return None if content is None else storage_format.from_content(content, Schedule, origin=_FILE)
+    except (TypeError, ValueError, zlib.error):
+        return None
+
+
+def _answer(budget_bytes: int, spent_s: float, bound_ms: float, excluded: int, time_ms: float | None) -> Answer | None:
     """A row as an answer, None where it is none: SQLite has no checksums, and takes any type anywhere."""
     numbers = (budget_bytes, spent_s, bound_ms, excluded, *([] if time_ms is None else [time_ms]))
     if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
         return None
     if time_ms is not None and bound_ms > time_ms * (1 + _SLACK):
         return None
-    try:
-        content = None if packed is None else json.loads(zlib.decompress(packed))
-        schedule = None if content is None else storage_format.from_content(content, Schedule, origin=_FILE)
-    except (ValueError, zlib.error):
-        return None
-    return Answer(budget_bytes, spent_s, bound_ms, bool(excluded), time_ms, schedule)
+    return Answer(budget_bytes, spent_s, bound_ms, bool(excluded), time_ms)

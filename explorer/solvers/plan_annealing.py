@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -202,3 +203,12 @@ def _sources() -> str:
 
 
 anneal = _compiled(_sources())
+
+
+def forget_compiled() -> bool:
+    """Delete what numba keeps of ``anneal`` on disk; was there anything?"""
+    files = list(Path(anneal.stats.cache_path).glob(f"{__name__.rpartition('.')[2]}.*.nb[ci]"))
+    for file in files:
+        with suppress(OSError):
+            file.unlink()
+    return bool(files)

@@ -65,6 +65,8 @@ class Planner:
         self._excluded_bytes = self.search.floor.peak_bytes - 1
         self._sought_minimum = False
         self._spent_s: dict[int, float] = {}
+        self._unread: dict[int, float] = {}  # times of schedules recalled, by budget
+        self._read: Callable[[int], Schedule | None] = lambda _: None
         self._lock = threading.Lock()
         self._proving = ThreadPoolExecutor(1, "prove")
 
@@ -129,22 +131,62 @@ class Planner:
         if self.frontier.add(point):
             self.search.learn(point.schedule)
 
-    def recall(self, answers: Iterable[Answer]) -> None:
-        """Take what earlier solves found, by increasing budget; schedules that are of use are judged again."""
+    def recall(self, answers: Iterable[Answer], schedule_of: Callable[[int], Schedule | None]) -> None:
+        """Take what earlier solves found. Each schedule is read, and judged again, when its budget is asked for.
+
+        Args:
+            answers: by increasing budget.
+            schedule_of: reads the schedule of an answer, by budget; None if there is none any more.
+        """
         least_ms = float("inf")
+        self._read = schedule_of
         for answer in answers:
+            self.note(answer)
+            if answer.time_ms is not None and answer.time_ms < least_ms:
+                least_ms = self._unread[answer.budget_bytes] = answer.time_ms
+
+    def note(self, answer: Answer) -> None:
+        """Take what an earlier solve proved, and how long it had."""
+        budget = answer.budget_bytes
+        with self._lock:
+            self._spent_s[budget] = max(answer.spent_s, self._spent_s.get(budget, 0.0))
+            self._bounds[budget] = max(answer.bound_ms, self._bounds.get(budget, 0.0))
+            if answer.excluded:
+                self._excluded_bytes = max(self._excluded_bytes, budget)
+
+    def read_on(self) -> bool:
+        """Look at one more of the schedules recalled; false if there is none left."""
+        with self._lock:
+            budget = next(iter(self._unread), None)
+        if budget is not None:
+            self._look_at(budget)
+        return budget is not None
+
+    def _read_for(self, budget_bytes: int) -> None:
+        """Look at the quickest of the schedules recalled that were found for this budget or less."""
+        while True:
             with self._lock:
-                budget = answer.budget_bytes
-                self._spent_s[budget] = max(answer.spent_s, self._spent_s.get(budget, 0.0))
-                self._bounds[budget] = max(answer.bound_ms, self._bounds.get(budget, 0.0))
-                if answer.excluded:
-                    self._excluded_bytes = max(self._excluded_bytes, answer.budget_bytes)
-            if answer.schedule is not None and answer.time_ms is not None and answer.time_ms < least_ms:
-                with suppress(ValueError):  # of a version that did otherwise
-                    least_ms = self.add_schedule(answer.schedule).time_ms
+                budget = max((x for x in self._unread if x <= budget_bytes), default=None)
+                recalled_ms = None if budget is None else self._unread[budget]
+            best = self.frontier.best(budget_bytes)
+            if budget is None or recalled_ms is None or (best is not None and best.time_ms <= recalled_ms):
+                return
+            self._look_at(budget)
+
+    def _look_at(self, budget_bytes: int) -> None:
+        with self._lock:
+            self._unread.pop(budget_bytes, None)
+        schedule = self._read(budget_bytes)
+        if schedule is not None:
+            with suppress(ValueError):  # of a version that did otherwise
+                self.add_schedule(schedule)
+                return
+        with self._lock:  # for nothing, as it turns out
+            self._spent_s.pop(budget_bytes, None)
 
     def settled(self, budget_bytes: int, *, options: Options) -> bool:
         """Is a schedule known that is near enough, or did an earlier solve have all the time for this very budget?"""
+        self._read_for(budget_bytes)
         with self._lock:
             spent_s = self._spent_s.get(budget_bytes, 0.0)
         if self.frontier.best(budget_bytes) is None:
@@ -155,17 +197,12 @@ class Planner:
         """What a solve counts as that ended by itself: all its time; none where it only stopped as near enough."""
         return 0.0 if self.near_enough(budget_bytes, gap=options.gap) else options.time_limit
 
-    def answer(self, budget_bytes: int, *, spent_s: float) -> Answer:
+    def answer(self, budget_bytes: int, *, spent_s: float) -> tuple[Answer, Schedule | None]:
         """What is known for a budget, to be remembered."""
         point = self.frontier.best(budget_bytes)
-        return Answer(
-            budget_bytes,
-            spent_s,
-            self.bound_ms(budget_bytes),
-            self.excludes(budget_bytes),
-            None if point is None else point.time_ms,
-            None if point is None else point.schedule,
-        )
+        time_ms, schedule = (None, None) if point is None else (point.time_ms, point.schedule)
+        bound_ms, excluded = self.bound_ms(budget_bytes), self.excludes(budget_bytes)
+        return Answer(budget_bytes, spent_s, bound_ms, excluded, time_ms), schedule
 
     def start_proof(self, prove: Callable[[], None]) -> Future[None]:
         """Begin to prove something on another thread; one proof at a time."""

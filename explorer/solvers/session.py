@@ -1,84 +1,23 @@
-"""Solving beside a notebook: a worker process that answers the latest request, and may die.
-
-The worker is this interpreter running ``explorer.solvers.worker``, started as a program, not forked and not through
-``multiprocessing``: it imports neither torch nor the user's script.
-"""
+"""Solving beside a notebook: a worker process that answers the latest request, and may die."""
 
 from __future__ import annotations
 
 import atexit
 import logging
-import os
-import pickle
-import queue
-import subprocess
-import sys
-import tempfile
 import threading
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import IO, Self
+from dataclasses import replace
+from typing import Self
 
 from explorer.device_profile import Profile
 from explorer.solution import Solution, Status
-from explorer.solvers.frontier import Frontier, Point
+from explorer.solvers.frontier import Frontier, Point, judged
+from explorer.solvers.messages import Ask, Cancel, Setup, SolveEvent
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
+from explorer.solvers.worker_process import WorkerProcess
 
 _LOG = logging.getLogger(__name__)
-_STDERR_LINES = 3
-_EXIT_S = 1.0
-_LOG_BYTES = 1 << 16
-_LOG_VARIABLE = "SCHEDULE_EXPLORER_SCIP_LOG"  # as explorer.solvers.scip has it, which imports SCIP
-
-
-@dataclass(frozen=True, slots=True)
-class SolveEvent:
-    """News about a request.
-
-    Attributes:
-        request: its number.
-        solution: the best known.
-        final: the last event of this request.
-    """
-
-    request: int
-    solution: Solution
-    final: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """First message to a worker, and any later one: what to solve from now on.
-
-    Attributes:
-        profile: graph and costs.
-        options: how to solve.
-        known: schedules known from its predecessor.
-        remember: whether to use the memory.
-    """
-
-    profile: Profile
-    options: Options
-    known: tuple[Point, ...]
-    remember: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Message to the worker: solve for a budget, and forget the request before."""
-
-    request: int
-    budget_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Message to the worker: end a request with what is known."""
-
-    request: int
 
 
 class SolveSession:
@@ -87,9 +26,10 @@ class SolveSession:
     Args:
         profile: what to solve.
         on_event: called from a background thread with the instant answer, each better schedule, better bounds (a few a
-            second at most), and one final event for every request that no later one superseded. If the worker dies, the
-            final event has ``Status.FAILED``, the best schedule so far, and says why; the next request starts another.
-            A worker that dies between two requests is reported by a warning of this module's logger.
+            second at most), and one final event for every request that no later one superseded. If the worker dies,
+            another is started and goes on from the best schedules so far, and an event says why (``restart``); if that
+            dies of the same request, or the request was cancelled, its final event has ``Status.FAILED``. A worker
+            that dies between two requests is reported by a warning of this module's logger.
         formulation: as of ``solve``.
         time_limit: seconds for each request.
         gap: as of ``solve``.
@@ -133,25 +73,36 @@ class SolveSession:
         self._request = 0
         self._latest: Solution | None = None
         self._answered = True
+        self._restarts = False  # if the worker dies of the present request
         self._closed = False
-        self._worker: _Worker | None = None
+        self._worker: WorkerProcess | None = None
         atexit.register(self.close)
         with self._lock:
             self._worker_now()
 
-    def request(self, budget_bytes: int) -> int:
-        """Solve for a budget in place of whatever is being solved; returns the request's number at once."""
+    def request(self, budget_bytes: int, *, known: Solution | None = None) -> int:
+        """Solve for a budget in place of whatever is being solved; returns the request's number at once.
+
+        Args:
+            budget_bytes: peak allowed.
+            known: found elsewhere with the same options, such as a point of ``trade_off``: no answer to a budget that
+                it fits is slower from now on.
+
+        Raises:
+            ValueError: a budget that is not positive, a schedule that is not of this profile, or a closed session.
+        """
         if budget_bytes <= 0:
             raise ValueError(f"budget_bytes is {budget_bytes}; it must be positive")
         with self._lock:
             if self._closed:
                 raise ValueError("this session is closed")
+            news = () if known is None else self._learn(known)
             self._request += 1
-            self._answered = False
+            self._answered, self._restarts = False, True
             self._latest = Solution(Status.UNKNOWN, budget_bytes)
             worker = self._worker_now()
             worker.forget_log()
-            worker.send(Ask(self._request, budget_bytes))
+            worker.send(Ask(self._request, budget_bytes, news))
             return self._request
 
     def reconfigure(self, options: Options) -> None:
@@ -175,6 +126,7 @@ class SolveSession:
     def cancel(self) -> None:
         """End the current request, if any, with a final event that has the best schedule so far."""
         with self._lock:
+            self._restarts = False
             if not self._answered and self._worker is not None:
                 self._worker.send(Cancel(self._request))
 
@@ -206,10 +158,20 @@ class SolveSession:
         with self._lock:
             return None if self._worker is None else self._worker.process.pid
 
-    def _worker_now(self) -> _Worker:
+    def _learn(self, found: Solution) -> tuple[Point, ...]:
+        """What was found elsewhere, where it is of use."""
+        if found.schedule is None or found.time_ms is None or found.peak_bytes is None:
+            return ()
+        best = self._frontier.best(found.peak_bytes)
+        if best is not None and best.time_ms <= found.time_ms:
+            return ()
+        point = judged(self._setup.profile, found.schedule)
+        return (point,) if self._frontier.add(point) else ()
+
+    def _worker_now(self) -> WorkerProcess:
         if self._worker is None:
             setup = replace(self._setup, known=self._frontier.points())
-            self._worker = _Worker(setup, self._take, self._failed)
+            self._worker = WorkerProcess(setup, self._take, self._failed)
         return self._worker
 
     def _take(self, event: SolveEvent) -> None:
@@ -226,8 +188,8 @@ class SolveSession:
             self._latest = solution
         self._tell(event)
 
-    def _failed(self, worker: _Worker, reason: str) -> None:
-        """The worker died: end its request, and let the next one start another."""
+    def _failed(self, worker: WorkerProcess, reason: str) -> None:
+        """The worker died: another goes on with its request, unless it is the second to die of that."""
         with self._lock:
             if self._worker is worker:
                 self._worker = None
@@ -237,124 +199,41 @@ class SolveSession:
             if self._answered or self._latest is None:
                 _LOG.warning("the solver died while it was not solving (%s); the next request starts it again", reason)
                 return
-            self._answered = True
-            request, latest = self._request, self._latest
-        best = self._frontier.best(latest.budget_bytes)
-        kept = "no schedule was found before" if best is None else "the schedule is the best found before"
+            event = self._again(self._latest, reason) or self._given_up(self._latest, reason)
+            self._answered = event.final
+        self._tell(event)
+
+    def _again(self, latest: Solution, reason: str) -> SolveEvent | None:
+        """Ask another worker for the present request, which was not answered yet; None if that cannot be done."""
+        if not self._restarts:
+            return None
+        self._restarts = False
+        try:
+            another = self._worker_now()
+        except OSError as error:
+            _LOG.warning("the solver could not be started again: %s", error)
+            return None
+        another.send(Ask(self._request, latest.budget_bytes))
+        why = f"the solver died ({reason}); it was started again"
+        return SolveEvent(self._request, self._so_far(latest), final=False, restart=why)
+
+    def _given_up(self, latest: Solution, reason: str) -> SolveEvent:
+        """The present request's end."""
+        solution = self._so_far(latest)
+        kept = "no schedule was found before" if solution.schedule is None else "the schedule is the best found before"
         message = f"the solver died ({reason}); {kept}; the next request starts it again"
-        solution = replace(latest, status=Status.FAILED, message=message)
-        if best is not None:
-            solution = replace(solution, schedule=best.schedule, time_ms=best.time_ms, peak_bytes=best.peak_bytes)
-        self._tell(SolveEvent(request, solution, True))
+        return SolveEvent(self._request, replace(solution, status=Status.FAILED, message=message), final=True)
+
+    def _so_far(self, latest: Solution) -> Solution:
+        """The latest answer, or the best schedule found for any budget that fits this one."""
+        best = self._frontier.best(latest.budget_bytes)
+        if best is None or (latest.time_ms is not None and latest.time_ms <= best.time_ms):
+            return latest
+        status = Status.FEASIBLE if latest.status is Status.UNKNOWN else latest.status
+        return replace(latest, status=status, schedule=best.schedule, time_ms=best.time_ms, peak_bytes=best.peak_bytes)
 
     def _tell(self, event: SolveEvent) -> None:
         try:
             self._on_event(event)
         except Exception:  # noqa: BLE001 - a user's callback must not end the thread that reads
             _LOG.exception("on_event raised; the session goes on")
-
-
-class _Worker:
-    """A running worker process and the three threads that write to it, read from it and read its errors."""
-
-    def __init__(
-        self, setup: Setup, on_event: Callable[[SolveEvent], None], on_death: Callable[[_Worker, str], None]
-    ) -> None:
-        self.on_event, self.on_death = on_event, on_death
-        root = str(Path(__file__).resolve().parents[2])
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.log = tempfile.NamedTemporaryFile(prefix="schedule-explorer-", suffix=".log")  # noqa: SIM115 - until closed
-        self.log_start = 0
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "explorer.solvers.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), _LOG_VARIABLE: self.log.name},
-            # An interrupt of the notebook's cell is not meant for the solver: a process group of its own. Not a session
-            # of its own, which Linux would give as much of the processor as all of the notebook, however nice it is.
-            process_group=0,
-        )
-        self.closing = False
-        self.errors: deque[str] = deque(maxlen=_STDERR_LINES)
-        self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.send(setup)
-        self.threads = [
-            threading.Thread(target=target, name=f"solver {name}", daemon=True)
-            for name, target in (
-                ("requests", self._write),
-                ("errors", self._read_errors),
-                ("events", self._read),
-            )
-        ]
-        for thread in self.threads:
-            thread.start()
-
-    def send(self, message: object) -> None:
-        """Queue a message; the caller never waits for the pipe."""
-        # Pickled here: what it holds may gain cached values while another thread would pickle it.
-        self.outbox.put(pickle.dumps(message))
-
-    def forget_log(self) -> None:
-        """Leave what SCIP said so far out of ``read_log``."""
-        self.log_start = os.fstat(self.log.fileno()).st_size
-
-    def read_log(self) -> str:
-        """What SCIP said since, whole lines, at most about ``_LOG_BYTES`` from the end."""
-        end = os.fstat(self.log.fileno()).st_size
-        start = max(self.log_start, end - _LOG_BYTES)
-        text = os.pread(self.log.fileno(), end - start, start).decode(errors="replace")
-        return text if start == self.log_start else text.partition("\n")[2]
-
-    def close(self) -> None:
-        """End the process and wait for the threads."""
-        self.closing = True
-        self.outbox.put(None)
-        try:
-            self.process.wait(_EXIT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        for thread in self.threads:
-            if thread is not threading.current_thread():
-                thread.join(_EXIT_S)
-        self.log.close()
-
-    def _write(self) -> None:
-        stream = _pipe(self.process.stdin)
-        # Closing the pipe is what tells the worker to exit.
-        try:
-            with stream:
-                while (message := self.outbox.get()) is not None:
-                    stream.write(message)
-                    stream.flush()
-        except OSError:
-            pass  # it died; the reader of its events says so
-
-    def _read_errors(self) -> None:
-        stream = _pipe(self.process.stderr)
-        with stream:
-            for line in stream:
-                self.errors.append(line.decode(errors="replace").strip())
-
-    def _read(self) -> None:
-        stream = _pipe(self.process.stdout)
-        with stream:
-            while True:
-                try:
-                    event = pickle.load(stream)  # noqa: S301 - from our own process
-                except (EOFError, pickle.UnpicklingError, OSError):
-                    break
-                self.on_event(event)
-        self.outbox.put(None)
-        code = self.process.wait()
-        self.threads[1].join(_EXIT_S)
-        if not self.closing:
-            reason = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            said = "; ".join(filter(None, self.errors))
-            self.on_death(self, f"{reason}: {said}" if said else reason)
-
-
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    assert stream is not None, "every stream of the worker is a pipe"
-    return stream

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, overload
 
@@ -94,7 +95,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         return _solve_in_steps(planner, budget_bytes, options, steps)
     memory, problem = SolveMemory(), problem_key(profile, options)
     if remember:
-        planner.recall(memory.recall(problem))
+        planner.recall(memory.recall(problem), partial(memory.schedule, problem))
     if planner.settled(budget_bytes, options=options):
         return planner.solution(Progress(budget_bytes), gap=gap)
     planner.instant(budget_bytes)
@@ -102,8 +103,8 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     if remember:
-        answer = planner.answer(budget_bytes, spent_s=planner.counted_s(budget_bytes, options=options))
-        memory.remember(problem, answer, label=label_of(profile, options))
+        answer, schedule = planner.answer(budget_bytes, spent_s=planner.counted_s(budget_bytes, options=options))
+        memory.remember(problem, answer, schedule, label=label_of(profile, options))
     return replace(solution, elapsed_s=time.monotonic() - began)
 
 

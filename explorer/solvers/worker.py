@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from itertools import count
 from typing import IO
@@ -24,9 +25,9 @@ import numpy as np
 
 from explorer.solution import Solution, Status
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
+from explorer.solvers.messages import Ask, Cancel, Setup, SolveEvent
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine
-from explorer.solvers.session import Ask, Cancel, Setup, SolveEvent
 
 _LADDER = 24
 _COMPILED_S = 60.0
@@ -45,10 +46,15 @@ class _Problem:
             self.planner.add(point)
         self.key = problem_key(setup.profile, setup.options)
         if setup.remember:
-            self.planner.recall(memory.recall(self.key))
+            self.planner.recall(memory.recall(self.key), partial(memory.schedule, self.key))
 
     def ladder(self, stop: np.ndarray) -> Iterator[bool]:
-        """Search at one budget after the other; each is a true. ``stop`` as in ``PlanSearch.improve``."""
+        """Look at what is remembered, then search at one budget after the other; each is a true.
+
+        ``stop`` as in ``PlanSearch.improve``.
+        """
+        while self.planner.read_on():
+            yield True
         search = self.planner.search
         step = (search.keep_all_peak_bytes - search.floor.peak_bytes) / _LADDER
         for rung in range(_LADDER):
@@ -58,11 +64,11 @@ class _Problem:
     def remember(self, budget_bytes: int, *, whole: bool) -> None:
         """Keep what is known for a budget; ``whole``: the solve ended by itself."""
         spent_s = self.planner.counted_s(budget_bytes, options=self.options) if whole else 0.0
-        answer = self.planner.answer(budget_bytes, spent_s=spent_s)
+        answer, schedule = self.planner.answer(budget_bytes, spent_s=spent_s)
         if whole:
-            self.planner.recall([answer])  # so that who returns to this budget is answered at once
+            self.planner.note(answer)  # so that who returns to this budget is answered at once
         if self.setup.remember:
-            self.memory.remember(self.key, answer, label=label_of(self.setup.profile, self.options))
+            self.memory.remember(self.key, answer, schedule, label=label_of(self.setup.profile, self.options))
 
 
 @dataclass
@@ -132,7 +138,7 @@ class _Server:
                 pass
             message = self.messages.get()
             if isinstance(message, Cancel) and self.job is not None and self.job.ask.request == message.request:
-                self.job.stop.set()
+                self.cancel(self.job)
             elif isinstance(message, Ask) and not self.messages.newer[0]:
                 self.answer(message)
             elif isinstance(message, Setup):
@@ -153,10 +159,19 @@ class _Server:
             self.job.stop.set()
         self.job = None
 
+    def cancel(self, job: _Job) -> None:
+        job.stop.set()
+        if not self.loaded.is_set():  # whoever refines would end it, and is not there yet
+            planner, progress = job.problem.planner, Progress(job.ask.budget_bytes)
+            self.send(job, planner.solution(progress, gap=job.problem.options.gap, stopped=True), final=True)
+            self.supersede()
+
     def answer(self, ask: Ask) -> None:
         self.supersede()
         problem = self.problem
         planner, options = problem.planner, problem.options
+        for point in ask.known:
+            planner.add(point)
         self.job = job = _Job(ask, problem)
         if planner.settled(ask.budget_bytes, options=options):
             self.send(job, planner.solution(Progress(ask.budget_bytes), gap=options.gap), final=True)

@@ -11,12 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from explorer import cli
-from explorer.schedule import keep_all
+from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
 from explorer.solvers import SolveSession, solve, solving
+from explorer.solvers import memory as memory_module
 from explorer.solvers.memory import VARIABLE, Answer, SolveMemory, label_of, problem_key
 from explorer.solvers.options import Options, parse_optimizations
+from explorer.solvers.planner import Planner
 from tests.solvers.graphs import chain
 from tests.solvers.test_session import Heard
 
@@ -27,7 +29,11 @@ BUDGET = (PROFILE.fixed_bytes + 2 * PEAK) // 3
 
 
 def answer(budget_bytes: int = PEAK, *, time_ms: float | None = 24.0, bound_ms: float = 20.0) -> Answer:
-    return Answer(budget_bytes, 1.0, bound_ms, False, time_ms, None if time_ms is None else KEEP)
+    return Answer(budget_bytes, 1.0, bound_ms, False, time_ms)
+
+
+def keep(memory: SolveMemory, found: Answer) -> None:
+    memory.remember("problem", found, None if found.time_ms is None else KEEP, label="a chain")
 
 
 @pytest.fixture
@@ -42,33 +48,33 @@ def test_nothing_is_known_of_what_was_never_solved(memory):
 
 
 def test_the_better_schedule_and_the_better_bound_stay(memory):
-    memory.remember("problem", answer(time_ms=None, bound_ms=21.0), label="a chain")
-    memory.remember("problem", answer(time_ms=24.0, bound_ms=20.0), label="a chain")
-    memory.remember("problem", answer(time_ms=30.0, bound_ms=19.0), label="a chain")
+    keep(memory, answer(time_ms=None, bound_ms=21.0))
+    keep(memory, answer(time_ms=24.0, bound_ms=20.0))
+    keep(memory, answer(time_ms=30.0, bound_ms=19.0))
     assert memory.recall("problem") == (answer(time_ms=24.0, bound_ms=21.0),)
     assert memory.recall("another") == ()
-    memory.remember("problem", replace(answer(time_ms=23.0), spent_s=5.0), label="a chain")
+    keep(memory, replace(answer(time_ms=23.0), spent_s=5.0))
     assert memory.recall("problem") == (replace(answer(time_ms=23.0, bound_ms=21.0), spent_s=5.0),)
 
 
 @pytest.mark.parametrize("damage", [b"no database at all" * 100, None])
 def test_a_damaged_file_is_made_anew(memory, damage):
     for number in range(50):
-        memory.remember("problem", answer(PEAK + number), label="a chain")
+        keep(memory, answer(PEAK + number))
     file = memory.folder / "solves.sqlite3"
     content = bytearray(file.read_bytes())
     content[100 : len(content) // 2] = bytes(len(content) // 2 - 100)
     file.write_bytes(content if damage is None else damage)
     memory.recall("problem")
-    memory.remember("problem", answer(), label="a chain")
-    memory.remember("problem", answer(), label="a chain")
+    keep(memory, answer())
+    keep(memory, answer())
     assert answer() in memory.recall("problem")
 
 
 def test_processes_write_at_once_and_nothing_is_lost(memory):
     script = (
         "import sys; from tests.solvers.test_memory import *; memory = SolveMemory()\n"
-        "for n in range(40): memory.remember('problem', answer(1000 * int(sys.argv[1]) + n), label='a chain')"
+        "for n in range(40): keep(memory, answer(1000 * int(sys.argv[1]) + n))"
     )
     writers = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
@@ -80,14 +86,14 @@ def test_a_folder_that_cannot_be_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "cache"))
     memory = SolveMemory()
-    memory.remember("problem", answer(), label="a chain")
+    keep(memory, answer())
     assert memory.recall("problem") == ()
 
 
 def test_off_keeps_nothing(monkeypatch):
     monkeypatch.setenv(VARIABLE, "off")
     memory = SolveMemory()
-    memory.remember("problem", answer(), label="a chain")
+    keep(memory, answer())
     assert memory.recall("problem") == ()
 
 
@@ -115,8 +121,8 @@ def test_a_solve_is_not_repeated(monkeypatch):
 
 
 def test_what_is_remembered_is_judged_again(memory):
-    lie = Answer(BUDGET, 99.0, 0.0, False, 1.0, replace(KEEP, steps=KEEP.steps[:-3]))
-    memory.remember(problem_key(PROFILE, Options()), lie, label="a lie")
+    lie = Answer(BUDGET, 99.0, 0.0, False, 1.0)
+    memory.remember(problem_key(PROFILE, Options()), lie, replace(KEEP, steps=KEEP.steps[:-3]), label="a lie")
     found = solve(PROFILE, budget=BUDGET, time_limit=1.0)
     assert found.schedule is not None
     assert simulate(PROFILE, found.schedule).peak_bytes <= BUDGET
@@ -136,21 +142,86 @@ def test_near_enough_for_one_gap_is_not_for_another():
         "UPDATE answers SET bound_ms = 999.0",
         "UPDATE answers SET bound_ms = 'much'",
         "UPDATE answers SET spent_s = NULL",
-        "UPDATE answers SET schedule = x'00'",
     ],
 )
 def test_a_row_that_cannot_be_is_forgotten(memory, damage):
-    memory.remember("problem", answer(), label="a chain")
+    keep(memory, answer())
     with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
         database.execute(damage)
     database.close()
     assert memory.recall("problem") == ()
-    memory.remember("problem", answer(time_ms=25.0), label="a chain")
+    keep(memory, answer(time_ms=25.0))
     assert memory.recall("problem") == (answer(time_ms=25.0),)
 
 
+@pytest.mark.parametrize("damage", [b"\0", None, 5, "text"])
+def test_a_schedule_that_cannot_be_read_is_forgotten(memory, damage):
+    keep(memory, answer())
+    assert memory.schedule("problem", PEAK) == KEEP
+    with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
+        database.execute("UPDATE answers SET schedule = ?", (damage,))
+    database.close()
+    assert memory.recall("problem") == (answer(),)
+    assert memory.schedule("problem", PEAK) is None
+    assert memory.recall("problem") == ()
+    assert memory.schedule("problem", PEAK) is None
+
+
+@pytest.mark.parametrize("damage", ["DROP TABLE answers", "ALTER TABLE answers RENAME COLUMN used TO later"])
+def test_a_table_that_is_not_ours_is_made_anew(memory, damage):
+    keep(memory, answer())
+    with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
+        database.execute(damage)
+    database.close()
+    keep(memory, answer())
+    assert memory.recall("problem") == (answer(),)
+
+
+def test_what_another_process_made_anew_is_not_deleted(memory, monkeypatch):
+    """Two notebooks come upon the same damage: the slower must not delete what the quicker has written since."""
+    keep(memory, answer())
+    file = memory.folder / "solves.sqlite3"
+    file.write_bytes(b"no database at all" * 100)
+    opened = []
+
+    def meanwhile(database: sqlite3.Connection) -> int:
+        if not opened:
+            opened.append(database)
+            file.unlink()
+            keep(SolveMemory(), answer())
+            raise sqlite3.DatabaseError("file is not a database")
+        return version(database)
+
+    version = memory_module._version
+    monkeypatch.setattr(memory_module, "_version", meanwhile)
+    assert memory.recall("problem") == (answer(),)
+
+
+def test_many_answers_are_read_as_they_are_wanted(memory):
+    """Opening takes as long with hundreds of budgets known as with one."""
+    best = keep_all(PROFILE.graph)
+    key = problem_key(PROFILE, Options())
+    least = PEAK - 50
+    for number in range(50):
+        found = Answer(least + number, 9.0, 0.0, False, 99.0 - number)
+        memory.remember(key, found, best, label="a chain")
+    planner, read = Planner(Options().problem(PROFILE)), []
+
+    def schedule_of(budget_bytes: int) -> Schedule | None:
+        read.append(budget_bytes)
+        return memory.schedule(key, budget_bytes)
+
+    planner.recall(memory.recall(key), schedule_of)
+    assert read == []
+    planner.settled(least + 20, options=Options())
+    assert read[0] == least + 20
+    while planner.read_on():
+        pass
+    assert sorted(read) == [least + number for number in range(50)]
+
+
 def test_a_budget_that_cannot_be_written_is_no_error(memory):
-    memory.remember("problem", answer(2**70), label="a chain")
+    keep(memory, answer(2**70))
     assert memory.recall("problem") == ()
 
 
@@ -169,7 +240,7 @@ def test_the_next_session_answers_at_once():
 def test_the_command_shows_and_clears(memory):
     run = CliRunner().invoke
     assert "Nothing is remembered yet" in run(cli.app, ["cache"]).output
-    memory.remember("problem", answer(), label=label_of(PROFILE, Options()))
+    memory.remember("problem", answer(), KEEP, label=label_of(PROFILE, Options()))
     shown = run(cli.app, ["cache"])
     assert shown.exit_code == 0
     assert ": all" in shown.output

@@ -13,13 +13,13 @@ from explorer.device_profile import Profile
 from explorer.graph import Implementation, TrainingGraph
 from explorer.simulation import simulate
 from explorer.solution import Status
+from explorer.solvers import SolveEvent, SolveSession
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.memory import problem_key
 from explorer.solvers.monet import paper
 from explorer.solvers.options import Options
 from explorer.solvers.pins import Pins, Stay, parse_pins
 from explorer.solvers.problem import Problem
-from explorer.solvers.session import SolveEvent, SolveSession
 from tests.solvers.checks import check_bound, check_optimum, check_relaxation, check_solution
 from tests.solvers.exhaustive import Rule, fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles

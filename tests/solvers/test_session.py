@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from explorer import keep_all, simulate
+from explorer import keep_all, simulate, solve, trade_off
 from explorer.device_profile import Profile
 from explorer.graph import Role
 from explorer.solution import Status
 from explorer.solvers import SolveEvent, SolveSession
 from explorer.solvers.options import Options
 from explorer.solvers.pins import parse_pins
+from explorer.solvers.plan_annealing import anneal
 from tests.solvers.graphs import chain
 
 PATIENCE_S = 120.0
@@ -138,6 +139,39 @@ def test_cancel_ends_a_request_with_what_was_found(hard):
     assert again.solution.status is Status.OPTIMAL
 
 
+def test_cancel_is_heard_while_the_search_is_still_being_compiled(hard, monkeypatch, tmp_path):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    heard = Heard()
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0, remember=False) as session:
+        request = session.request(between(hard, 0.3))
+        heard.next()
+        assert not list(tmp_path.rglob("*.nbi")), "compiled already"
+        session.cancel()
+        event = heard.final(request)
+        assert not list(tmp_path.rglob("*.nbi")), "it waited for the compiler"
+    assert event.solution.schedule is not None
+
+
+def test_a_damaged_file_of_compiled_code_is_made_anew(profile, monkeypatch, tmp_path):
+    solve(profile, budget=between(profile, 0.5), time_limit=0.1, remember=False)
+    names = [x.name for x in Path(anneal.stats.cache_path).glob("plan_annealing*.nbi")]
+    assert names
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    where = "from explorer.solvers.plan_annealing import anneal; print(anneal.stats.cache_path)"
+    found = subprocess.run([sys.executable, "-c", where], check=True, capture_output=True, text=True)
+    folder = Path(found.stdout.strip())
+    assert tmp_path in folder.parents
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(b"")
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=1.0, remember=False) as session:
+        event = heard.final(session.request(between(profile, 0.5)))
+    assert event.solution.status in (Status.FEASIBLE, Status.OPTIMAL)
+    assert not any(x.restart for x in heard.events)
+    assert any((folder / name).stat().st_size for name in names if (folder / name).exists())
+
+
 def test_a_budget_too_small_says_what_would_do(profile):
     heard = Heard()
     with SolveSession(profile, on_event=heard.queue.put, time_limit=1.0) as session:
@@ -148,14 +182,48 @@ def test_a_budget_too_small_says_what_would_do(profile):
     assert enough.solution.peak_bytes <= smallest
 
 
-def test_a_killed_worker_is_reported_once_and_replaced(hard):
+def killed(session: SolveSession) -> int:
+    """The process that was the worker."""
+    worker = session.worker_id
+    assert worker is not None
+    os.kill(worker, signal.SIGKILL)
+    return worker
+
+
+def test_a_killed_worker_is_reported_and_another_answers_the_request(hard):
     heard = Heard()
     with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
         budget = between(hard, 0.3)
         request = session.request(budget)
         found = heard.next().solution
-        first_worker = session.worker_id
-        os.kill(first_worker, signal.SIGKILL)
+        worker = killed(session)
+        while not (event := heard.next()).restart:
+            assert not event.final
+        assert "signal 9" in event.restart
+        assert event.solution.time_ms <= found.time_ms
+        assert simulate(hard, event.solution.schedule).peak_bytes <= budget
+        following = heard.next()
+        assert not following.restart
+        assert session.worker_id != worker
+        session.cancel()
+        after = heard.final(request).solution
+    assert after.status in (Status.FEASIBLE, Status.OPTIMAL)
+    assert after.time_ms <= event.solution.time_ms
+    assert {x.request for x in heard.events} == {request}
+    assert sum(bool(x.restart) for x in heard.events) == 1
+
+
+def test_a_second_death_of_a_request_is_its_end_and_the_next_request_is_answered(hard):
+    heard = Heard()
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
+        budget = between(hard, 0.3)
+        request = session.request(budget)
+        found = heard.next().solution
+        killed(session)
+        while not heard.next().restart:
+            pass
+        heard.next()
+        killed(session)
         event = heard.final(request)
         assert event.solution.status is Status.FAILED
         assert "signal 9" in event.solution.message
@@ -163,11 +231,37 @@ def test_a_killed_worker_is_reported_once_and_replaced(hard):
         assert simulate(hard, event.solution.schedule).peak_bytes <= budget
         following = session.request(budget)
         assert heard.next().request == following
-        assert session.worker_id != first_worker
         session.cancel()
         after = heard.final(following).solution
     assert after.time_ms <= event.solution.time_ms
     assert sum(x.final and x.request == request for x in heard.events) == 1
+
+
+def test_a_request_that_was_cancelled_is_not_begun_again(hard):
+    heard = Heard()
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
+        request = session.request(between(hard, 0.3))
+        heard.next()
+        session._worker.send = lambda _: None  # so that death comes before the message
+        session.cancel()
+        killed(session)
+        event = heard.final(request)
+    assert event.solution.status is Status.FAILED
+    assert not any(x.restart for x in heard.events)
+
+
+def test_what_was_found_elsewhere_is_where_an_answer_begins(hard):
+    """A point of the curve, clicked, leads to a schedule that is no slower than the point."""
+    heard = Heard()
+    known = trade_off(hard, points=8)[4]
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=0.1, remember=False) as session:
+        session.request(known.peak_bytes, known=known)
+        assert heard.next().solution.time_ms <= known.time_ms + 1e-9
+        other = chain(3)
+        wrong = trade_off(other)[0]
+        with pytest.raises(ValueError, match="schedule"):
+            session.request(known.peak_bytes, known=wrong)
+        assert heard.final(session.request(known.peak_bytes)).solution.time_ms <= known.time_ms + 1e-9
 
 
 def test_an_idle_worker_that_dies_is_replaced_and_a_warning_says_so(profile, caplog: pytest.LogCaptureFixture):

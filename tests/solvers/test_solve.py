@@ -77,6 +77,25 @@ def test_a_single_operator_is_a_step_too():
     assert solve(profile, budget=peak_bytes - 1, time_limit=1.0).status is Status.INFEASIBLE
 
 
+def test_tensors_without_bytes_leave_nothing_to_decide():
+    profile = chain(6, size=0)
+    keep = simulate(profile, keep_all(profile.graph))
+    solution = solve(profile, budget=keep.peak_bytes, time_limit=1.0)
+    assert solution.status is Status.OPTIMAL
+    assert solution.time_ms == keep.time_ms
+    assert trade_off(profile)
+
+
+def test_ten_thousand_operators_are_solved_for():
+    profile = chain(5000)
+    assert len(profile.graph.operators) > 10_000
+    keep = simulate(profile, keep_all(profile.graph))
+    budget = (profile.fixed_bytes + keep.peak_bytes) // 2
+    solution = solve(profile, budget=budget, time_limit=0.1, remember=False)
+    assert simulate(profile, solution.schedule).peak_bytes <= budget
+    assert solution.time_ms < 1.25 * keep.time_ms
+
+
 def test_a_chain_at_half_its_activations_is_solved_and_bounded():
     profile = chain(24)
     keep = simulate(profile, keep_all(profile.graph))

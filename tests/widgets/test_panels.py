@@ -201,7 +201,7 @@ def test_what_another_choice_allowed_is_not_shown_while_this_one_has_no_answer(
     assert opened._scene is not None
     before, points, go_on = opened._scene.known, opened._points, threading.Event()
     assert len(before.solved) > 1
-    monkeypatch.setattr(opened._solving, "request", lambda _: None)
+    monkeypatch.setattr(opened._solving, "request", lambda _, **__: None)
     monkeypatch.setattr(opened, "_points", lambda choice: points(choice) if go_on.wait(60) else [])
     opened.configure(exact=True)
     opened._activity.wait_for("opening")

@@ -13,6 +13,7 @@ from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Status
 from tests.widgets.trained import Trained
 from widgets import text
+from widgets.panel import News
 
 GIB = 2**30
 
@@ -62,6 +63,14 @@ def test_a_gap_says_for_what_it_is_proven(trained: Trained) -> None:
 def test_endings_without_a_schedule(answer: Solution, told: list[str]) -> None:
     said = text.outcome(answer, keep_all_ms=100.0)
     assert all(words in said for words in told), said
+
+
+def test_a_solver_that_was_started_again_is_told(trained: Trained) -> None:
+    why = "the solver died (killed by signal 9); it was started again"
+    assert text.progress(found(trained, Status.FEASIBLE), 100.0, restart=why).startswith("The solver died (killed")
+    news = News(1.0, 110.0, None, None)
+    assert why in text.log_line(news, news, None, restart=why)
+    assert text.log_line(news, news, None) == ""
 
 
 def test_exceptions_become_sentences() -> None:
