@@ -267,10 +267,9 @@ class PlanSearch:
         """Load the kernel, or compile it; also where the file that holds it is damaged, which numba takes for fatal."""
         try:
             self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
-        except Exception as error:
-            if not forget_compiled():
-                raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised again if it is not that
             _LOG.warning("the search's kernel cannot be loaded (%s: %s): compiled anew", type(error).__name__, error)
+            forget_compiled()
             self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
 
     def _anneal(

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 VARIABLE = "SCHEDULE_EXPLORER_CACHE"
 _FILE = "solves.sqlite3"
-_VERSION = 1  # of the table, and of what problems and bounds mean
+_VERSION = 2  # of the table, and of what problems and bounds mean
 _BUSY_S = 2.0
 _SLACK = 1e-3  # a bound that is more than this above its schedule's time is damaged
 _MOST = 2000  # answers; those go first that were found or improved longest ago
@@ -38,15 +38,18 @@ _LOG = logging.getLogger(__name__)
 _TABLE = """
 CREATE TABLE answers (
     problem TEXT, budget_bytes INTEGER, label TEXT, used REAL, spent_s REAL, bound_ms REAL, excluded INTEGER,
-    time_ms REAL, schedule BLOB, PRIMARY KEY (problem, budget_bytes)
+    time_ms REAL, peak_bytes INTEGER, schedule BLOB, PRIMARY KEY (problem, budget_bytes)
 )
 """
 _KEEP_THE_BETTER = """
-INSERT INTO answers VALUES (:problem, :budget_bytes, :label, :used, :spent_s, :bound_ms, :excluded, :time_ms, :schedule)
+INSERT INTO answers VALUES (:problem, :budget_bytes, :label, :used, :spent_s, :bound_ms, :excluded, :time_ms,
+    :peak_bytes, :schedule)
 ON CONFLICT DO UPDATE SET
     used = excluded.used, spent_s = max(spent_s, excluded.spent_s), bound_ms = max(bound_ms, excluded.bound_ms),
     excluded = max(answers.excluded, excluded.excluded),
     schedule = CASE WHEN ifnull(excluded.time_ms < time_ms, time_ms IS NULL) THEN excluded.schedule ELSE schedule END,
+    peak_bytes =
+        CASE WHEN ifnull(excluded.time_ms < time_ms, time_ms IS NULL) THEN excluded.peak_bytes ELSE peak_bytes END,
     time_ms = CASE WHEN ifnull(excluded.time_ms < time_ms, time_ms IS NULL) THEN excluded.time_ms ELSE time_ms END
 """
 
@@ -61,6 +64,7 @@ class Answer:
         bound_ms: no schedule is quicker.
         excluded: it is proven that no schedule fits.
         time_ms: of the best schedule, None without one.
+        peak_bytes: likewise.
     """
 
     budget_bytes: int
@@ -68,6 +72,7 @@ class Answer:
     bound_ms: float
     excluded: bool
     time_ms: float | None
+    peak_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class SolveMemory:
 
         def read(database: sqlite3.Connection) -> tuple[Answer, ...]:
             rows = database.execute(
-                "SELECT rowid, budget_bytes, spent_s, bound_ms, excluded, time_ms FROM answers"
+                "SELECT rowid, budget_bytes, spent_s, bound_ms, excluded, time_ms, peak_bytes FROM answers"
                 " WHERE problem = ? ORDER BY budget_bytes",
                 (problem,),
             )
@@ -161,6 +166,7 @@ class SolveMemory:
             "bound_ms": answer.bound_ms,
             "excluded": answer.excluded,
             "time_ms": answer.time_ms,
+            "peak_bytes": answer.peak_bytes,
             "schedule": None if schedule is None else _packed(schedule),
         }
 
@@ -203,8 +209,10 @@ class SolveMemory:
                 with _database(file) as database:
                     return use(database)
             except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-                    # Locked for long, a disk that is full or read-only; SQLITE_ERROR is a table that is not ours.
+                # Locked for long, a disk that is full or read-only. SQLITE_ERROR is a table that is not ours; there is no
+                # code where text is none.
+                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+                if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
                     _LOG.warning("the memory of past solves is not available: %s", error)
                     return otherwise
                 _LOG.warning("%s is damaged (%s); it is made anew", file, error)
@@ -274,11 +282,15 @@ def _unpacked(packed: bytes | None) -> Schedule | None:
         return None
 
 
-def _answer(budget_bytes: int, spent_s: float, bound_ms: float, excluded: int, time_ms: float | None) -> Answer | None:
+def _answer(
+    budget_bytes: int, spent_s: float, bound_ms: float, excluded: int, time_ms: float | None, peak_bytes: int | None
+) -> Answer | None:
     """A row as an answer, None where it is none: SQLite has no checksums, and takes any type anywhere."""
-    numbers = (budget_bytes, spent_s, bound_ms, excluded, *([] if time_ms is None else [time_ms]))
+    if (time_ms is None) != (peak_bytes is None):
+        return None
+    numbers = (budget_bytes, spent_s, bound_ms, excluded, time_ms or 0.0, peak_bytes or 0)
     if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
         return None
     if time_ms is not None and bound_ms > time_ms * (1 + _SLACK):
         return None
-    return Answer(budget_bytes, spent_s, bound_ms, bool(excluded), time_ms)
+    return Answer(budget_bytes, spent_s, bound_ms, bool(excluded), time_ms, peak_bytes)

@@ -52,11 +52,13 @@ class Ask:
         request: its number.
         budget_bytes: peak allowed.
         known: schedules that the worker may not know yet.
+        bound_ms: what a worker proved that is no more; 0 for nothing.
     """
 
     request: int
     budget_bytes: int
     known: tuple[Point, ...] = ()
+    bound_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

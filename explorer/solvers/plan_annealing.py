@@ -205,10 +205,8 @@ def _sources() -> str:
 anneal = _compiled(_sources())
 
 
-def forget_compiled() -> bool:
-    """Delete what numba keeps of ``anneal`` on disk; was there anything?"""
-    files = list(Path(anneal.stats.cache_path).glob(f"{__name__.rpartition('.')[2]}.*.nb[ci]"))
-    for file in files:
+def forget_compiled() -> None:
+    """Delete what numba keeps of ``anneal`` on disk."""
+    for file in Path(anneal.stats.cache_path).glob(f"{__name__.rpartition('.')[2]}.*.nb[ci]"):
         with suppress(OSError):
             file.unlink()
-    return bool(files)

@@ -65,7 +65,7 @@ class Planner:
         self._excluded_bytes = self.search.floor.peak_bytes - 1
         self._sought_minimum = False
         self._spent_s: dict[int, float] = {}
-        self._unread: dict[int, float] = {}  # times of schedules recalled, by budget
+        self._unread: dict[int, Answer] = {}  # recalled, by budget, whose schedules were not looked at
         self._read: Callable[[int], Schedule | None] = lambda _: None
         self._lock = threading.Lock()
         self._proving = ThreadPoolExecutor(1, "prove")
@@ -132,18 +132,17 @@ class Planner:
             self.search.learn(point.schedule)
 
     def recall(self, answers: Iterable[Answer], schedule_of: Callable[[int], Schedule | None]) -> None:
-        """Take what earlier solves found. Each schedule is read, and judged again, when its budget is asked for.
+        """Take what earlier solves found. Schedules are read, and judged again, when they are of use.
 
         Args:
-            answers: by increasing budget.
+            answers: one for each budget.
             schedule_of: reads the schedule of an answer, by budget; None if there is none any more.
         """
-        least_ms = float("inf")
         self._read = schedule_of
         for answer in answers:
             self.note(answer)
-            if answer.time_ms is not None and answer.time_ms < least_ms:
-                least_ms = self._unread[answer.budget_bytes] = answer.time_ms
+            with self._lock:
+                self._unread[answer.budget_bytes] = answer
 
     def note(self, answer: Answer) -> None:
         """Take what an earlier solve proved, and how long it had."""
@@ -155,23 +154,41 @@ class Planner:
                 self._excluded_bytes = max(self._excluded_bytes, budget)
 
     def read_on(self) -> bool:
-        """Look at one more of the schedules recalled; false if there is none left."""
+        """Look at one more of the schedules recalled; false if there is none left that is of use."""
         with self._lock:
+            self._unread = {budget: x for budget, x in self._unread.items() if self._improves(x, x.peak_bytes or 0)}
             budget = next(iter(self._unread), None)
         if budget is not None:
             self._look_at(budget)
         return budget is not None
 
     def _read_for(self, budget_bytes: int) -> None:
-        """Look at the quickest of the schedules recalled that were found for this budget or less."""
+        """Look at the quickest of the schedules recalled that fit this budget."""
         while True:
             with self._lock:
-                budget = max((x for x in self._unread if x <= budget_bytes), default=None)
-                recalled_ms = None if budget is None else self._unread[budget]
-            best = self.frontier.best(budget_bytes)
-            if budget is None or recalled_ms is None or (best is not None and best.time_ms <= recalled_ms):
+                fitting = [x for x in self._unread.values() if self._improves(x, budget_bytes)]
+            quickest = min(fitting, key=lambda x: x.time_ms or 0.0, default=None)
+            if quickest is None:
                 return
-            self._look_at(budget)
+            self._look_at(quickest.budget_bytes)
+
+    def _read_smallest(self) -> None:
+        """Look at the smallest of the schedules recalled, if none is known as small."""
+        while True:
+            least_bytes = self.frontier.points()[0].peak_bytes
+            with self._lock:
+                smaller = [x for x in self._unread.values() if x.peak_bytes is not None and x.peak_bytes < least_bytes]
+            smallest = min(smaller, key=lambda x: x.peak_bytes or 0, default=None)
+            if smallest is None:
+                return
+            self._look_at(smallest.budget_bytes)
+
+    def _improves(self, answer: Answer, budget_bytes: int) -> bool:
+        """Does a schedule recalled fit the budget, and take less than what is known for that?"""
+        if answer.time_ms is None or answer.peak_bytes is None or answer.peak_bytes > budget_bytes:
+            return False
+        best = self.frontier.best(budget_bytes)
+        return best is None or answer.time_ms < best.time_ms
 
     def _look_at(self, budget_bytes: int) -> None:
         with self._lock:
@@ -181,7 +198,7 @@ class Planner:
             with suppress(ValueError):  # of a version that did otherwise
                 self.add_schedule(schedule)
                 return
-        with self._lock:  # for nothing, as it turns out
+        with self._lock:  # the time was for nothing, as it turns out
             self._spent_s.pop(budget_bytes, None)
 
     def settled(self, budget_bytes: int, *, options: Options) -> bool:
@@ -200,9 +217,11 @@ class Planner:
     def answer(self, budget_bytes: int, *, spent_s: float) -> tuple[Answer, Schedule | None]:
         """What is known for a budget, to be remembered."""
         point = self.frontier.best(budget_bytes)
-        time_ms, schedule = (None, None) if point is None else (point.time_ms, point.schedule)
+        time_ms, peak_bytes, schedule = None, None, None
+        if point is not None:
+            time_ms, peak_bytes, schedule = point.time_ms, point.peak_bytes, point.schedule
         bound_ms, excluded = self.bound_ms(budget_bytes), self.excludes(budget_bytes)
-        return Answer(budget_bytes, spent_s, bound_ms, excluded, time_ms), schedule
+        return Answer(budget_bytes, spent_s, bound_ms, excluded, time_ms, peak_bytes), schedule
 
     def start_proof(self, prove: Callable[[], None]) -> Future[None]:
         """Begin to prove something on another thread; one proof at a time."""
@@ -277,6 +296,7 @@ class Planner:
 
     def minimum(self) -> Minimum:
         """The smallest budget for which a schedule is known, and the operator that sets it."""
+        self._read_smallest()
         point = self.frontier.points()[0]
         floor = self.search.floor
         with self._lock:

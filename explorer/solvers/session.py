@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Self
 
 from explorer.device_profile import Profile
-from explorer.solution import Solution, Status
+from explorer.solution import BoundScope, Solution, Status
 from explorer.solvers.frontier import Frontier, Point, judged
 from explorer.solvers.messages import Ask, Cancel, Setup, SolveEvent
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
@@ -27,9 +27,10 @@ class SolveSession:
         profile: what to solve.
         on_event: called from a background thread with the instant answer, each better schedule, better bounds (a few a
             second at most), and one final event for every request that no later one superseded. If the worker dies,
-            another is started and goes on from the best schedules so far, and an event says why (``restart``); if that
-            dies of the same request, or the request was cancelled, its final event has ``Status.FAILED``. A worker
-            that dies between two requests is reported by a warning of this module's logger.
+            another is started and goes on from the best schedules and bounds so far, with ``time_limit`` for itself,
+            and an event says why (``restart``). If that dies of the same request, or the request was cancelled, its
+            final event has ``Status.FAILED``. A worker that dies between two requests is reported by a warning of this
+            module's logger.
         formulation: as of ``solve``.
         time_limit: seconds for each request.
         gap: as of ``solve``.
@@ -168,10 +169,10 @@ class SolveSession:
         point = judged(self._setup.profile, found.schedule)
         return (point,) if self._frontier.add(point) else ()
 
-    def _worker_now(self) -> WorkerProcess:
+    def _worker_now(self, *, held: bool = False) -> WorkerProcess:
         if self._worker is None:
             setup = replace(self._setup, known=self._frontier.points())
-            self._worker = WorkerProcess(setup, self._take, self._failed)
+            self._worker = WorkerProcess(setup, self._take, self._failed, held=held)
         return self._worker
 
     def _take(self, event: SolveEvent) -> None:
@@ -200,8 +201,10 @@ class SolveSession:
                 _LOG.warning("the solver died while it was not solving (%s); the next request starts it again", reason)
                 return
             event = self._again(self._latest, reason) or self._given_up(self._latest, reason)
-            self._answered = event.final
+            self._answered, another = event.final, self._worker
         self._tell(event)
+        if another is not None:
+            another.hear()
 
     def _again(self, latest: Solution, reason: str) -> SolveEvent | None:
         """Ask another worker for the present request, which was not answered yet; None if that cannot be done."""
@@ -209,11 +212,11 @@ class SolveSession:
             return None
         self._restarts = False
         try:
-            another = self._worker_now()
-        except OSError as error:
+            another = self._worker_now(held=True)  # until it was told why there is another
+        except Exception as error:  # noqa: BLE001 - no more processes or threads: the request must end
             _LOG.warning("the solver could not be started again: %s", error)
             return None
-        another.send(Ask(self._request, latest.budget_bytes))
+        another.send(Ask(self._request, latest.budget_bytes, bound_ms=latest.bound_ms(BoundScope.PROBLEM) or 0.0))
         why = f"the solver died ({reason}); it was started again"
         return SolveEvent(self._request, self._so_far(latest), final=False, restart=why)
 

@@ -24,7 +24,7 @@ from typing import IO
 import numpy as np
 
 from explorer.solution import Solution, Status
-from explorer.solvers.memory import SolveMemory, label_of, problem_key
+from explorer.solvers.memory import Answer, SolveMemory, label_of, problem_key
 from explorer.solvers.messages import Ask, Cancel, Setup, SolveEvent
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine
@@ -139,8 +139,10 @@ class _Server:
             message = self.messages.get()
             if isinstance(message, Cancel) and self.job is not None and self.job.ask.request == message.request:
                 self.cancel(self.job)
-            elif isinstance(message, Ask) and not self.messages.newer[0]:
-                self.answer(message)
+            elif isinstance(message, Ask):
+                self.learn(message)
+                if not self.messages.newer[0]:
+                    self.answer(message)
             elif isinstance(message, Setup):
                 self.supersede()
                 self.problem = _Problem(message, self.memory)
@@ -166,12 +168,18 @@ class _Server:
             self.send(job, planner.solution(progress, gap=job.problem.options.gap, stopped=True), final=True)
             self.supersede()
 
+    def learn(self, ask: Ask) -> None:
+        """Take what is known already, also from a request that is superseded: the next one does not bring it again."""
+        planner = self.problem.planner
+        for point in ask.known:
+            planner.add(point)
+        if ask.bound_ms:
+            planner.note(Answer(ask.budget_bytes, 0.0, ask.bound_ms, False, None, None))
+
     def answer(self, ask: Ask) -> None:
         self.supersede()
         problem = self.problem
         planner, options = problem.planner, problem.options
-        for point in ask.known:
-            planner.add(point)
         self.job = job = _Job(ask, problem)
         if planner.settled(ask.budget_bytes, options=options):
             self.send(job, planner.solution(Progress(ask.budget_bytes), gap=options.gap), final=True)

@@ -33,10 +33,16 @@ class WorkerProcess:
         setup: what to solve.
         on_event: called with what it says, from one of the threads.
         on_death: called likewise, last, with what it died of, unless it was closed.
+        held: nothing is called before ``hear``.
     """
 
     def __init__(
-        self, setup: Setup, on_event: Callable[[SolveEvent], None], on_death: Callable[[WorkerProcess, str], None]
+        self,
+        setup: Setup,
+        on_event: Callable[[SolveEvent], None],
+        on_death: Callable[[WorkerProcess, str], None],
+        *,
+        held: bool = False,
     ) -> None:
         """Starts it."""
         self.on_event, self.on_death = on_event, on_death
@@ -55,6 +61,9 @@ class WorkerProcess:
             process_group=0,
         )
         self.closing = False
+        self.heard = threading.Event()
+        if not held:
+            self.hear()
         self.errors: deque[str] = deque(maxlen=_STDERR_LINES)
         self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.send(setup)
@@ -66,8 +75,16 @@ class WorkerProcess:
                 ("events", self._read),
             )
         ]
-        for thread in self.threads:
-            thread.start()
+        try:
+            for thread in self.threads:
+                thread.start()
+        except RuntimeError:  # no more threads
+            self.process.kill()
+            raise
+
+    def hear(self) -> None:
+        """Call ``on_event`` and ``on_death`` from now on."""
+        self.heard.set()
 
     def send(self, message: object) -> None:
         """Queue a message; the caller never waits for the pipe."""
@@ -89,6 +106,7 @@ class WorkerProcess:
         """End the process and wait for the threads."""
         self.closing = True
         self.outbox.put(None)
+        self.hear()
         try:
             self.process.wait(_EXIT_S)
         except subprocess.TimeoutExpired:
@@ -118,6 +136,7 @@ class WorkerProcess:
 
     def _read(self) -> None:
         stream = _pipe(self.process.stdout)
+        self.heard.wait()
         with stream:
             while True:
                 try:

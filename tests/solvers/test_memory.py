@@ -14,7 +14,7 @@ from explorer import cli
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
-from explorer.solvers import SolveSession, solve, solving
+from explorer.solvers import SolveSession, solve, solving, trade_off
 from explorer.solvers import memory as memory_module
 from explorer.solvers.memory import VARIABLE, Answer, SolveMemory, label_of, problem_key
 from explorer.solvers.options import Options, parse_optimizations
@@ -29,7 +29,7 @@ BUDGET = (PROFILE.fixed_bytes + 2 * PEAK) // 3
 
 
 def answer(budget_bytes: int = PEAK, *, time_ms: float | None = 24.0, bound_ms: float = 20.0) -> Answer:
-    return Answer(budget_bytes, 1.0, bound_ms, False, time_ms)
+    return Answer(budget_bytes, 1.0, bound_ms, False, time_ms, None if time_ms is None else PEAK)
 
 
 def keep(memory: SolveMemory, found: Answer) -> None:
@@ -121,7 +121,7 @@ def test_a_solve_is_not_repeated(monkeypatch):
 
 
 def test_what_is_remembered_is_judged_again(memory):
-    lie = Answer(BUDGET, 99.0, 0.0, False, 1.0)
+    lie = Answer(BUDGET, 99.0, 0.0, False, 1.0, BUDGET)
     memory.remember(problem_key(PROFILE, Options()), lie, replace(KEEP, steps=KEEP.steps[:-3]), label="a lie")
     found = solve(PROFILE, budget=BUDGET, time_limit=1.0)
     assert found.schedule is not None
@@ -142,6 +142,7 @@ def test_near_enough_for_one_gap_is_not_for_another():
         "UPDATE answers SET bound_ms = 999.0",
         "UPDATE answers SET bound_ms = 'much'",
         "UPDATE answers SET spent_s = NULL",
+        "UPDATE answers SET peak_bytes = NULL",
     ],
 )
 def test_a_row_that_cannot_be_is_forgotten(memory, damage):
@@ -167,12 +168,20 @@ def test_a_schedule_that_cannot_be_read_is_forgotten(memory, damage):
     assert memory.schedule("problem", PEAK) is None
 
 
-@pytest.mark.parametrize("damage", ["DROP TABLE answers", "ALTER TABLE answers RENAME COLUMN used TO later"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE answers",
+        "ALTER TABLE answers RENAME COLUMN used TO later",
+        "UPDATE answers SET spent_s = CAST(x'FF' AS TEXT)",
+    ],
+)
 def test_a_table_that_is_not_ours_is_made_anew(memory, damage):
     keep(memory, answer())
     with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
         database.execute(damage)
     database.close()
+    memory.recall("problem")
     keep(memory, answer())
     assert memory.recall("problem") == (answer(),)
 
@@ -197,27 +206,41 @@ def test_what_another_process_made_anew_is_not_deleted(memory, monkeypatch):
     assert memory.recall("problem") == (answer(),)
 
 
-def test_many_answers_are_read_as_they_are_wanted(memory):
+def test_answers_are_read_as_they_are_wanted(memory):
     """Opening takes as long with hundreds of budgets known as with one."""
-    best = keep_all(PROFILE.graph)
-    key = problem_key(PROFILE, Options())
-    least = PEAK - 50
-    for number in range(50):
-        found = Answer(least + number, 9.0, 0.0, False, 99.0 - number)
-        memory.remember(key, found, best, label="a chain")
+    curve = trade_off(PROFILE)
+    assert len(curve) > 4
+    for point in curve:  # each found for far more than it needs
+        found = Answer(point.peak_bytes + 10**6, 9.0, 0.0, False, point.time_ms, point.peak_bytes)
+        memory.remember("problem", found, point.schedule, label="a chain")
     planner, read = Planner(Options().problem(PROFILE)), []
 
     def schedule_of(budget_bytes: int) -> Schedule | None:
-        read.append(budget_bytes)
-        return memory.schedule(key, budget_bytes)
+        read.append(budget_bytes - 10**6)
+        return memory.schedule("problem", budget_bytes)
 
-    planner.recall(memory.recall(key), schedule_of)
+    planner.recall(memory.recall("problem"), schedule_of)
     assert read == []
-    planner.settled(least + 20, options=Options())
-    assert read[0] == least + 20
+    middle = curve[len(curve) // 2]
+    planner.settled(middle.peak_bytes, options=Options())
+    assert read == [middle.peak_bytes]
+    assert planner.frontier.best(middle.peak_bytes).time_ms == middle.time_ms
+    assert planner.minimum().budget_bytes == curve[0].peak_bytes
+    assert read == [middle.peak_bytes, curve[0].peak_bytes]
     while planner.read_on():
         pass
-    assert sorted(read) == [least + number for number in range(50)]
+    assert {x.peak_bytes for x in planner.frontier.points()} >= {x.peak_bytes for x in curve}
+    assert len(read) == len(set(read)) <= len(curve)
+
+
+def test_what_cannot_be_read_does_not_count_as_time_spent(memory):
+    for budget, time_ms in ((BUDGET, 1.0), (BUDGET + 1, 2.0)):
+        memory.remember("problem", Answer(budget, 99.0, 0.0, False, time_ms, BUDGET), KEEP, label="a chain")
+    planner = Planner(Options().problem(PROFILE))
+    planner.search.ready(timeout=60.0)
+    assert planner.instant(BUDGET).schedule is not None
+    planner.recall(memory.recall("problem"), lambda _: None)
+    assert not planner.settled(BUDGET + 1, options=Options(gap=0.0))
 
 
 def test_a_budget_that_cannot_be_written_is_no_error(memory):
