@@ -170,7 +170,10 @@ def test_who_waits_for_a_kernel_that_cannot_be_compiled_hears_why(monkeypatch: p
     def failing(*_: object) -> None:
         raise OSError("no space left")
 
+    forgotten: list[bool] = []
     monkeypatch.setattr(instant, "anneal", failing)
+    monkeypatch.setattr(instant, "forget_compiled", lambda: forgotten.append(True))  # other tests have a use for it
     search = PlanSearch(Problem.of(chain(3)))
     with pytest.raises(OSError, match="no space left"):
         search.ready(timeout=3600)
+    assert forgotten
