@@ -209,8 +209,8 @@ class SolveMemory:
                 with _database(file) as database:
                     return use(database)
             except sqlite3.DatabaseError as error:
-                # Locked for long, a disk that is full or read-only. SQLITE_ERROR is a table that is not ours; no code is
-                # text that is none.
+                # Locked for long, a disk that is full or read-only. SQLITE_ERROR is a table that is not ours, no code
+                # at all is text that is none.
                 code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
                 if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
                     _LOG.warning("the memory of past solves is not available: %s", error)
