@@ -66,6 +66,7 @@ class Soak:
         began = time.perf_counter()
         curve = trade_off(profile)
         print(f"the whole curve: {len(curve)} schedules in {time.perf_counter() - began:.2f} s")
+        self.curve = curve
         self.range = (curve[0].budget_bytes, peak)
         self.heard: queue.Queue[tuple[float, SolveEvent]] = queue.Queue()
         self.shown: list[tuple[int, float]] = []  # budgets and times of all answers, by budget
@@ -95,7 +96,12 @@ class Soak:
     def ask(self, session: SolveSession, *, whole: bool = False) -> float:
         """One slider position; how long its first schedule took, in s. ``whole``: wait for the end of the solve."""
         began = time.perf_counter()
-        return self.answered(session, session.request(self.random.randint(*self.range)), whole=whole) - began
+        return self.answered(session, self.request(session), whole=whole) - began
+
+    def request(self, session: SolveSession) -> int:
+        """Ask for some budget, as the widget does: with what its curve has for that."""
+        budget = self.random.randint(*self.range)
+        return session.request(budget, known=[x for x in self.curve if x.budget_bytes <= budget][-1])
 
     def answered(self, session: SolveSession, request: int, *, whole: bool = False) -> float:
         """When the worker of now had its first schedule for a request."""
@@ -126,7 +132,7 @@ class Soak:
         """Kill the worker some time after a request; whether that was still being solved. Then an answer must come."""
         worker = session.worker_id
         assert worker is not None
-        request = session.request(self.random.randint(*self.range))
+        request = self.request(session)
         time.sleep(self.random.uniform(0.0, _LONGEST_LIFE_S))
         os.kill(worker, signal.SIGKILL)
         deadline = time.perf_counter() + _PATIENCE_S

@@ -70,6 +70,12 @@ class Planner:
         self._lock = threading.Lock()
         self._proving = ThreadPoolExecutor(1, "prove")
 
+    def known(self, budget_bytes: int) -> Solution | None:
+        """The best schedule known, without any search; None if there is none, or while the kernel is being loaded."""
+        ready = self.search.ready(timeout=0.0)
+        point = self.search.best(budget_bytes) if ready else self.frontier.best(budget_bytes)
+        return None if point is None else self.solution(Progress(budget_bytes), gap=0.0)
+
     def instant(self, budget_bytes: int, *, stop: np.ndarray | None = None) -> Solution:
         """An answer within a fraction of a second: the best that the plan search knows.
 

@@ -185,10 +185,15 @@ class _Server:
             self.send(job, planner.solution(Progress(ask.budget_bytes), gap=options.gap), final=True)
             job.ended.set()
             return
+        # At once what is known, though it be a trap that ``instant`` searches a way out of.
+        known = planner.known(ask.budget_bytes)
+        if known is not None:
+            self.send(job, known, final=False)
         solution = planner.instant(ask.budget_bytes, stop=self.messages.newer)
         # Before the kernel is there, nothing was searched: the smallest budget named so far is none to leave it at.
         final = solution.status is Status.INFEASIBLE and planner.search.ready(timeout=0.0)
-        self.send(job, solution, final=final)
+        if known is None or solution.time_ms != known.time_ms:
+            self.send(job, solution, final=final)
         if final:
             job.ended.set()
         else:
