@@ -71,7 +71,7 @@ class Planner:
         self._proving = ThreadPoolExecutor(1, "prove")
 
     def known(self, budget_bytes: int) -> Solution | None:
-        """The best schedule known, without any search; None if there is none, or while the kernel is being loaded."""
+        """The best schedule known, without any search or wait for the kernel; None if there is none."""
         ready = self.search.ready(timeout=0.0)
         point = self.search.best(budget_bytes) if ready else self.frontier.best(budget_bytes)
         return None if point is None else self.solution(Progress(budget_bytes), gap=0.0)
