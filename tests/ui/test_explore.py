@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
@@ -203,15 +205,29 @@ class TestOneWidgetInOneKernel:
         assert again.figures.inner_text().count("GiB") == 2
         page.screenshot(path=shots / "after-reload.png")
 
-    def test_a_killed_solver_is_told_and_the_next_move_recovers(
+    def test_a_killed_solver_is_replaced_and_after_a_second_death_the_next_move_recovers(
         self, lab: Lab, page: Page, widget: Widget, shots: Path
     ) -> None:
-        (worker,) = lab.processes("explorer.solvers.worker")
-        worker.suspend()  # so that it cannot be done before it is killed
-        for _ in range(4):
-            widget.slider.press("ArrowLeft")
-        expect(widget.status).to_have_text(re.compile("^Solving"))
-        worker.kill()
+        def move_and_kill() -> psutil.Process:
+            """The worker after the one killed."""
+            (worker,) = lab.processes("explorer.solvers.worker")
+            worker.suspend()  # so that it cannot be done before it is killed
+            said = widget.status.inner_text()
+            for _ in range(4):
+                widget.slider.press("ArrowLeft")
+            expect(widget.status).not_to_have_text(said)
+            expect(widget.status).to_have_text(re.compile("^Solving"))
+            worker.kill()
+            deadline = time.monotonic() + LONG / 1000
+            while not (others := [x for x in lab.processes("explorer.solvers.worker") if x != worker]):
+                assert time.monotonic() < deadline, "nothing took its place"
+                time.sleep(0.01)
+            return others[0]
+
+        another = move_and_kill()
+        expect(widget.status).to_have_text(SOLVED, timeout=LONG)
+        assert another.is_running()
+        move_and_kill().kill()
         expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
         page.screenshot(path=shots / "solver-died.png")
         widget.slider.press("End")
