@@ -95,7 +95,7 @@ class Lab:
     def processes(self, word: str) -> list[psutil.Process]:
         """What runs below the server with ``word`` among its arguments."""
         below = psutil.Process(self._process.pid).children(recursive=True)
-        return [process for process in below if word in process.cmdline()]
+        return [process for process in below if word in _arguments(process)]
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_S
@@ -150,3 +150,11 @@ def _settle(home: Path) -> None:
         path = settings / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    """Of a process that may have ended just now: none then."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
