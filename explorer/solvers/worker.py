@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from itertools import count
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -219,6 +220,7 @@ class _Server:
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.monet.{module}")
+        _come_last()
         self.loaded.set()
         self.messages.put(_Wake())
         while True:
@@ -268,10 +270,23 @@ def _read(source: IO[bytes], messages: _Mail) -> None:
         os._exit(0)
 
 
+def _come_last() -> None:
+    """Let everyone else have the processor first: all threads of this process, and those that they start.
+
+    Not before all is loaded: beside others that take all of the processor that would be minutes, which no time limit
+    ends.
+    """
+    threads = Path("/proc/self/task")
+    if threads.is_dir():  # on Linux each is as nice as it was made
+        for thread in threads.iterdir():
+            with suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), _NICE)
+    elif hasattr(os, "nice"):
+        os.nice(_NICE)
+
+
 def main() -> None:
     """Serve until standard input ends."""
-    if hasattr(os, "nice"):
-        os.nice(_NICE)
     events = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with events
     setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process

@@ -36,6 +36,13 @@ def keep(memory: SolveMemory, found: Answer) -> None:
     memory.remember("problem", found, None if found.time_ms is None else KEEP, label="a chain")
 
 
+def change(memory: SolveMemory, statement: str, *values: object) -> None:
+    """Behind its back."""
+    with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
+        database.execute(statement, values)
+    database.close()
+
+
 @pytest.fixture
 def memory(tmp_path, monkeypatch) -> SolveMemory:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
@@ -147,9 +154,7 @@ def test_near_enough_for_one_gap_is_not_for_another():
 )
 def test_a_row_that_cannot_be_is_forgotten(memory, damage):
     keep(memory, answer())
-    with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
-        database.execute(damage)
-    database.close()
+    change(memory, damage)
     assert memory.recall("problem") == ()
     keep(memory, answer(time_ms=25.0))
     assert memory.recall("problem") == (answer(time_ms=25.0),)
@@ -159,9 +164,7 @@ def test_a_row_that_cannot_be_is_forgotten(memory, damage):
 def test_a_schedule_that_cannot_be_read_is_forgotten(memory, damage):
     keep(memory, answer())
     assert memory.schedule("problem", PEAK) == KEEP
-    with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
-        database.execute("UPDATE answers SET schedule = ?", (damage,))
-    database.close()
+    change(memory, "UPDATE answers SET schedule = ?", damage)
     assert memory.recall("problem") == (answer(),)
     assert memory.schedule("problem", PEAK) is None
     assert memory.recall("problem") == ()
@@ -178,9 +181,7 @@ def test_a_schedule_that_cannot_be_read_is_forgotten(memory, damage):
 )
 def test_a_table_that_is_not_ours_is_made_anew(memory, damage):
     keep(memory, answer())
-    with sqlite3.connect(memory.folder / "solves.sqlite3") as database:
-        database.execute(damage)
-    database.close()
+    change(memory, damage)
     memory.recall("problem")
     keep(memory, answer())
     assert memory.recall("problem") == (answer(),)

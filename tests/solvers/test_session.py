@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from explorer import keep_all, simulate, solve, trade_off
@@ -28,7 +29,7 @@ PATIENCE_S = 120.0
 
 
 class Heard:
-    """Collects events; ``final`` waits for a request's last."""
+    """Collects events; ``final`` waits for a request's last, ``restart`` for news of another worker."""
 
     def __init__(self) -> None:
         self.queue: queue.Queue[SolveEvent] = queue.Queue()
@@ -42,6 +43,11 @@ class Heard:
     def final(self, request: int) -> SolveEvent:
         while not ((event := self.next()).final and event.request == request):
             pass
+        return event
+
+    def restart(self) -> SolveEvent:
+        while not (event := self.next()).restart:
+            assert not event.final
         return event
 
 
@@ -85,6 +91,16 @@ def test_a_budget_that_had_its_time_is_answered_at_once(hard):
         event = heard.next()
         assert (event.request, event.final) == (again, True)
         assert event.solution.time_ms == first.solution.time_ms
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads have priorities of their own on Linux only")
+def test_the_solver_comes_last_once_it_is_loaded(profile):
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=3.0) as session:
+        worker = psutil.Process(session.worker_id)
+        assert worker.nice() == psutil.Process().nice()
+        heard.final(session.request(between(profile, 0.5)))
+        assert {os.getpriority(os.PRIO_PROCESS, x.id) for x in worker.threads()} == {19}
 
 
 def test_an_answer_at_once_then_better_ones_then_one_final(profile):
@@ -197,8 +213,7 @@ def test_a_killed_worker_is_reported_and_another_answers_the_request(hard):
         request = session.request(budget)
         found = heard.next().solution
         worker = killed(session)
-        while not (event := heard.next()).restart:
-            assert not event.final
+        event = heard.restart()
         assert "signal 9" in event.restart
         assert event.solution.time_ms <= found.time_ms
         assert simulate(hard, event.solution.schedule).peak_bytes <= budget
@@ -220,8 +235,7 @@ def test_a_second_death_of_a_request_is_its_end_and_the_next_request_is_answered
         request = session.request(budget)
         found = heard.next().solution
         killed(session)
-        while not heard.next().restart:
-            pass
+        heard.restart()
         heard.next()
         killed(session)
         event = heard.final(request)

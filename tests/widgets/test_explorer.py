@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,28 +116,6 @@ def test_a_point_of_the_curve_leads_to_a_schedule_as_quick_as_that(opened: Explo
         assert opened.solution.time_ms is not None
         assert point.time_ms is not None
         assert opened.solution.time_ms <= point.time_ms * (1 + 1e-9)
-
-
-def test_a_solver_that_is_killed_is_told_and_the_solve_goes_on() -> None:
-    with explorer.explore("resnet50", time_limit=60) as made:
-        made.wait(120)
-        slider = made._view.controls.slider
-        made.budget_bytes = slider.minimum_bytes + (slider.maximum_bytes - slider.minimum_bytes) // 10
-        made._solving.wait_for_news(60)
-        session = made._solving._session
-        assert session is not None
-        worker = session.worker_id
-        psutil.Process(worker).kill()
-        deadline = time.monotonic() + 60
-        while not any("started again" in x for x in made._solving.log) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert any("killed by signal 9" in x for x in made._solving.log)
-        assert made.status == "solving"
-        made.cancel()
-        made.wait(60)
-        assert made.status in SOLVED
-        assert made.schedule is not None
-        assert session.worker_id not in (None, worker)
 
 
 def test_what_was_typed_wrong_is_said_until_the_answer_is_there(opened: Explorer) -> None:
@@ -303,50 +280,6 @@ def test_a_schedule_that_is_gone_is_not_said_to_be_there(opened: Explorer) -> No
     assert opened.message == "Running failed: the schedule is gone."
     with pytest.raises(ValueError, match="gone"):
         opened.wait(60)
-
-
-def test_a_killed_solver_is_told_and_replaced_and_one_that_dies_again_is_a_failure(opened: Explorer) -> None:
-    session = opened._solving._session
-    assert session is not None
-
-    def kill(worker: psutil.Process) -> psutil.Process:
-        worker.kill()
-        while session.worker_id == worker.pid:
-            time.sleep(0.01)
-        return psutil.Process(session.worker_id)
-
-    worker = psutil.Process(session.worker_id)
-    for budget, dies_again in ((middle(opened), False), (middle(opened) + 1024, True)):
-        worker.suspend()  # so that it cannot be done before it is killed
-        opened.budget_bytes = budget
-        worker = kill(worker)
-        if dies_again:
-            worker.kill()
-        opened.wait(60)
-        assert any("killed by signal 9" in x for x in opened._solving.log)
-        assert opened.status in ([Status.FAILED] if dies_again else SOLVED)
-    assert "died" in opened.message
-    assert "Move the slider" in opened.message
-    opened.budget_bytes = opened._view.controls.slider.maximum_bytes
-    opened.wait(60)
-    assert opened.status in SOLVED
-
-
-def test_a_solver_that_cannot_be_started_again_ends_the_solve(
-    opened: Explorer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: int, **__: Any) -> None:
-        raise OSError("no more processes")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(opened._solving, "request", refuse)
-        opened._view.controls.slider.budget_bytes = middle(opened)
-        with pytest.raises(OSError, match="no more processes"):
-            opened.wait(60)
-    assert opened.message == "Solving failed: OSError: no more processes. Move the slider to try again."
-    assert opened.status in SOLVED
-    opened.budget_bytes = opened._view.controls.slider.maximum_bytes
-    opened.wait(60)
 
 
 def test_cancel_keeps_what_was_found(opened: Explorer) -> None:
