@@ -33,6 +33,7 @@ length of intervals."""
 _SHORTER, _SHORTEST = 0.5, 0.02  # lengths of intervals for the bounds of small problems after that; then none at all
 _TIGHTENING = 0.5  # share of the time left for each of them
 _BLUEPRINTS = 0.25, 1.0  # share of the time for the bound that comes first, and its intervals: the program is small
+_RISE, _STALE_S = 1e-4, 2.0  # relative rise of that bound that is worth waiting for, this long at least
 _WIDE = 0.01  # gap above which a bound's intervals get ends in chosen places: …
 _LONG = (np.inf, 1.0)  # … long ones, for with such ends these say most for their time
 _SEEKING, _SOUGHT = 0.1, 0.3  # shares of the time left for the choice, and for the bound then
@@ -97,6 +98,24 @@ def searches(seed: int) -> Iterator[tuple[float, int]]:
         effort = min(_LONGER * effort, _LONGEST)
 
 
+class _News:
+    """Blueprints and better bounds; stale once there were none for as long as all of them took."""
+
+    def __init__(self, bound_ms: float) -> None:
+        self.began, self.bound_ms = time.monotonic(), bound_ms
+        self.latest: float | None = None
+
+    def heard(self) -> None:
+        self.latest = time.monotonic()
+
+    def stale(self, bound_ms: float) -> bool:
+        if bound_ms > self.bound_ms * (1 + _RISE):
+            self.bound_ms = bound_ms
+            self.heard()
+        latest = self.latest
+        return latest is not None and time.monotonic() - latest > max(_STALE_S, latest - self.began)
+
+
 class _Refinement:
     def __init__(
         self,
@@ -149,7 +168,9 @@ class _Refinement:
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
             owed += _BREEDING * effort
             while (owed > 0 or self.breeds_early(number)) and not self.over() and not self.idle():
-                owed -= self.rivals.breed()
+                effort = self.rivals.breed()
+                # What is bred early is not paid for by seconds of searches that find little after it.
+                owed -= effort if owed > 0 else 0.0
 
     def breeds_early(self, searched: int) -> bool:
         """Is there something new to breed from, and did each kind of search have its turn?"""
@@ -171,7 +192,7 @@ class _Refinement:
             self.programs_until(programs, share=1.0)
         if not self.over():
             self.planner.bound(self.budget_bytes, should_stop=self.over)
-        self.bound(share=_BLUEPRINTS[0], threshold=_BLUEPRINTS[1])
+        self.bound(share=_BLUEPRINTS[0], threshold=_BLUEPRINTS[1], news_only=True)
         model = next(programs, None)
         self.large = model is not None and model.milp.objective.size > _SMALL
         for threshold in _LONG:
@@ -192,16 +213,28 @@ class _Refinement:
             self.tighten()
         self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
-    def bound(self, *, share: float, threshold: float) -> None:
-        """Bound by whole numbers in a share of the time left; what that finds on the way are plans to breed from."""
+    def bound(self, *, share: float, threshold: float, news_only: bool = False) -> None:
+        """Bound by whole numbers in a share of the time left; what that finds on the way are plans to breed from.
+
+        ``news_only``: end once neither comes any more.
+        """
+        news = _News(self.planner.bound_ms(self.budget_bytes))
+
+        def suggest(blueprint: np.ndarray) -> None:
+            news.heard()
+            self.rivals.suggest(blueprint)
+
+        def over() -> bool:
+            return self.over() or (news_only and news.stale(self.planner.bound_ms(self.budget_bytes)))
+
         if not self.over():
             self.planner.bound(
                 self.budget_bytes,
                 threshold=threshold,
                 time_limit=share * self.left_s(),
                 ends=self.ends,
-                on_blueprint=self.rivals.suggest,
-                should_stop=self.over,
+                on_blueprint=suggest,
+                should_stop=over,
             )
 
     def cross(self) -> None:
