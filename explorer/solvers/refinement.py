@@ -168,9 +168,9 @@ class _Refinement:
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
             owed += _BREEDING * effort
             while (owed > 0 or self.breeds_early(number)) and not self.over() and not self.idle():
-                effort = self.rivals.breed()
+                bred = self.rivals.breed()
                 # What is bred early is not paid for by seconds of searches that find little after it.
-                owed -= effort if owed > 0 else 0.0
+                owed -= bred if owed > 0 else 0.0
 
     def breeds_early(self, searched: int) -> bool:
         """Is there something new to breed from, and did each kind of search have its turn?"""
