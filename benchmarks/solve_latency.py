@@ -1,15 +1,20 @@
 """How long a budget takes, from ``SolveSession.request`` to the first schedule and to proven gaps.
 
-    python benchmarks/solve_latency.py resnet50.json unet.json --shares 0.7 0.5
+    python benchmarks/solve_latency.py resnet50.json unet.json --shares 0.7 0.5 --beside 2
 
 Budgets are shares of the no-recompute peak; one below the smallest known is replaced by one just above it, and said so.
+``--beside``: with so many other processes that take all the processor they get.
 """
 
 from __future__ import annotations
 
 import argparse
 import queue
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from explorer import format_bytes, keep_all, load_profile, simulate, trade_off
 from explorer.device_profile import Profile
@@ -26,9 +31,23 @@ def main() -> None:
     parser.add_argument("profiles", nargs="+", help="paths or bundled names")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.7, 0.5])
     parser.add_argument("--time-limit", type=float, default=10.0)
+    parser.add_argument("--beside", type=int, default=0)
     arguments = parser.parse_args()
-    for path in arguments.profiles:
-        measure(path, load_profile(path), arguments.shares, arguments.time_limit)
+    with others(arguments.beside):
+        for path in arguments.profiles:
+            measure(path, load_profile(path), arguments.shares, arguments.time_limit)
+
+
+@contextmanager
+def others(count: int) -> Iterator[None]:
+    """Processes that count until the end."""
+    counters = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for counter in counters:
+            counter.kill()
+            counter.wait()
 
 
 def measure(path: str, profile: Profile, shares: list[float], time_limit: float) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
-from explorer.solvers.refinement import refine
+from explorer.solvers.refinement import _News, refine
 from explorer.solvers.rivals import Rivals
 from tests.solvers.graphs import chain
 
@@ -32,6 +33,34 @@ def test_each_kind_of_search_has_its_turn_before_blueprints(monkeypatch: pytest.
     options = Options(time_limit=60.0, gap=0.0)
     planner = Planner(options.problem(chain(12)))
     budget_bytes = planner.search.keep_all_peak_bytes - 1
-    refine(planner, budget_bytes, options, should_stop=lambda: len(done) > 6 and not ended.set())
+    refine(planner, budget_bytes, options, should_stop=lambda: len(done) > 7 and not ended.set())
     assert sorted(done[:4]) == [f"kind {x}" for x in range(4)]
-    assert done[4:7] == ["breeding", "breeding", "kind 1"]
+    # What was bred early is not charged: breeding goes on after the next search.
+    assert done[4:8] == ["breeding", "breeding", "kind 1", "breeding"]
+
+
+def test_news_are_stale_once_there_were_none_for_as_long_as_all_of_them_took(monkeypatch: pytest.MonkeyPatch):
+    now_s = 0.0
+    monkeypatch.setattr("explorer.solvers.refinement.time", SimpleNamespace(monotonic=lambda: now_s))
+    news = _News(100.0)
+    now_s = 50.0
+    assert not news.stale(100.0)  # a large program may take that long until its first
+    assert not news.stale(101.0)
+    now_s = 60.0
+    news.heard()
+    now_s = 119.0
+    assert not news.stale(101.001)  # too small a rise to count
+    now_s = 121.0
+    assert news.stale(101.001)
+    assert not news.stale(102.0)
+
+
+def test_news_that_come_at_once_are_not_stale_at_once(monkeypatch: pytest.MonkeyPatch):
+    now_s = 0.0
+    monkeypatch.setattr("explorer.solvers.refinement.time", SimpleNamespace(monotonic=lambda: now_s))
+    news = _News(100.0)
+    news.heard()
+    now_s = 1.9
+    assert not news.stale(100.0)
+    now_s = 2.1
+    assert news.stale(100.0)
