@@ -6,7 +6,6 @@ Verified on torch 2.11 to 2.13.
 from __future__ import annotations
 
 import contextlib
-import threading
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,10 +22,9 @@ from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-_DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+from explorer.exclusion import TRACING
 
-# PyTorch patches itself while it traces: traces in two threads would break each other.
-_ONE_AT_A_TIME = threading.RLock()
+_DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
 class Source(StrEnum):
@@ -87,7 +85,7 @@ def trace(step: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tra
             returns needs a gradient.
     """
     with contextlib.ExitStack() as stack:
-        for context in (_ONE_AT_A_TIME, _clean_notes(), _layer_notes(step), fx_traceback.preserve_node_meta()):
+        for context in (TRACING, _clean_notes(), _layer_notes(step), fx_traceback.preserve_node_meta()):
             stack.enter_context(context)
         try:
             joint = aot_export_joint_with_descriptors(stack, step, args, kwargs)

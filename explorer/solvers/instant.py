@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from explorer.exclusion import TRACING
 from explorer.schedule import Schedule
 from explorer.solvers.demands import demand
 from explorer.solvers.frontier import Frontier, Point, judged
@@ -256,7 +257,8 @@ class PlanSearch:
     def _seed(self) -> None:
         with self._lock:
             try:
-                self._load()
+                with TRACING:
+                    self._load()
             finally:  # what came in its way is for those who wait for it
                 self._loaded.set()
             plans = np.stack(list(starting_plans(self.arrays)))
