@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import queue
-import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from explorer import keep_all, simulate, solve, trade_off
+from explorer import simulate, solve, trade_off
 from explorer.device_profile import Profile
 from explorer.graph import Role
 from explorer.solution import Status
@@ -24,31 +21,7 @@ from explorer.solvers.options import Options
 from explorer.solvers.pins import parse_pins
 from explorer.solvers.plan_annealing import anneal
 from tests.solvers.graphs import chain
-
-PATIENCE_S = 120.0
-
-
-class Heard:
-    """Collects events; ``final`` waits for a request's last, ``restart`` for news of another worker."""
-
-    def __init__(self) -> None:
-        self.queue: queue.Queue[SolveEvent] = queue.Queue()
-        self.events: list[SolveEvent] = []
-
-    def next(self) -> SolveEvent:
-        event = self.queue.get(timeout=PATIENCE_S)
-        self.events.append(event)
-        return event
-
-    def final(self, request: int) -> SolveEvent:
-        while not ((event := self.next()).final and event.request == request):
-            pass
-        return event
-
-    def restart(self) -> SolveEvent:
-        while not (event := self.next()).restart:
-            assert not event.final
-        return event
+from tests.solvers.hearing import PATIENCE_S, Heard, between, gone
 
 
 @pytest.fixture
@@ -62,27 +35,6 @@ def hard() -> Profile:
     return chain(150)
 
 
-def between(profile: Profile, share: float) -> int:
-    peak = simulate(profile, keep_all(profile.graph)).peak_bytes
-    return round(profile.fixed_bytes + share * (peak - profile.fixed_bytes))
-
-
-def alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-        # What was killed and not waited for is still in the table, until someone waits: maybe between these two lines.
-        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-
-
-def gone(process: int) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while alive(process) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not alive(process)
-
-
 def test_a_budget_that_had_its_time_is_answered_at_once(hard):
     heard = Heard()
     with SolveSession(hard, on_event=heard.queue.put, time_limit=0.5) as session:
@@ -91,16 +43,6 @@ def test_a_budget_that_had_its_time_is_answered_at_once(hard):
         event = heard.next()
         assert (event.request, event.final) == (again, True)
         assert event.solution.time_ms == first.solution.time_ms
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads have priorities of their own on Linux only")
-def test_the_solver_comes_last_once_it_is_loaded(profile):
-    heard = Heard()
-    with SolveSession(profile, on_event=heard.queue.put, time_limit=3.0) as session:
-        worker = psutil.Process(session.worker_id)
-        assert worker.nice() == psutil.Process().nice()
-        heard.final(session.request(between(profile, 0.5)))
-        assert {os.getpriority(os.PRIO_PROCESS, x.id) for x in worker.threads()} == {19}
 
 
 def test_an_answer_at_once_then_better_ones_then_one_final(profile):
@@ -198,72 +140,6 @@ def test_a_budget_too_small_says_what_would_do(profile):
     assert enough.solution.peak_bytes <= smallest
 
 
-def killed(session: SolveSession) -> int:
-    """The process that was the worker."""
-    worker = session.worker_id
-    assert worker is not None
-    os.kill(worker, signal.SIGKILL)
-    return worker
-
-
-def test_a_killed_worker_is_reported_and_another_answers_the_request(hard):
-    heard = Heard()
-    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
-        budget = between(hard, 0.3)
-        request = session.request(budget)
-        found = heard.next().solution
-        worker = killed(session)
-        event = heard.restart()
-        assert "signal 9" in event.restart
-        assert event.solution.time_ms <= found.time_ms
-        assert simulate(hard, event.solution.schedule).peak_bytes <= budget
-        following = heard.next()
-        assert not following.restart
-        assert session.worker_id != worker
-        session.cancel()
-        after = heard.final(request).solution
-    assert after.status in (Status.FEASIBLE, Status.OPTIMAL)
-    assert after.time_ms <= event.solution.time_ms
-    assert {x.request for x in heard.events} == {request}
-    assert sum(bool(x.restart) for x in heard.events) == 1
-
-
-def test_a_second_death_of_a_request_is_its_end_and_the_next_request_is_answered(hard):
-    heard = Heard()
-    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
-        budget = between(hard, 0.3)
-        request = session.request(budget)
-        found = heard.next().solution
-        killed(session)
-        heard.restart()
-        heard.next()
-        killed(session)
-        event = heard.final(request)
-        assert event.solution.status is Status.FAILED
-        assert "signal 9" in event.solution.message
-        assert event.solution.time_ms <= found.time_ms
-        assert simulate(hard, event.solution.schedule).peak_bytes <= budget
-        following = session.request(budget)
-        assert heard.next().request == following
-        session.cancel()
-        after = heard.final(following).solution
-    assert after.time_ms <= event.solution.time_ms
-    assert sum(x.final and x.request == request for x in heard.events) == 1
-
-
-def test_a_request_that_was_cancelled_is_not_begun_again(hard):
-    heard = Heard()
-    with SolveSession(hard, on_event=heard.queue.put, time_limit=600.0, gap=0.0) as session:
-        request = session.request(between(hard, 0.3))
-        heard.next()
-        session._worker.send = lambda _: None  # so that death comes before the message
-        session.cancel()
-        killed(session)
-        event = heard.final(request)
-    assert event.solution.status is Status.FAILED
-    assert not any(x.restart for x in heard.events)
-
-
 def test_what_was_found_elsewhere_is_where_an_answer_begins(hard):
     """A point of the curve, clicked, leads to a schedule that is no slower than the point."""
     heard = Heard()
@@ -284,20 +160,6 @@ def test_what_was_found_elsewhere_is_where_an_answer_begins(hard):
         with pytest.raises(ValueError, match="schedule"):
             session.request(known.peak_bytes, known=wrong)
         assert heard.final(session.request(known.peak_bytes)).solution.time_ms <= known.time_ms + 1e-9
-
-
-def test_an_idle_worker_that_dies_is_replaced_and_a_warning_says_so(profile, caplog: pytest.LogCaptureFixture):
-    heard = Heard()
-    with SolveSession(profile, on_event=heard.queue.put) as session:
-        worker = session.worker_id
-        os.kill(worker, signal.SIGKILL)
-        assert gone(worker)
-        while session.worker_id == worker:
-            time.sleep(0.01)
-        event = heard.final(session.request(between(profile, 1.0)))
-    assert event.solution.status is Status.OPTIMAL
-    assert len({x.request for x in heard.events}) == 1
-    assert [x for x in caplog.messages if "killed by signal 9" in x and "the next request starts it again" in x]
 
 
 def test_the_worker_has_no_torch(profile):
@@ -397,6 +259,16 @@ def test_the_worker_yields_to_the_notebook_and_hears_no_interrupt_of_it(profile)
         assert os.getpgid(worker) != os.getpgid(0)
         # In a session of its own Linux would weigh it against the notebook as a whole, whatever its priority.
         assert os.getsid(worker) == os.getsid(0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads have priorities of their own on Linux only")
+def test_the_solver_comes_last_once_it_is_loaded(profile):
+    heard = Heard()
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=3.0) as session:
+        worker = psutil.Process(session.worker_id)
+        assert worker.nice() == psutil.Process().nice()
+        heard.final(session.request(between(profile, 0.5)))
+        assert {os.getpriority(os.PRIO_PROCESS, x.id) for x in worker.threads()} == {19}
 
 
 def test_what_scip_says_can_be_read(hard):
