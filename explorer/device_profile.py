@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer import storage_format
+from explorer.arguments import a_path
 from explorer.conversion import to_plain
 from explorer.graph import Implementation, Storage, TrainingGraph
 
@@ -80,6 +81,7 @@ class Profile:
         eager_peak_bytes: its measured peak; None where it was not run.
         calibration: factor already applied to every ``time_ms``, step over sum of operators.
         optimizer_state_bytes: held throughout on top of the model, if an optimizer was named.
+        optimizer: its name; None: none.
     """
 
     graph: TrainingGraph
@@ -89,6 +91,7 @@ class Profile:
     eager_peak_bytes: int | None = None
     calibration: float = 1.0
     optimizer_state_bytes: int = 0
+    optimizer: str | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError if an implementation has no cost."""
@@ -123,7 +126,7 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write the profile as JSON, with a schema version and a checksum."""
-        storage_format.write(path, self, schema=SCHEMA)
+        storage_format.write(a_path(path), self, schema=SCHEMA)
 
     def with_optimizer_state(self, state_bytes: int) -> Profile:
         """The same profile with ``state_bytes`` held for an optimizer throughout the step."""
@@ -139,7 +142,8 @@ def load_profile(path: str | Path) -> Profile:
     Raises:
         ValueError: no such file or bundled name, or the file is truncated, changed or of another version.
     """
-    if Path(path).suffix == "" and not Path(path).exists():
+    path = a_path(path, instead=", or the name of a bundled profile")
+    if path.suffix == "" and not path.exists():
         return storage_format.read(bundled_path(str(path)), Profile, schema=SCHEMA)
     document = storage_format.parse(path)
     if is_published(document):

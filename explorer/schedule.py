@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from explorer import storage_format
-from explorer.graph import Identity, TrainingGraph
+from explorer.arguments import a_path
+from explorer.graph import Identity, Implementation, Operator, TrainingGraph
 
 SCHEMA = 1
 
@@ -56,7 +57,7 @@ class Schedule:
 
     def save(self, path: str | Path) -> None:
         """Write the schedule as JSON, with a schema version and a checksum."""
-        storage_format.write(path, self, schema=SCHEMA)
+        storage_format.write(a_path(path), self, schema=SCHEMA)
 
     def recomputed(self, graph: TrainingGraph) -> dict[int, int]:
         """How often each operator of ``graph`` is recomputed; operators run once are absent."""
@@ -73,7 +74,7 @@ def load_schedule(path: str | Path) -> Schedule:
     Raises:
         ValueError: the file is missing, truncated, changed, or of another version.
     """
-    return storage_format.read(path, Schedule, schema=SCHEMA)
+    return storage_format.read(a_path(path), Schedule, schema=SCHEMA)
 
 
 def with_frees(
@@ -83,6 +84,7 @@ def with_frees(
     method: str,
     budget_bytes: int | None,
     also_reads: Mapping[int, frozenset[int]] = MappingProxyType({}),
+    as_eager: bool = False,
 ) -> Schedule:
     """Complete an order of runs: drop what may be left out and nobody reads, free each storage after its last use.
 
@@ -92,6 +94,7 @@ def with_frees(
         method: what made the order.
         budget_bytes: what it was made to fit.
         also_reads: operator id to storages that must be in memory then though it does not read them.
+        as_eager: write to part of a tensor in place wherever nothing reads later what was there.
 
     Returns:
         The schedule with the least memory for that order (MONeT Algorithms 1 and 2: greedy freeing).
@@ -108,6 +111,8 @@ def with_frees(
     for run, is_first in zip(reversed(runs), reversed(first), strict=True):
         operator = graph.operators[run.operator]
         implementation = operator.implementation(run.implementation)
+        if as_eager:
+            implementation = _as_eager(operator, implementation, alive)
         # A held storage never died, so a second run does not make it again.
         writes = set(implementation.writes) - (set() if is_first else held)
         if (operator.optional or not is_first) and not writes & alive:
@@ -118,14 +123,30 @@ def with_frees(
         reads = {*implementation.reads, *also_reads.get(operator.id, ())} - graph.persistent
         dying = (writes | reads) - alive - {implementation.overwrites}
         steps.extend(_free(storage) for storage in sorted(dying, reverse=True))
-        steps.append(_run(run.operator, run.implementation))
+        steps.append(_run(run.operator, implementation.name))
         alive -= writes  # in place: a copy for each run would take most of the time
         alive |= reads
     steps.reverse()
     return Schedule(graph.identity, tuple(steps), method, budget_bytes)
 
 
+def _as_eager(operator: Operator, implementation: Implementation, later: set[int]) -> Implementation:
+    """The same in place, if that is how eager mode does it and nothing later needs what would be overwritten."""
+    if implementation is operator.implementations[0]:
+        for other in operator.implementations:
+            if other.optimization is None and other.overwrites is not None and other.overwrites not in later:
+                return other
+    return implementation
+
+
 def keep_all(graph: TrainingGraph) -> Schedule:
-    """Recompute nothing: what plain PyTorch does, with every storage freed after its last use."""
+    """Recompute nothing: what plain PyTorch does, with every storage freed after its last use.
+
+    Raises:
+        ValueError: not a training graph.
+    """
+    from explorer.kinds import a_graph  # here because that builds on this module
+
+    graph = a_graph(graph)
     runs = [Run(operator.id, operator.default().name) for operator in graph.operators if not operator.optional]
-    return with_frees(graph, runs, method="keep-all", budget_bytes=None)
+    return with_frees(graph, runs, method="keep-all", budget_bytes=None, as_eager=True)

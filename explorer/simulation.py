@@ -125,6 +125,9 @@ def simulate(profile: Profile, schedule: Schedule) -> Timeline:
     Raises:
         ValueError: the schedule belongs to another graph or is invalid; the message names the step.
     """
+    from explorer.kinds import a_profile, a_schedule  # here because that builds on this module
+
+    profile, schedule = a_profile(profile), a_schedule(schedule)
     if difference := schedule.identity.difference(profile.graph.identity):
         raise ValueError(f"the schedule does not belong to this profile: {difference}")
     return _Simulator(profile, schedule).run()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+import torch._library.simple_registry
+import torch.utils.checkpoint
 from torch import fx
 
 OpOverload = torch._ops.OpOverload
@@ -53,6 +55,170 @@ def activation_budget(share: float) -> AbstractContextManager[Any]:
 
     settings: Any = config
     return settings.patch(activation_memory_budget=share)
+
+
+_AS_TRACED = ("dropout", "native_batch_norm", "cudnn_batch_norm", "one_hot", "tensor_split", "istft", "empty")
+"""Operators that a trace takes apart in Python, and rightly: dropout names its mask, batch normalisation says which
+buffers it changes, the others would look at values."""
+
+
+@contextmanager
+def eager_operators() -> Iterator[None]:
+    """While open, ahead-of-time tracing meets the operators that eager mode runs.
+
+    Otherwise it takes some of them apart, for the sake of symbolic shapes and of compilers: interpolation, for one,
+    becomes indexing and arithmetic, with other bits and more memory.
+    """
+    keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+    hidden: list[tuple[Any, Any, Any]] = []
+    # A check of linear algebra's return codes counts as a side effect, whose order extra tensors would keep.
+    checks: Any = torch._library.simple_registry.singleton.find("aten::_linalg_check_errors").effect
+    effect, checks._effect = checks._effect, None
+    try:
+        for operator in _known_operators():
+            if operator._opname not in _AS_TRACED:
+                for key in set(keys) & operator.py_kernels.keys():
+                    hidden.append((operator, key, operator.py_kernels.pop(key)))
+                    operator._dispatch_cache.clear()
+        dropout = torch.ops.aten.dropout.default
+        for key, kernel in [(x, y) for x, y in dropout.py_kernels.items() if x in keys]:
+            hidden.append((dropout, key, kernel))
+            dropout.py_kernels[key] = _dropout_of_eager(kernel)
+            dropout._dispatch_cache.clear()
+        yield
+    finally:
+        for operator, key, kernel in hidden:
+            operator.py_kernels[key] = kernel
+            operator._dispatch_cache.clear()
+        checks._effect = effect
+
+
+def _dropout_of_eager(traced: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Dropout that drops nothing returns its input, not a copy of it as in a trace."""
+
+    def dropout(source: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: FBT001 - as ATen has it
+        return traced(source, p, train) if p and train and source.numel() else source
+
+    return dropout
+
+
+def _known_operators() -> Iterator[Any]:
+    """Those of ATen that anything in this process has named; PyTorch names those that it takes apart."""
+    packets = [x for x in vars(torch.ops.aten).values() if isinstance(x, torch._ops.OpOverloadPacket)]
+    for packet in packets:
+        yield from (x for x in vars(packet).values() if isinstance(x, OpOverload))
+
+
+@contextmanager
+def fake_implementation(operator: Any, implementation: Callable[..., Any] | None) -> Iterator[None]:
+    """While open, fake tensors run ``operator`` so: called with the mode, the operator and its arguments.
+
+    None: as PyTorch has it, where this is open already.
+    """
+    from torch._decomp import meta_table
+    from torch._subclasses import fake_impls
+
+    # What is in the second table is not taken apart before the first is asked.
+    tables: tuple[dict[Any, Any], ...] = (fake_impls.op_implementations_dict, meta_table)
+    before = [x.pop(operator, None) for x in tables]
+    try:
+        for table in tables if implementation is not None else ():
+            table[operator] = implementation
+        yield
+    finally:
+        for table, value in zip(tables, before, strict=True):
+            table.pop(operator, None)
+            if value is not None:
+                table[operator] = value
+
+
+@contextmanager
+def parameters_cast_once(parameters: Iterable[torch.Tensor], *, autocast: Container[str]) -> Iterator[None]:
+    """While open, a trace has autocast cast each parameter once for all its uses, as eager mode does.
+
+    Gradients of the uses then add up in the lower precision. PyTorch's own cache is for leaves of autograd, which
+    parameters are not while they are traced.
+
+    Args:
+        parameters: as they are traced.
+        autocast: the types of devices that it is enabled for, which may change; within an operator none is.
+    """
+    known = {id(x): x for x in parameters}
+    operator: Any = torch.ops.aten._to_copy.default
+    autograd: Any = torch._C.DispatchKey.Autograd
+    casts: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+    forget = torch.clear_autocast_cache
+
+    def clear() -> None:
+        casts.clear()
+        forget()
+
+    def run(source: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        dtype: Any = kwargs.get("dtype")
+        by_autocast = source.device.type in autocast and _casts(source.device.type, dtype)
+        if id(source) not in known or not source.requires_grad or not by_autocast:
+            return operator._op_dk(autograd, source, **kwargs)
+        if (id(source), dtype) not in casts:
+            casts[id(source), dtype] = operator._op_dk(autograd, source, **kwargs)
+        return casts[id(source), dtype]
+
+    try:
+        torch.clear_autocast_cache = clear
+        operator.py_kernels[autograd] = run
+        operator._dispatch_cache.clear()
+        yield
+    finally:
+        torch.clear_autocast_cache = forget
+        operator.py_kernels.pop(autograd, None)
+        operator._dispatch_cache.clear()
+
+
+def _casts(device: str, dtype: torch.dtype | None) -> bool:
+    """Does enabled autocast ask for this cast? It excludes its own key then; the model's own casts do not."""
+    keys: Any = torch._C.DispatchKey
+    own = keys.AutocastCUDA if device == "cuda" else keys.AutocastCPU
+    return torch.get_autocast_dtype(device) == dtype and torch._C._dispatch_tls_is_dispatch_key_excluded(own)
+
+
+def below_autograd() -> AbstractContextManager[Any]:
+    """While open, operators run without a graph of autograd's, whether gradients are enabled or not."""
+    private: Any = torch._C
+    return private._AutoDispatchBelowAutograd()
+
+
+@contextmanager
+def without_checkpoints() -> Iterator[None]:
+    """While open, ``torch.utils.checkpoint`` with ``use_reentrant=True`` runs its function and recomputes nothing.
+
+    A schedule decides what is recomputed; without reentrance tracing sees no checkpoints anyway.
+    """
+    checkpoints: Any = torch.utils.checkpoint.CheckpointFunction
+
+    def run(function: Callable[..., Any], _preserve: object, *args: Any) -> Any:
+        # As there, nothing gets a gradient unless an argument needs one.
+        with torch.set_grad_enabled(any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)):
+            return function(*args)
+
+    checkpoints.apply = staticmethod(run)
+    try:
+        yield
+    finally:
+        del checkpoints.apply
+
+
+@contextmanager
+def as_if_compiling() -> Iterator[None]:
+    """While open, ``torch.compiler.is_compiling()`` and ``is_exporting()`` are true."""
+    flags = ("_is_compiling_flag", "_is_exporting_flag")
+    compiler: Any = torch.compiler
+    before = [getattr(compiler, x) for x in flags]
+    try:
+        for flag in flags:
+            setattr(compiler, flag, True)
+        yield
+    finally:
+        for flag, value in zip(flags, before, strict=True):
+            setattr(compiler, flag, value)
 
 
 def saved_by_partitioner(joint: fx.GraphModule, *, outputs: int, budget: float) -> list[str]:

@@ -11,7 +11,9 @@ from explorer.schedule import Run, Schedule, with_frees
 Allowed = Callable[[Implementation], bool]
 
 
-def random_schedule(graph: TrainingGraph, seed: int, *, keep: float, allowed: Allowed | None = None) -> Schedule:
+def random_schedule(
+    graph: TrainingGraph, seed: int, *, keep: float, allowed: Allowed | None = None, in_place: float = 0.5
+) -> Schedule:
     """Keep each activation with probability ``keep`` whenever that is asked; recompute what is missed just in time.
 
     Args:
@@ -19,24 +21,38 @@ def random_schedule(graph: TrainingGraph, seed: int, *, keep: float, allowed: Al
         seed: the same one gives the same schedule.
         keep: from 0 to 1.
         allowed: which implementations to draw from, PyTorch's own besides; None: PyTorch's own only.
+        in_place: the share of runs that overwrite what is read nowhere later, of those that can.
     """
-    return _Drawing(graph, random.Random(seed), keep, allowed).schedule()
+    return _Drawing(graph, random.Random(seed), keep, allowed, in_place).schedule()
+
+
+def keep_all_apart(graph: TrainingGraph) -> Schedule:
+    """Recompute nothing, with nothing in place, as the methods that PyTorch is compared with count it."""
+    runs = [Run(operator.id, operator.default().name) for operator in graph.operators if not operator.optional]
+    return with_frees(graph, runs, method="test", budget_bytes=None)
 
 
 class _Drawing:
-    def __init__(self, graph: TrainingGraph, rng: random.Random, keep: float, allowed: Allowed | None) -> None:
+    def __init__(
+        self, graph: TrainingGraph, rng: random.Random, keep: float, allowed: Allowed | None, overwriting: float
+    ) -> None:
         self.graph = graph
         self.rng = rng
         self.keep = keep
         self.allowed = allowed
+        self.overwriting = overwriting
         self.needed_always = _needed_always(graph)
         self.alive: set[int] = set()
+        self.readable = set(graph.persistent)
 
     def schedule(self) -> Schedule:
         runs: list[Run] = []
         for operator in self.graph.forward:
             if not operator.optional or (self.allowed is not None and self.rng.random() < 0.5):
-                chosen = self.choose(operator, [x for x in operator.implementations if x.first])
+                # What an optional operator makes is there only if that one was drawn.
+                there = [x for x in operator.implementations if x.first and set(x.reads) <= self.readable]
+                chosen = self.choose(operator, there)
+                self.readable |= set(chosen.writes)
                 runs.append(Run(operator.id, chosen.name))
                 self.alive |= {x for x in chosen.writes if self.kept(x)}
         owed: set[int] = set()
@@ -80,7 +96,7 @@ class _Drawing:
         self.alive |= set(implementation.writes)
 
     def in_place(self, runs: list[Run]) -> list[Run]:
-        """Half of the runs that could overwrite what is read nowhere later do so."""
+        """Some of the runs that could overwrite what is read nowhere later do so."""
         assert self.allowed is not None
         held = {x.id for x in self.graph.storages if x.held}
         alive = set(held)
@@ -103,7 +119,7 @@ class _Drawing:
                 and set(x.writes) == set(chosen.writes)
                 and (x.again if again or optional_again else x.first)
             ]
-            if rivals and self.rng.random() < 0.5:
+            if rivals and self.rng.random() < self.overwriting:
                 runs[at] = Run(operator.id, self.rng.choice(rivals).name)
             alive = (alive - writes) | (set(chosen.reads) - self.graph.persistent)
         return runs

@@ -7,12 +7,26 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from explorer.capture.batch import Batch, BatchLayout, Loss, TrainingStep, call_arguments, dtype_name, flatten
+from explorer.arguments import a_loss
+from explorer.capture.ambient import Ambient
+from explorer.capture.batch import (
+    Batch,
+    BatchLayout,
+    Loss,
+    TrainingStep,
+    call_arguments,
+    check_kind,
+    dtype_name,
+    flatten,
+    uncompiled,
+)
 from explorer.capture.building import Built, build
 from explorer.capture.normalise import normalise
+from explorer.capture.refusing import check_modules, own_hooks_aside
 from explorer.capture.tracing import Traced, trace
 from explorer.graph import TensorSpec, TrainingGraph
 from explorer.operators.encodings import Encoding
+from explorer.torch_arguments import a_batch, a_model, explained
 
 __all__ = ["Batch", "Capture", "Loss", "capture"]
 
@@ -26,12 +40,16 @@ class Capture:
         traced: the joint graph below it, with its interface.
         batch: what a batch must look like.
         loss: as given to ``capture``.
+        ambient: settings of PyTorch that the trace depended on.
+        batch_gradients: for each leaf of the batch, whether it requires a gradient.
     """
 
     built: Built
     traced: Traced
     batch: BatchLayout
     loss: Loss | None
+    ambient: Ambient
+    batch_gradients: tuple[bool, ...]
 
     @property
     def graph(self) -> TrainingGraph:
@@ -59,14 +77,24 @@ def capture(
         ValueError: the model is in evaluation mode, the batch does not fit the loss, control flow or shapes depend
             on tensor values (the message names the line), or nothing needs a gradient.
     """
-    if not model.training:
-        raise ValueError(f"{type(model).__name__} is in evaluation mode; call model.train() before capturing it")
-    args, kwargs = call_arguments(batch, loss=loss)
-    layout = BatchLayout.of(flatten(args, kwargs))
+    model = uncompiled(a_model(model))
+    check_kind(model)
+    a_batch(batch, model)
+    args, kwargs = call_arguments(batch, loss=a_loss(loss))
+    flat = flatten(args, kwargs)
+    layout = BatchLayout.of(flat)
     wanted = None if encoding is None else Encoding.of(encoding)
     step = TrainingStep(model, loss)
-    with torch.enable_grad():
+    check_modules(model, with_loss=loss is not None)
+    with torch.enable_grad(), explained(model, batch, loss=loss), own_hooks_aside(model):
         traced = normalise(trace(step, args, kwargs), step)
     parameters = tuple(TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters())
     built = build(traced, model=type(model).__name__, batch=layout.specs, parameters=parameters, encoding=wanted)
-    return Capture(built, traced, layout, loss)
+    return Capture(
+        built=built,
+        traced=traced,
+        batch=layout,
+        loss=loss,
+        ambient=Ambient.now(x.device.type for x in model.parameters()),
+        batch_gradients=tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in flat.leaves),
+    )

@@ -4,16 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch._dynamo import OptimizedModule
 from torch.utils import _pytree as pytree
 
+from explorer.capture.results import take_apart, tensors_of_result
 from explorer.graph import TensorSpec
 
 Batch = Any
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine")
 Loss = Callable[[Any, Any], torch.Tensor]
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model below ``torch.compile``, which shares all with it; any other as it is."""
+    return cast("nn.Module", model._orig_mod) if isinstance(model, OptimizedModule) else model  # noqa: SLF001 - no getter
+
+
+def check_kind(model: nn.Module) -> None:
+    """Refuse what wraps a model, or is none that Python runs.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    name = type(model).__name__
+    if name in _WRAPPERS:
+        raise ValueError(
+            f"the model is wrapped in {name}, which has a backward pass of its own: apply the schedule to the model "
+            f"inside, then wrap the result, {name}(explorer.apply(model, ...))"
+        )
+    if "forward" in vars(model):
+        raise ValueError(
+            f"forward of this {name} was replaced on the object (accelerate does so when it prepares a model), and "
+            "would run in the schedule's place: apply the schedule to the model as it was before, then prepare the "
+            "result"
+        )
+    scripted = next((path for path, x in model.named_modules() if isinstance(x, torch.jit.ScriptModule)), None)
+    if scripted is not None:
+        raise ValueError(
+            f"{scripted or 'the model'} is a TorchScript module, whose operators cannot be captured: use the module "
+            "that it was made from, and script again after training"
+        )
 
 
 class TrainingStep(nn.Module):
@@ -30,19 +64,24 @@ class TrainingStep(nn.Module):
         self.training = model.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The result, in which only scalars carry a gradient if there are any."""
+        tensors, structure = take_apart(self.result(*args, **kwargs))
+        return structure.build(with_scalar_gradients(tensors))
+
+    def result(self, *args: Any, **kwargs: Any) -> Any:
         """``loss(model(inputs), target)``, or what the model returns."""
         if self.loss is not None:
             inputs, target = args
             model_args, model_kwargs = as_arguments(inputs)
-            return _with_scalar_gradients(self.loss(self.model(*model_args, **model_kwargs), target))
-        return _with_scalar_gradients(self.model(*args, **kwargs))
+            return self.loss(self.model(*model_args, **model_kwargs), target)
+        return self.model(*args, **kwargs)
 
 
-def _with_scalar_gradients(result: Any) -> Any:
-    tensors = [x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
-    if not any(x.ndim == 0 for x in tensors):
-        return result
-    return pytree.tree_map_only(torch.Tensor, lambda x: x if x.ndim == 0 else x.detach(), result)
+def with_scalar_gradients(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of a result as it is trained on: beside scalars that carry a gradient, everything else is detached."""
+    if not any(x.ndim == 0 and x.requires_grad for x in tensors):
+        return tensors
+    return [x if x.ndim == 0 else x.detach() for x in tensors]
 
 
 @dataclass(frozen=True)
@@ -92,6 +131,13 @@ class BatchLayout:
             if isinstance(leaf, TensorLayout)
         )
 
+    def arranged(self, batch: FlatBatch) -> FlatBatch:
+        """The batch with the keys of its dicts, and its keyword arguments, in the order of the sample's."""
+        if self.structure == batch.structure:
+            return batch
+        args, kwargs = pytree.tree_unflatten(list(batch.leaves), batch.structure)
+        return flatten(*_in_order((args, kwargs), self.structure))
+
     def check(self, batch: FlatBatch) -> None:
         """Refuse a batch that the schedule was not made for.
 
@@ -99,7 +145,9 @@ class BatchLayout:
             ValueError: naming the first difference.
         """
         if self.structure != batch.structure:
-            raise ValueError(f"the batch is {batch.structure}; the schedule was made for {self.structure}")
+            given, wanted = (", ".join(names) or "nothing" for names in (batch.names, self.names))
+            how = ", in other containers" if given == wanted else ""
+            raise ValueError(f"the batch is made of {given}; the schedule was made for {wanted}{how}")
         for name, expected, value in zip(self.names, self.leaves, batch.leaves, strict=True):
             given = _layout(value)
             if given == expected:
@@ -111,6 +159,19 @@ class BatchLayout:
                 if here != there:
                     advice = "; for a smaller last batch, use drop_last=True" if what == "shape" else ""
                     raise ValueError(f"{name} has {what} {here}; the schedule was made for {there}{advice}")
+
+
+def _in_order(value: Any, structure: pytree.TreeSpec) -> Any:
+    children = structure.children()
+    if type(value) is not structure.type or len(value) != len(children):
+        return value
+    if isinstance(value, dict):
+        if set(structure.context) != value.keys():
+            return value
+        return {key: _in_order(value[key], x) for key, x in zip(structure.context, children, strict=True)}
+    if type(value) in (tuple, list):
+        return type(value)(_in_order(x, y) for x, y in zip(value, children, strict=True))
+    return value
 
 
 def _layout(leaf: Any) -> Any:
@@ -153,6 +214,13 @@ def flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatBatch:
     """Flatten the arguments of a call."""
     pairs, structure = pytree.tree_flatten_with_path((args, kwargs))
     names = tuple(_path_name(path) for path, _ in pairs)
+    for name, (_, leaf) in zip(names, pairs, strict=True):
+        if hasattr(leaf, "__dict__") and not isinstance(leaf, torch.Tensor) and tensors_of_result(leaf):
+            raise ValueError(
+                f"{name} is a {type(leaf).__name__} with tensors in it, which cannot be told apart there: pass them in "
+                "a tuple or dict, or make the class known: torch.export.register_dataclass, or "
+                "torch.utils._pytree.register_pytree_node"
+            )
     return FlatBatch(tuple(leaf for _, leaf in pairs), names, structure)
 
 

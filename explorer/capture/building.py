@@ -14,13 +14,14 @@ import torch
 from torch import fx
 
 from explorer.capture.batch import dtype_name
+from explorer.capture.eager_memory import storage_bytes
 from explorer.capture.normalise import tensors_of
-from explorer.capture.passes import passes_of
+from explorer.capture.passes import compared_for_equality, passes_of
 from explorer.capture.tracing import GraphInput, Source, Traced
 from explorer.graph import FAITHFUL, Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 from explorer.operators import Guard, Variant, variants_of
 from explorer.operators.encodings import Encoding, encoded_variants
-from explorer.operators.registry import auxiliaries_of, device_kind, served_by
+from explorer.operators.registry import auxiliaries_of, changes_its_arguments, device_kind, served_by
 from explorer.torch_private import OpOverload, storage_key
 
 TANGENTS = "explorer.tangents"
@@ -109,6 +110,8 @@ class _Builder:
         forward, backward = passes_of(self.traced)
         # All of them first: what the rules of the backward pass ask for is made in the forward pass.
         self.variants = {node: variants_of(node) for node in (*forward, *backward)}
+        for node in compared_for_equality(forward, backward):
+            self.variants[node] = tuple(x for x in self.variants[node] if x.exact)
         if self.encoding is not None:
             for node in backward:
                 self.variants[node] += tuple(encoded_variants(node, self.encoding, set(forward)))
@@ -130,7 +133,8 @@ class _Builder:
 
     def _operator_name(self, node: fx.Node) -> str:
         """``convolution_3``: what the call computes, without the tags of PyTorch's internal versions of it."""
-        packet = str(node.target).split(".")[1] if isinstance(node.target, OpOverload) else "copy_in_layout"
+        target: Any = node.target
+        packet = str(target).split(".")[1] if isinstance(target, OpOverload) else target.__name__
         base = re.sub(r"^_*(native_)?|_legit(_functional)?$", "", packet)
         number = self.names.get(base, 0)
         self.names[base] = number + 1
@@ -155,7 +159,7 @@ class _Builder:
                 Storage(
                     id=len(self.storages),
                     name=name,
-                    bytes=tensor.untyped_storage().nbytes(),
+                    bytes=storage_bytes(node, tensor),
                     role=role,
                     shape=tuple(tensor.shape),
                     dtype=dtype_name(tensor.dtype),
@@ -180,6 +184,8 @@ class _Builder:
         if made and made <= read:
             self._add_view(node)
             return
+        # Of a plain number (the conjugate of 2j) a view is new memory.
+        assert not read or not getattr(node.target, "is_view", False), f"{node.target} has memory of its own"
         if made & read:
             raise ValueError(f"{node.target} returns new memory together with a view of its input: not supported")
         outputs = _outputs(node)
@@ -220,7 +226,9 @@ class _Builder:
         if variant.overwrites is None:
             return True
         storage = self.storages[self.storage_of[variant.overwrites]]
-        return read.count(storage.id) == 1 and not storage.held and not storage.role.persistent
+        # What took more memory than it shows would keep all of that under the result's name.
+        as_shown = storage.bytes == variant.overwrites.meta["val"].untyped_storage().nbytes()
+        return read.count(storage.id) == 1 and as_shown and not storage.held and not storage.role.persistent
 
     def _add_view(self, node: fx.Node) -> None:
         for x in (node, *(user for user in node.users if user.target is operator.getitem)):
@@ -273,8 +281,10 @@ class _Builder:
         return self.storage_of.get(node)
 
     def _reads_changed_buffer(self, node: fx.Node) -> bool:
-        changed = {self.storage_of[graph_input.node] for graph_input, _ in self.traced.mutations}
-        return any(self.storage_of.get(x) in changed for x in node.all_input_nodes)
+        if changes_its_arguments(node):
+            return False  # a recomputation has a way of its own, which changes nothing
+        changed = {self.storage_of[graph_input.node] for graph_input in self.traced.changed}
+        return any(self._storage_below(x) in changed for x in node.all_input_nodes)
 
     def _add_update(self) -> None:
         """At the end of the forward pass, buffers take their new values."""

@@ -9,7 +9,24 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from explorer.capture.eager_memory import (
+    called_again,
+    mark_sums_of_gradients,
+    merge_constants,
+    settle_views,
+    tighten_results,
+)
+from explorer.capture.scatter import write_at_once
 from explorer.capture.tracing import GraphInput, Source, Traced
+from explorer.operators.dropout import dropout_of_eager, dropout_scale
+from explorer.operators.registry import (
+    AS_EAGER,
+    changes_its_arguments,
+    device_kind,
+    draws_random_numbers,
+    is_dense,
+    layout_of,
+)
 from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
@@ -26,15 +43,21 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     Returns:
         The same graph with the interface that it has now.
     """
+    traced = merge_constants(traced)
+    settle_views(traced.graph)
     traced = _inline_plain_inputs(traced)
     traced = _drop_aliases(traced)
     traced = _merge_tied(traced, step)
     _drop_copies(traced)
+    write_at_once(traced.graph)
+    traced = tighten_results(traced)
     traced = _update_statistics_in_place(traced)
     _forget_statistics_in_backward(traced)
     _protect_old_buffers(traced)
     _keep_masks(traced)
+    _scale_as_eager(traced)
     traced = _own_gradients(traced)
+    mark_sums_of_gradients(backward_nodes(traced))
     _sweep(traced)
     return traced
 
@@ -86,20 +109,29 @@ def _drop_aliases(traced: Traced) -> Traced:
 
 
 def _drop_copies(traced: Traced) -> None:
-    """A copy in the same layout is of no use in a graph in which nothing is overwritten.
+    """A copy in the same layout is of no use where nothing can overwrite what it was made from.
 
-    Autograd makes one of what an in-place activation overwrites and its backward pass needs.
+    Autograd makes one of what an in-place activation overwrites and its backward pass needs. What the caller gets may
+    be changed by the caller, buffers by the step, parameters and batch by anybody: copies of those stay, and so do
+    copies that are gradients or for the caller.
     """
-    wanted = {*traced.outputs, *(node for _, node in (*traced.mutations, *traced.gradients))}
-    changing = {graph_input.node for graph_input, _ in traced.mutations}
+    given = [x.node for x in traced.inputs if x.source is not Source.TANGENT]
+    results = [x for x in traced.outputs if isinstance(x, fx.Node)]
+    results += [node for _, node in (*traced.mutations, *traced.gradients)]
+    shared = {storage_key(x) for node in (*given, *results) for x in tensors_of(node)}
+    dropped: set[int] = set()
     for node in list(traced.graph.nodes):
-        if node.target is not aten.clone.default or node in wanted or node.args[0] in changing:
-            continue
-        source = node.args[0]
-        assert isinstance(source, fx.Node)
-        if value_of(source).stride() == value_of(node).stride() and source not in wanted:
-            node.replace_all_uses_with(source)
-            traced.graph.erase_node(node)
+        if node.target is aten.clone.default:
+            source = node.args[0]
+            assert isinstance(source, fx.Node)
+            keys = {storage_key(value_of(x)) for x in (source, node)}
+            if not keys & shared and layout_of(source) == layout_of(node) and is_dense(source):
+                dropped.add(storage_key(value_of(node)))
+                node.replace_all_uses_with(source)
+                traced.graph.erase_node(node)
+        elif any(storage_key(x) in dropped for x in tensors_of(node)):
+            # A view of the copy is one of the original now, and has its storage.
+            node.meta["val"] = called_again(node)
 
 
 def _merge_tied(traced: Traced, step: nn.Module) -> Traced:
@@ -170,15 +202,27 @@ def _forget_statistics_in_backward(traced: Traced) -> None:
 
 
 def _protect_old_buffers(traced: Traced) -> None:
-    """Backward operators that read a buffer which the forward pass changes read a copy of its old value."""
+    """Backward operators that read a buffer which the forward pass changes, or a view of it, read a copy of before."""
     backward = backward_nodes(traced)
-    for graph_input, _ in traced.mutations:
-        readers = [user for user in graph_input.node.users if user in backward]
-        if readers:
-            last_input = [node for node in traced.graph.nodes if node.op == "placeholder"][-1]
-            copy = _insert_after(traced.graph, last_input, aten.clone.default, (graph_input.node,))
+    changed = changed_storages(traced)
+    for node in list(traced.graph.nodes):
+        if node in backward or not any(storage_key(x) in changed for x in tensors_of(node)):
+            continue
+        readers = [user for user in node.users if user in backward]
+        if readers and isinstance(value_of(node), torch.Tensor):
+            place = node if node.op == "call_function" else _last_input(traced)
+            copy = _insert_after(traced.graph, place, aten.clone.default, (node,))
             for reader in readers:
-                reader.replace_input_with(graph_input.node, copy)
+                reader.replace_input_with(node, copy)
+
+
+def _last_input(traced: Traced) -> fx.Node:
+    return [node for node in traced.graph.nodes if node.op == "placeholder"][-1]
+
+
+def changed_storages(traced: Traced) -> set[int]:
+    """Storages of the graph inputs that the forward pass changes."""
+    return {storage_key(x) for graph_input in traced.changed for x in tensors_of(graph_input.node)}
 
 
 def backward_nodes(traced: Traced) -> set[fx.Node]:
@@ -197,6 +241,21 @@ def _keep_masks(traced: Traced) -> None:
             with traced.graph.inserting_after(node):
                 mask = traced.graph.call_function(operator.getitem, (node, 1))
             mask.meta = {**node.meta, "val": value_of(node)[1]}
+
+
+def _scale_as_eager(traced: Traced) -> None:
+    """A trace scales dropout by a number that eager mode rounds to the tensor's dtype first, on the CPU."""
+    for node in traced.graph.nodes:
+        if node.target is aten.native_dropout.default:
+            source, probability, training = node.args
+            if training and device_kind(value_of(source).device) == "cpu":
+                args = (source, probability, dropout_scale(probability, source))
+                node.meta[AS_EAGER] = (dropout_of_eager, args, {})
+        elif node.target is aten.native_dropout_backward.default:
+            gradient, mask, _ = node.args
+            drawn = mask.args[0] if mask.target is operator.getitem else mask
+            if drawn.target is aten.native_dropout.default:
+                node.args = (gradient, mask, dropout_scale(drawn.args[1], gradient))
 
 
 def _own_gradients(traced: Traced) -> Traced:
@@ -249,11 +308,8 @@ def _sweep(traced: Traced) -> None:
     wanted = {x for x in traced.outputs if isinstance(x, fx.Node)}
     wanted |= {node for _, node in (*traced.mutations, *traced.gradients)}
     for node in reversed(list(traced.graph.nodes)):
-        unused = node not in wanted and not node.users and not _updates_buffers(node)
+        # Random numbers that nobody reads are drawn too: those that follow depend on how many there were.
+        happens = node.op == "call_function" and (changes_its_arguments(node) or draws_random_numbers(node))
+        unused = node not in wanted and not node.users and not happens
         if node.op == "output" or (node.op == "call_function" and unused):
             traced.graph.erase_node(node)
-
-
-def _updates_buffers(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable

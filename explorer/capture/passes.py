@@ -7,12 +7,13 @@ import operator
 import torch
 from torch import fx
 
-from explorer.capture.normalise import backward_nodes, tensors_of
+from explorer.capture.normalise import backward_nodes, changed_storages, tensors_of
 from explorer.capture.tracing import Traced
 from explorer.operators.registry import changes_its_arguments, draws_random_numbers
 from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
+_EQUALITIES = (aten.eq.Tensor, aten.ne.Tensor)
 
 
 def passes_of(traced: Traced) -> tuple[list[fx.Node], list[fx.Node]]:
@@ -43,6 +44,10 @@ def passes_of(traced: Traced) -> tuple[list[fx.Node], list[fx.Node]]:
     for node in calls:
         if node in backward:
             place(node)
+    for _, gradient in traced.gradients:
+        # Of some functions it is zero, whatever the gradient that arrives.
+        if gradient in late:
+            place(gradient)
     return forward, _weight_gradients_first(traced, ordered, backward)
 
 
@@ -74,14 +79,34 @@ def _weight_gradients_first(traced: Traced, ordered: list[fx.Node], backward: se
 def _needed_in_forward(traced: Traced, backward: set[fx.Node]) -> set[fx.Node]:
     pending = [x for x in traced.outputs if isinstance(x, fx.Node)]
     pending += [node for _, node in traced.mutations]
+    changed = changed_storages(traced)
     for node in traced.graph.nodes:
+        if node.op != "call_function" or node in backward:
+            continue
         happens = changes_its_arguments(node) or draws_random_numbers(node)
-        if node.op == "call_function" and node not in backward and happens:
+        # What is read of a buffer that the forward pass changes is its old value, which is gone afterwards.
+        early = any(storage_key(x) in changed for source in node.all_input_nodes for x in tensors_of(source))
+        if happens or early:
             pending.append(node)
-    needed: set[fx.Node] = set()
+    return _leading_to(pending)
+
+
+def _leading_to(nodes: list[fx.Node]) -> set[fx.Node]:
+    """The nodes, and all that they are computed from."""
+    pending, found = list(nodes), set()
     while pending:
         node = pending.pop()
-        if node not in needed:
-            needed.add(node)
+        if node not in found:
+            found.add(node)
             pending.extend(node.all_input_nodes)
-    return needed
+    return found
+
+
+def compared_for_equality(forward: list[fx.Node], backward: list[fx.Node]) -> set[fx.Node]:
+    """Forward calls that lead to tensors which the backward pass asks to be equal, as that of ``amax`` does.
+
+    It looks for the largest number where it was found. One side may be kept and the other computed again: unless the
+    same numbers come out, nothing is equal, and the gradient is zero divided by zero.
+    """
+    compared = [x for node in backward if node.target in _EQUALITIES for x in node.all_input_nodes]
+    return _leading_to(compared) & set(forward)

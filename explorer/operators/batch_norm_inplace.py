@@ -51,8 +51,7 @@ def over_gradient(node: fx.Node) -> Iterator[Variant]:
         "in place",
         batch_norm_backward_,
         tuple(arguments),
-        exact=device_kind(value_of(result).device)
-        == "cpu",  # elsewhere the kernel may depend on the number of channels
+        exact=_channels_apart(value_of(result)),
         optimization=Optimization.INPLACE,
         overwrites=gradient,
     )
@@ -61,6 +60,21 @@ def over_gradient(node: fx.Node) -> Iterator[Variant]:
         weight, scale, wanted = arguments[2], arguments[6], arguments[9]
         args = (gradient, output, weight, bias, scale, wanted)
         yield from from_output_variant(batch_norm_backward_from_output_, args, (weight, bias), over=gradient)
+
+
+def _channels_apart(tensor: torch.Tensor) -> bool:
+    """Are a channel's bits the same whatever other channels there are?
+
+    Not known of other devices, and not so where neighbours in memory are neighbouring channels (rows, pictures of one
+    pixel): that kernel works on several channels at once, and on those that are left over in another way.
+    """
+    neighbours = tensor.stride(1) == 1 or (tensor.dim() in (4, 5) and _in_channels_last(tensor))
+    return device_kind(tensor.device) == "cpu" and not neighbours
+
+
+def _in_channels_last(tensor: torch.Tensor) -> bool:
+    layout = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
+    return tensor.is_contiguous(memory_format=layout)
 
 
 def batch_norm_backward_(

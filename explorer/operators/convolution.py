@@ -31,7 +31,7 @@ aten = torch.ops.aten
 @rule(aten.convolution.default)
 def forward(node: fx.Node) -> Iterator[Variant]:
     """Every algorithm, where the result is contiguous as PyTorch's own is."""
-    source, weight, bias, *geometry = all_arguments(node)
+    source, weight, bias, *geometry = _spelled_out(all_arguments(node), of=1)
     if not value_of(node).is_contiguous() or not _is_batch(source, geometry):
         return
     for algorithm in algorithms_for(_geometry(source, weight, geometry)):
@@ -48,7 +48,7 @@ def forward(node: fx.Node) -> Iterator[Variant]:
 @rule(aten.convolution_backward.default)
 def backward(node: fx.Node) -> Iterator[Variant]:
     """Two halves where PyTorch's own call does both; algorithms for each."""
-    gradient, source, weight, bias_size, *geometry, _ = all_arguments(node)
+    gradient, source, weight, bias_size, *geometry, _ = _spelled_out(all_arguments(node), of=2)
     wanted = wanted_outputs(node)
     if not wanted or not _is_batch(source, geometry):
         return
@@ -121,6 +121,21 @@ def _geometry(source: Any, weight: Any, geometry: list[Any]) -> Geometry:
         dtype=value_of(source).dtype,
         device=device_kind(value_of(source).device),
     )
+
+
+def _spelled_out(arguments: Sequence[Any], *, of: int) -> list[Any]:
+    """With strides, paddings and dilations for every dimension: ATen takes one for all (``padding="valid"`` gives it).
+
+    Args:
+        arguments: of a convolution or its backward.
+        of: where its weight stands among them.
+    """
+    dimensions = value_of(arguments[of]).dim() - 2
+    spelled = list(arguments)
+    for place, argument in enumerate(arguments[of + 2 :], of + 2):
+        if isinstance(argument, list | tuple) and len(argument) == 1:
+            spelled[place] = list(argument) * dimensions
+    return spelled
 
 
 def _is_batch(source: Any, geometry: list[Any]) -> bool:

@@ -33,7 +33,7 @@ def forward(node: fx.Node) -> Iterator[Variant]:
     mask, result = output_of(node, 1), output_of(node, 0)
     if mask is None or result is None or not training:
         return
-    scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
+    scale = dropout_scale(probability, source)
     args, again = (source, mask, scale), When.AGAIN
     yield Variant("from mask", dropout_from_mask, args, (0,), when=again)
     if fits_over(source, result):
@@ -77,11 +77,20 @@ def product_with_noise(node: fx.Node) -> Iterator[Variant]:
     drawn, kept = all_arguments(noise)
     plain = drawn.target is aten.bernoulli.p and layout_of(source) == layout_of(noise) == layout_of(node)
     if plain and is_dense(source) and is_dense(noise):
-        scale = torch.ones((), dtype=value_of(source).dtype).div(kept).item()
+        scale = dropout_scale(1.0 - kept, source)
         args = (source, auxiliary(noise, "bits", noise_bits, noise), scale)
         intermediate = Optimization.INTERMEDIATE
         yield Variant("from bits", dropout_from_bits, args, optimization=intermediate)
         yield Variant("from bits, in place", dropout_from_bits_, args, optimization=intermediate, overwrites=source)
+
+
+def dropout_scale(probability: float, source: fx.Node) -> float:
+    """What is kept is multiplied by this: rounded to the source's dtype on the CPU, as eager mode's noise is."""
+    if probability == 1:
+        return 0.0
+    if device_kind(value_of(source).device) != "cpu":
+        return 1.0 / (1.0 - probability)
+    return torch.ones((), dtype=value_of(source).dtype).div(1.0 - probability).item()
 
 
 def noise_bits(noise: torch.Tensor) -> torch.Tensor:
@@ -106,6 +115,12 @@ def dropout_(source: torch.Tensor, probability: float, scale: float) -> tuple[to
     """``native_dropout`` over its source: the same random numbers and the same products."""
     mask = torch.empty_like(source, dtype=torch.bool).bernoulli_(1 - probability)
     return source.mul_(mask).mul_(scale), mask
+
+
+def dropout_of_eager(source: torch.Tensor, probability: float, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """``native_dropout`` with a scale that is rounded as eager mode's noise: for p = 0.15 the last bits differ."""
+    mask = torch.empty_like(source, dtype=torch.bool).bernoulli_(1 - probability)
+    return source.mul(mask).mul_(scale), mask
 
 
 def dropout_from_mask(source: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:

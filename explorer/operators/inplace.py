@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from explorer.graph import Optimization
+from explorer.operators import writing
 from explorer.operators.registry import Variant, all_arguments, fits_over, rule
 
 aten = torch.ops.aten
+ACCUMULATES = "explorer.accumulates"
+"""In the notes of a sum that autograd makes in place, of gradients: that way is always to be had."""
 
 # The same computation over its first argument.
 _OVER_FIRST: dict[Any, Any] = {
@@ -41,13 +45,52 @@ _OVER_GRADIENT: dict[Any, Any] = {
     aten.silu_backward.default: aten.silu_backward.grad_input,
 }
 
+# Writes to part of the first argument. Eager mode makes them in place, where the trace has a new tensor: these ways are
+# always to be had, whatever optimizations are chosen.
+_WRITTEN_OVER: dict[Any, Any] = {
+    writing.written: writing.written_over,
+    aten.slice_scatter.default: writing.slice_written_over,
+    aten.select_scatter.default: writing.select_written_over,
+    aten.diagonal_scatter.default: writing.diagonal_written_over,
+    aten.as_strided_scatter.default: writing.strided_written_over,
+    aten.copy.default: aten.copy_.default,
+    aten.fill.Scalar: aten.fill_.Scalar,
+    aten.fill.Tensor: aten.fill_.Tensor,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.scatter.reduce: aten.scatter_.reduce,
+    aten.scatter.value_reduce: aten.scatter_.value_reduce,
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.scatter_reduce.two: aten.scatter_reduce_.two,
+    aten.index_put.default: aten.index_put_.default,
+    aten.index_add.default: aten.index_add_.default,
+    aten.index_copy.default: aten.index_copy_.default,
+    aten.index_fill.int_Scalar: aten.index_fill_.int_Scalar,
+    aten.index_fill.int_Tensor: aten.index_fill_.int_Tensor,
+    aten.index_reduce.default: aten.index_reduce_.default,
+    aten.masked_fill.Scalar: aten.masked_fill_.Scalar,
+    aten.masked_fill.Tensor: aten.masked_fill_.Tensor,
+    aten.masked_scatter.default: aten.masked_scatter_.default,
+}
+
+
+@rule(*_WRITTEN_OVER)
+def written_over(node: fx.Node) -> Iterator[Variant]:
+    """What is written elsewhere stays as it was."""
+    base, *others = node.args
+    read: list[Any] = []
+    fx.map_arg((others, node.kwargs), read.append)
+    # What is read while it is written must be another tensor: these do not go element by element.
+    if isinstance(base, fx.Node) and base not in read and fits_over(base, node):
+        yield Variant("in place", _WRITTEN_OVER[node.target], node.args, kwargs=dict(node.kwargs), overwrites=base)
+
 
 @rule(*_OVER_FIRST)
 def over_first(node: fx.Node) -> Iterator[Variant]:
     """Element by element, so reading and writing one memory does no harm."""
     source = all_arguments(node)[0]
     if fits_over(source, node):
-        yield _in_place("in place", _OVER_FIRST[node.target], node.args, source, node.kwargs)
+        yield _as_noted(node, _in_place("in place", _OVER_FIRST[node.target], node.args, source, node.kwargs))
 
 
 @rule(aten.add.Tensor, aten.mul.Tensor)
@@ -55,7 +98,7 @@ def over_second(node: fx.Node) -> Iterator[Variant]:
     """Sums and products do not depend on the order of their two arguments."""
     first, second, *_ = all_arguments(node)
     if not node.kwargs and isinstance(first, fx.Node) and first is not second and fits_over(second, node):
-        yield _in_place("in place of second", _OVER_FIRST[node.target], (second, first), second, {})
+        yield _as_noted(node, _in_place("in place of second", _OVER_FIRST[node.target], (second, first), second, {}))
 
 
 @rule(*_OVER_GRADIENT)
@@ -65,6 +108,10 @@ def over_gradient(node: fx.Node) -> Iterator[Variant]:
     if fits_over(gradient, node):
         kwargs = {**node.kwargs, "grad_input": gradient}
         yield _in_place("in place", _OVER_GRADIENT[node.target], node.args, gradient, kwargs)
+
+
+def _as_noted(node: fx.Node, variant: Variant) -> Variant:
+    return replace(variant, optimization=None) if node.meta.get(ACCUMULATES) else variant
 
 
 def _in_place(name: str, target: Any, args: tuple[Any, ...], over: Any, kwargs: dict[str, Any]) -> Variant:

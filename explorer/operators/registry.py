@@ -19,6 +19,9 @@ from torch import fx
 from explorer.graph import Optimization, When
 
 DEFAULT = "aten"
+AS_EAGER = "explorer.as_eager"
+"""In the notes of a call that eager mode computes another way, with other last bits: target, args and kwargs."""
+
 _CAPTURED_FOR: ContextVar[str | None] = ContextVar("captured for", default=None)
 
 # Results of calls that make compact tensors, by callable and layouts: fake calls take milliseconds each.
@@ -97,7 +100,8 @@ def variants_of(node: fx.Node) -> tuple[Variant, ...]:
     """Every way to run a captured call; the first is PyTorch's own, and serves a first run."""
     assert callable(node.target)
     when = When.FIRST if draws_random_numbers(node) or changes_its_arguments(node) else When.ALWAYS
-    own = Variant(DEFAULT, node.target, node.args, when=when, kwargs=dict(node.kwargs))
+    target, args, kwargs = node.meta.get(AS_EAGER, (node.target, node.args, node.kwargs))
+    own = Variant(DEFAULT, target, args, when=when, kwargs=dict(kwargs))
     return (own, *(variant for function in _RULES.get(node.target, ()) for variant in function(node)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,9 +20,12 @@ from explorer.profiling.material import Material
 
 _MIN_REPEATS = 3
 _MAX_REPEATS = 20
+_MAX_ROUNDS = 10
 _TIME_PER_CALL_S = 0.010
-_OTHER_MIN_REPEATS = 1
+_OTHER_MIN_REPEATS = 2
 _OTHER_TIME_PER_CALL_S = 0.0025
+_TOGETHER_MS = 50.0
+_SHORT_MS = 0.2
 _SLOWER = 1.5
 _CHEAP_MS = 1.0
 _SPAN = "explorer: "
@@ -51,12 +54,20 @@ class Subject:
 
 
 def measure_costs(
-    subjects: Mapping[str, Subject], *, device: torch.device, report: Callable[[str], None]
+    subjects: Mapping[str, Subject],
+    *,
+    sequences: Sequence[Sequence[str]],
+    device: torch.device,
+    report: Callable[[str], None],
 ) -> dict[str, Cost]:
     """Measure each call.
 
+    On the CPU a call is timed among others, as in a step: run again and again by itself it finds its code and data in
+    the processor's caches, which makes small calls look twice as quick as they are.
+
     Args:
         subjects: by key; a rival stands before those that have it.
+        sequences: every key, in one of these at least: calls in the order of a step, PyTorch's own in the first.
         device: ``"cpu"`` or ``"cuda"``.
         report: called with a name before each call is measured, and once besides.
 
@@ -69,66 +80,120 @@ def measure_costs(
     material = Material(device)
     report("workspaces")
     with torch.no_grad():
-        first = _cpu_first_runs(subjects, material) if device.type == "cpu" else {}
-        costs: dict[str, Cost] = {}
-        for key, subject in subjects.items():
-            report(subject.name)
-            rival = None if subject.rival is None else costs[subject.rival]
-            if rival is not None and device.type == "cuda" and not _runs_here(subject.call):
-                costs[key] = rival
-                continue
-            try:
-                with named(f"operator {subject.name!r}", advice=_ADVICE):
-                    run = material.runnable(subject.call)
-                    if device.type == "cuda":
-                        costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
-                    else:
-                        costs[key] = _cpu_cost(key, subject, run, first=first, rival=rival)
-            except OutOfMemory:
-                if rival is None:
-                    raise
-                # An alternative that does not fit is none: no budget on this device has room for such a workspace.
-                costs[key] = Cost(rival.time_ms, describe_device(device).memory_bytes or _ENDLESS_BYTES)
+        if device.type == "cpu":
+            return _cpu_costs(subjects, sequences, material, report)
+        return _cuda_costs(subjects, material, device, report)
+
+
+def _cuda_costs(
+    subjects: Mapping[str, Subject], material: Material, device: torch.device, report: Callable[[str], None]
+) -> dict[str, Cost]:
+    costs: dict[str, Cost] = {}
+    for key, subject in subjects.items():
+        report(subject.name)
+        rival = None if subject.rival is None else costs[subject.rival]
+        if rival is not None and not _runs_here(subject.call):
+            costs[key] = rival
+            continue
+        try:
+            with named(f"operator {subject.name!r}", advice=_ADVICE):
+                run = material.runnable(subject.call)
+                costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
+        except OutOfMemory:
+            if rival is None:
+                raise
+            costs[key] = _no_way(rival, device)
     return costs
 
 
-def _cpu_cost(
-    key: str, subject: Subject, run: Callable[[], None], *, first: dict[str, tuple[float, int]], rival: Cost | None
-) -> Cost:
-    """Of a call, given all first runs; fewer runs of what is clearly slower than PyTorch's own."""
-    if key not in first:
-        raise OutOfMemory(f"the first run of {subject.name!r} did not fit")
-    first_ms, workspace = first[key]
-    if subject.rival in first and rival is not None:
-        cold_ms, _ = first[subject.rival]
-        if first_ms > max(_CHEAP_MS, _SLOWER * cold_ms):
-            # Clearly slower, cold against cold: no more runs, as much less time when warm as the rival.
-            return Cost(first_ms * min(1.0, rival.time_ms / cold_ms), workspace)
-    return Cost(_cpu_time_ms(run, first_ms=first_ms, care=subject.care), workspace)
+def _no_way(rival: Cost, device: torch.device) -> Cost:
+    """An alternative that does not fit is none: no budget on this device has room for such a workspace."""
+    return Cost(rival.time_ms, describe_device(device).memory_bytes or _ENDLESS_BYTES)
+
+
+def _cpu_costs(
+    subjects: Mapping[str, Subject],
+    sequences: Sequence[Sequence[str]],
+    material: Material,
+    report: Callable[[str], None],
+) -> dict[str, Cost]:
+    first = _cpu_first_runs(subjects, material)
+    slow = {key for key, subject in subjects.items() if _is_slow(key, subject, first)}
+    samples: dict[str, list[float]] = {key: [] for key in subjects}
+    for sequence in sequences:
+        for group in _groups([x for x in sequence if x in first and x not in slow], first):
+            _time_among_others(group, subjects, material, samples)
+    costs: dict[str, Cost] = {}
+    for key, subject in subjects.items():
+        report(subject.name)
+        rival = None if subject.rival is None else costs[subject.rival]
+        if key not in first:
+            assert rival is not None
+            costs[key] = _no_way(rival, torch.device("cpu"))
+            continue
+        first_ms, workspace = first[key]
+        time_ms = _typical(samples[key]) if samples[key] else first_ms
+        if key in slow and rival is not None and subject.rival is not None:
+            # As much less time when warm as the rival.
+            time_ms = first_ms * min(1.0, rival.time_ms / first[subject.rival][0])
+        costs[key] = Cost(time_ms, workspace)
+    return costs
+
+
+def _is_slow(key: str, subject: Subject, first: Mapping[str, tuple[float, int]]) -> bool:
+    """Is it clearly slower than its rival, cold against cold? Then there are no more runs."""
+    if key not in first or subject.rival is None or subject.rival not in first:
+        return False
+    return first[key][0] > max(_CHEAP_MS, _SLOWER * first[subject.rival][0])
+
+
+def _groups(sequence: Sequence[str], first: Mapping[str, tuple[float, int]]) -> Iterator[list[str]]:
+    """Cut a sequence into groups that last long enough for their calls to find caches as in a step.
+
+    Short calls are there as often as in the sequence: what stands before and after them is most of their time.
+    """
+    group: list[str] = []
+    seen: set[str] = set()
+    lasts_ms = 0.0
+    for key in sequence:
+        if key in seen and first[key][0] > _SHORT_MS:
+            continue
+        seen.add(key)
+        group.append(key)
+        lasts_ms += first[key][0]
+        if lasts_ms > _TOGETHER_MS:
+            yield group
+            group, lasts_ms = [], 0.0
+    if group:
+        yield group
+
+
+def _time_among_others(
+    group: Sequence[str], subjects: Mapping[str, Subject], material: Material, samples: dict[str, list[float]]
+) -> None:
+    """Run all calls of a group in turn, several times; add the ms that each took to ``samples``."""
+    care = any(subjects[key].care for key in group)
+    budget_s, least = (_TIME_PER_CALL_S, _MIN_REPEATS) if care else (_OTHER_TIME_PER_CALL_S, _OTHER_MIN_REPEATS)
+    began = time.perf_counter()
+    rounds = 0
+    while rounds < least or (rounds < _MAX_ROUNDS and time.perf_counter() - began < budget_s * len(set(group))):
+        rounds += 1
+        for key in group:
+            run = material.runnable(subjects[key].call)
+            start = time.perf_counter()
+            run()
+            samples[key].append((time.perf_counter() - start) * 1e3)
+
+
+def _typical(times_ms: Sequence[float]) -> float:
+    """The lower quartile: what is far longer is somebody else's work, what is far shorter met with a warm cache."""
+    return sorted(times_ms)[(len(times_ms) - 1) // 4]
 
 
 def _runs_here(call: Call) -> bool:
     """Not so of cuDNN's families without the package that runs them: PyTorch's own call would stand in."""
     algorithms = {x.value for x in Algorithms}
     return cudnn_plans.available() or not (call.args and isinstance(call.args[0], str) and call.args[0] in algorithms)
-
-
-def _cpu_time_ms(run: Callable[[], None], *, first_ms: float, care: bool) -> float:
-    """The shortest of several runs: on a shared machine, everything else is somebody else's work.
-
-    Args:
-        run: makes the call.
-        first_ms: what a first run took, cold.
-        care: others get by on fewer runs.
-    """
-    budget_s, least = (_TIME_PER_CALL_S, _MIN_REPEATS) if care else (_OTHER_TIME_PER_CALL_S, _OTHER_MIN_REPEATS)
-    times_s = [first_ms / 1e3]
-    began = time.perf_counter()
-    while len(times_s) <= least or (len(times_s) <= _MAX_REPEATS and time.perf_counter() - began < budget_s):
-        start = time.perf_counter()
-        run()
-        times_s.append(time.perf_counter() - start)
-    return min(times_s) * 1e3
 
 
 def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict[str, tuple[float, int]]:

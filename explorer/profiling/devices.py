@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer import storage_format
+from explorer.units import shown
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 _GIB = 2**30
@@ -78,6 +79,8 @@ def device_spec(name: str | Path) -> DeviceSpec:
     Raises:
         ValueError: there is no such device or file, or the file is not as described.
     """
+    if not isinstance(name, str | Path):
+        raise ValueError(f"device is {shown(name)}; allowed: {', '.join(device_table())}, or a YAML file of your own")
     path = Path(name)
     if path.suffix.lower() in (".yaml", ".yml"):
         return _spec(_parsed(path), origin=str(path), name=path.stem)
@@ -86,7 +89,7 @@ def device_spec(name: str | Path) -> DeviceSpec:
         if known.lower() == str(name).lower():
             return spec
     raise ValueError(
-        f"no device {str(name)!r} in the table; there: {', '.join(table)}; or give a YAML file of your own"
+        f"no device {shown(str(name))} in the table; there: {', '.join(table)}; or give a YAML file of your own"
     )
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from explorer.arguments import a_callback
 from explorer.capture import Batch, Capture, Loss
 from explorer.capture.building import TANGENTS, Call
 from explorer.capture.stand_in import capture_for_cuda
 from explorer.device_profile import Cost, Device, Profile
 from explorer.execution.device import CUDA_ROUNDING_BYTES
+from explorer.execution.optimizer_state import optimizer_state_bytes
 from explorer.graph import TrainingGraph
 from explorer.operators.convolution import (
     run_forward,
@@ -23,14 +25,10 @@ from explorer.operators.convolution import (
 from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.counting import Counting, Precisions, bytes_moved, convolution_precision, geometry_of
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
-from explorer.profiling.profiling import (
-    Progress,
-    halves_like_wholes,
-    optimizer_state_bytes,
-    subjects_of,
-    uses_cublas,
-)
+from explorer.profiling.profiling import Progress, halves_like_wholes, subjects_of, uses_cublas
 from explorer.profiling.rates import Family, Work, time_ms
+from explorer.torch_arguments import a_model
+from explorer.units import shown
 
 _HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 _PARTS = {
@@ -74,15 +72,17 @@ def estimate(
     Raises:
         ValueError: the model cannot be captured, or ``device``, ``precision`` or ``optimizer`` is unknown.
     """
+    a_model(model)
+    a_callback(progress, "progress")
     spec = device if isinstance(device, DeviceSpec) else device_spec(device)
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"precision {precision!r} is unknown; allowed: {', '.join(PRECISIONS)}, or None")
-    state_bytes = 0 if optimizer is None else optimizer_state_bytes(optimizer, model)
-    captured = capture_for_cuda(model, batch, loss=loss, dtype=_HALVES.get(precision or ""))
+    if precision is not None and (not isinstance(precision, str) or precision not in PRECISIONS):
+        raise ValueError(f"precision {shown(precision)} is unknown; allowed: {', '.join(PRECISIONS)}, or None")
+    half = _HALVES.get(precision or "")
+    element_bytes = None if half is None else half.itemsize
+    state_bytes = optimizer_state_bytes(optimizer, model, kind="cuda", element_bytes=element_bytes)
+    captured = capture_for_cuda(model, batch, loss=loss, dtype=half)
     estimated = estimate_capture(captured, spec=spec, precisions=_precisions(spec, precision), progress=progress)
-    if _HALVES.get(precision or "") is not None:
-        state_bytes //= 2
-    return replace(estimated, optimizer_state_bytes=state_bytes)
+    return replace(estimated, optimizer=optimizer, optimizer_state_bytes=state_bytes)
 
 
 def _precisions(spec: DeviceSpec, precision: str | None) -> Precisions:

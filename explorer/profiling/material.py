@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,24 +12,26 @@ from torch import fx
 from explorer.capture.building import Call
 from explorer.torch_private import storage_key
 
-_ALIGNMENT = 64  # elements: whole cache lines, as PyTorch's own allocations
+_HELD_BYTES = 1 << 30  # of storages that wait for the next call; more where a single call reads more
 
 
 class Material:
     """Makes arguments: random numbers from 0.1 to 1 where numbers are wanted; what computes whole numbers is run.
 
     Indices, masks and packed bits must fit what reads them, so the calls that make them are run on random numbers;
-    whole numbers that come from the batch (classes, tokens) are 0. Random numbers are drawn once: calls read them where
-    they lie, side by side, unless they overwrite them; fresh memory for each call would take as long as the calls.
+    whole numbers that come from the batch (classes, tokens) are 0. Every storage is as large as the captured one: some
+    calls copy all that lies below a view. Random numbers are drawn once for each size, and calls read them where they
+    lie, unless they overwrite them; fresh memory for each call would take as long as the calls.
     """
 
     def __init__(self, device: torch.device) -> None:
         """For calls on ``device``."""
         self._device = device
-        self._numbers: dict[torch.dtype, torch.Tensor] = {}
+        self._numbers: dict[tuple[torch.dtype, int, int], torch.Tensor] = {}
+        self._held_bytes = 0
 
     def runnable(self, call: Call) -> Callable[[], Any]:
-        """The call with arguments that lie side by side; copies of its own where it overwrites one."""
+        """The call with arguments in storages of their own; copies where it overwrites one."""
         arguments = _Arguments(self, self._device, copies=call.overwrites is not None)
         args: Any = fx.map_arg(call.args, arguments.real)
         kwargs: Any = fx.map_arg(call.kwargs, arguments.real)
@@ -39,14 +42,18 @@ class Material:
 
         return run
 
-    def numbers(self, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """``count`` of the random numbers, from the one at ``start``."""
-        known = self._numbers.get(dtype)
-        if known is None or known.numel() < start + count:
-            size = max(2 * (start + count), 1 << 20)
-            known = torch.empty(size, dtype=dtype, device=self._device).uniform_(0.1, 1.0)
-            self._numbers[dtype] = known
-        return known[start : start + count]
+    def numbers(self, count: int, dtype: torch.dtype, *, number: int) -> torch.Tensor:
+        """A storage of ``count`` random numbers: the same one for the same ``number``, others for others."""
+        key = (dtype, count, number)
+        if key not in self._numbers:
+            made = torch.empty(count, dtype=dtype, device=self._device).uniform_(0.1, 1.0)
+            if self._held_bytes + made.nbytes > _HELD_BYTES:
+                # Calls that have some of these keep them for as long as they are needed.
+                self._numbers.clear()
+                self._held_bytes = 0
+            self._numbers[key] = made
+            self._held_bytes += made.nbytes
+        return self._numbers[key]
 
 
 class _Arguments:
@@ -54,7 +61,7 @@ class _Arguments:
         self.material = material
         self.device = device
         self.copies = copies
-        self.starts: dict[torch.dtype, int] = {}
+        self.taken: Counter[tuple[torch.dtype, int]] = Counter()
         self.known: dict[fx.Node, Any] = {}
         self.storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
@@ -95,10 +102,9 @@ class _Arguments:
         return self.storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
 
     def numbers(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Random numbers beside those that this call has already; copied where they do not stay."""
-        start = self.starts.get(dtype, 0)
-        self.starts[dtype] = -(-(start + count) // _ALIGNMENT) * _ALIGNMENT
-        found = self.material.numbers(start, count, dtype)
+        """Random numbers in a storage that this call has no tensor of yet; copied where they do not stay."""
+        found = self.material.numbers(count, dtype, number=self.taken[dtype, count])
+        self.taken[dtype, count] += 1
         return found.clone() if self.copies else found
 
 

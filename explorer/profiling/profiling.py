@@ -8,23 +8,24 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from explorer.arguments import a_callback
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.building import TANGENTS
+from explorer.capture.tracing import Source
 from explorer.device_profile import Cost, Profile, round_up
 from explorer.execution.device import cublas_workspace_bytes, describe_device, device_of
 from explorer.execution.measuring import measure
+from explorer.execution.optimizer_state import optimizer_state_bytes
 from explorer.execution.steps import unchanged
 from explorer.graph import TrainingGraph
 from explorer.operators.encodings import Encoding
 from explorer.profiling.costing import Subject, measure_costs
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
+from explorer.torch_arguments import a_device, a_model, explained
 
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what comes next)."""
-
-OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adamw": 2}
-"""Tensors of the size of the parameters that an optimizer holds."""
 
 _CUBLAS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.")
 
@@ -46,7 +47,7 @@ def profile(
         batch: a tensor, tuple or dict for the model; with a loss the pair (inputs, target).
         loss: ``loss(model(inputs), target)`` is what is trained on; None if the model returns its loss.
         device: where to profile, ``"cpu"`` or ``"cuda"``; None: where the model is. The model and batch must be there.
-        optimizer: name of an optimizer whose state counts towards the budget; None: none.
+        optimizer: name of an optimizer whose state counts towards the budget, such as ``"adam"``; None: none.
         encoding: also offer Gist's encodings (for ``method="gist"``): ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"``
             or an ``Encoding``. Schedules for such a profile are applied with the same ``encoding``.
         progress: called as the work goes on.
@@ -57,33 +58,29 @@ def profile(
     Raises:
         ValueError: the model cannot be captured, is not on ``device``, or ``optimizer`` is unknown.
     """
-    here = device_of(model)
-    if device is not None and torch.device(device).type != here.type:
-        raise ValueError(f"the model is on {here}, not on {device}; move it and the batch with .to({str(device)!r})")
-    state_bytes = 0 if optimizer is None else optimizer_state_bytes(optimizer, model)
-    measured = profile_capture(capture(model, batch, loss=loss, encoding=encoding), model, batch, progress=progress)
-    return replace(measured, optimizer_state_bytes=state_bytes)
+    a_device(device, a_model(model))
+    a_callback(progress, "progress")
+    state_bytes = optimizer_state_bytes(optimizer, model, kind=device_of(model).type)
+    captured = capture(model, batch, loss=loss, encoding=encoding)
+    measured = profile_capture(captured, model, batch, optimizer=optimizer, progress=progress)
+    return replace(measured, optimizer=optimizer, optimizer_state_bytes=state_bytes)
 
 
-def optimizer_state_bytes(optimizer: str, model: nn.Module) -> int:
-    """What an optimizer holds for the parameters that are trained.
-
-    Raises:
-        ValueError: ``optimizer`` is unknown.
-    """
-    if optimizer.lower() not in OPTIMIZER_STATES:
-        raise ValueError(f"optimizer {optimizer!r} is unknown; allowed: {', '.join(OPTIMIZER_STATES)}")
-    trained = sum(x.untyped_storage().nbytes() for x in model.parameters() if x.requires_grad)
-    return OPTIMIZER_STATES[optimizer.lower()] * trained
-
-
-def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progress: Progress | None = None) -> Profile:
+def profile_capture(
+    captured: Capture,
+    model: nn.Module,
+    batch: Batch,
+    *,
+    optimizer: str | None = None,
+    progress: Progress | None = None,
+) -> Profile:
     """Measure the operators of a capture, and one plain step to calibrate their sum with.
 
     Args:
         captured: of ``model`` and ``batch``.
         model: what was captured.
         batch: real tensors on the model's device.
+        optimizer: whose state the plain step's peak includes.
         progress: called as the work goes on.
     """
     device = device_of(model)
@@ -99,11 +96,16 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
         if progress is not None:
             progress(next(done), total, label)
 
-    with unchanged(model):
-        costs = measure_costs(subjects, device=device, report=report)
+    # The casts of autocast are operators of the graph: nothing else is cast.
+    uncast = torch.autocast(device.type, enabled=False)
+    with unchanged(model, loss=captured.loss), explained(model, batch, loss=captured.loss, callbacks=True), uncast:
+        costs = measure_costs(subjects, sequences=_sequences(captured.graph), device=device, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
-    plain = measure(model, batch, loss=captured.loss, steps=2)
+    plain = measure(model, batch, loss=captured.loss, steps=2, optimizer=optimizer)
+    # Tensors that the code finds elsewhere are in memory too, though the model does not know of them.
+    constants = {captured.built.storage_of[x.node] for x in captured.traced.inputs if x.source is Source.CONSTANT}
+    elsewhere_bytes = sum(round_up(captured.graph.storages[x].bytes, described.rounding_bytes) for x in constants)
     costs |= halves_like_wholes(captured.graph, costs)
     raw = Profile(captured.graph, costs, described)
     report("done")
@@ -114,9 +116,18 @@ def profile_capture(captured: Capture, model: nn.Module, batch: Batch, *, progre
         calibrated,
         described,
         eager_time_ms=plain.step_time_ms,
-        eager_peak_bytes=plain.peak_bytes,
+        eager_peak_bytes=plain.peak_bytes + elsewhere_bytes,
         calibration=factor,
     )
+
+
+def _sequences(graph: TrainingGraph) -> list[list[str]]:
+    """Cost keys in execution order: of PyTorch's own implementations, then of those that stand second, and so on."""
+    most = max(len(x.implementations) for x in graph.operators)
+    operators = [x for x in graph.operators if x.target != TANGENTS]
+    return [
+        [x.implementations[number].cost for x in operators if number < len(x.implementations)] for number in range(most)
+    ]
 
 
 def uses_cublas(graph: TrainingGraph) -> bool:

@@ -15,7 +15,10 @@ from explorer.capture.tracing import Source
 
 
 class Scaled(nn.Module):
-    """A module whose input is an activation: the batch times a parameter, each element with its own."""
+    """A module whose input is an activation: the batch times a parameter, each element with its own.
+
+    What it returns is halved, so that the gradient of the module's result is one that may be overwritten.
+    """
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -23,7 +26,7 @@ class Scaled(nn.Module):
         self.module = module
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.module(x * self.scale)
+        return self.module(x * self.scale) * 0.5
 
 
 class Running:

@@ -176,7 +176,7 @@ def test_a_wrong_device_file_is_refused(tmp_path: Path, text: str, told: str) ->
     [
         ({"device": "A1000"}, "no device 'A1000'"),
         ({"device": "T4", "precision": "fp8"}, "precision 'fp8' is unknown"),
-        ({"device": "T4", "optimizer": "magic"}, "optimizer 'magic' is unknown"),
+        ({"device": "T4", "optimizer": "magic"}, "optimizer is 'magic'; give the name of one: 'sgd'"),
     ],
 )
 def test_wrong_arguments_are_refused(more: dict[str, str], told: str) -> None:

@@ -15,10 +15,11 @@ from torch.nn import functional
 import explorer
 from explorer.capture import capture
 from explorer.capture.building import TANGENTS
+from explorer.execution.optimizer_state import STATES, optimizer_state_bytes
 from explorer.profiling.material import Material, _Arguments
 from explorer.schedule import keep_all
 from explorer.solvers.problem import Problem
-from tests.execution.models import branches
+from tests.execution.models import branches, shared
 
 
 @pytest.fixture(scope="module")
@@ -107,16 +108,44 @@ def test_profiling_changes_nothing() -> None:
 def test_an_optimizer_counts(profiled: explorer.Profile) -> None:
     model, batch, loss = branches()
     adam = explorer.profile(model, batch, loss=loss, optimizer="AdamW")
-    assert adam.fixed_bytes - profiled.fixed_bytes == 2 * sum(x.nbytes for x in model.parameters())
+    parameters = list(model.parameters())
+    # Two moments of each parameter, and its number of steps.
+    assert adam.fixed_bytes - profiled.fixed_bytes == sum(2 * x.nbytes + 4 for x in parameters)
+    assert adam.optimizer == "AdamW"
+    assert adam.eager_peak_bytes is not None
+    assert profiled.eager_peak_bytes is not None
+    assert adam.eager_peak_bytes - profiled.eager_peak_bytes == adam.optimizer_state_bytes
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_what_an_optimizer_holds_is_measured_too(name: str) -> None:
+    model, batch, _ = shared()
+    before = [x.clone() for x in model.parameters()]
+    schedule = keep_all(capture(model, batch).graph)
+    scheduled = explorer.apply(model, schedule, batch)
+    plain = explorer.measure(scheduled, batch, steps=1).peak_bytes
+    held = optimizer_state_bytes(name, model, kind="cpu")
+    assert explorer.measure(scheduled, batch, steps=1, optimizer=name).peak_bytes == plain + held
+    runs = [explorer.measure_runs(scheduled, batch, optimizer=x) for x in (None, name)]
+    assert {y.peak_bytes - x.peak_bytes for x, y in zip(*runs, strict=True)} == {held}
+    assert all(torch.equal(x, y) for x, y in zip(model.parameters(), before, strict=True))
+    # As torch's own has it after a step of its own; frozen parameters are none of its business.
+    trained = [x for x in model.parameters() if x.requires_grad]
+    for parameter in trained:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = STATES[name].make(trained)
+    optimizer.step()
+    tensors = (x for state in optimizer.state.values() for x in state.values() if isinstance(x, torch.Tensor))
+    assert held == sum(x.nbytes for x in tensors)
 
 
 def test_refusals() -> None:
     model, batch, loss = branches()
-    with pytest.raises(ValueError, match="optimizer 'lion' is unknown; allowed: sgd"):
+    with pytest.raises(ValueError, match="optimizer is 'lion'; give the name of one: 'sgd'"):
         explorer.profile(model, batch, loss=loss, optimizer="lion")
     with pytest.raises(ValueError, match=r"the model is on cpu, not on cuda; move it"):
         explorer.profile(model, batch, loss=loss, device="cuda")
-    with pytest.raises(ValueError, match="found: none"):
+    with pytest.raises(ValueError, match="ReLU has no parameters"):
         explorer.profile(nn.ReLU(), torch.randn(2))
     with pytest.raises(ValueError, match="on meta; allowed: cpu and cuda"):
         explorer.profile(nn.Linear(2, 2, device="meta"), torch.randn(1, 2), loss=functional.mse_loss)

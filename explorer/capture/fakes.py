@@ -1,0 +1,119 @@
+"""What PyTorch's fake tensors get wrong of operators' results, mended while a step is traced."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from explorer.torch_private import fake_implementation
+
+aten = torch.ops.aten
+_LEGIT = aten._native_batch_norm_legit  # noqa: SLF001 - an operator of ATen
+_ALIGNED_BYTES = 16
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """While open, fake tensors are as real ones where they are known not to be."""
+    with contextlib.ExitStack() as stack:
+        for operator, mend in _MENDED.items():
+            stack.enter_context(fake_implementation(operator, _mending(mend)))
+        stack.enter_context(fake_implementation(aten._grouped_mm.default, _grouped_product))  # noqa: SLF001 - likewise
+        yield
+
+
+def _mending(mend: Callable[..., Any]) -> Callable[..., Any]:
+    def run(_mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        with fake_implementation(operator, None):
+            return mend(operator(*args, **kwargs), *args)
+
+    return run
+
+
+def _statistics(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, ...]:
+    """Mean and deviation of half-precision numbers have the precision of the weights, as autocast leaves them."""
+    source = args[0]
+    weights = [x for x in args[1:] if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    dtype = weights[0].dtype if source.device.type == "cpu" and weights else None
+    if dtype is None:
+        return _dense_pictures(result, source)
+    first, mean, deviation, *others = _dense_pictures(result, source)
+    # New running statistics, where the operator returns them, are as the old ones.
+    others = [x.to(y.dtype) for x, y in zip(others, args[3:5], strict=False)]
+    return (first, mean.to(dtype), deviation.to(dtype), *others)
+
+
+def _dense_pictures(result: tuple[torch.Tensor, ...], source: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A normalised tensor lies in memory in one of the usual ways, whatever its source does."""
+    return (result[0] if _is_usual(source) else _contiguous(result[0]), *result[1:])
+
+
+def _is_usual(source: torch.Tensor) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    usual = [torch.contiguous_format, *([formats[source.ndim]] if source.ndim in formats else [])]
+    return any(source.is_contiguous(memory_format=x) for x in usual)
+
+
+def _rolled(result: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty_like(source) if _is_usual(source) else _contiguous(result)
+
+
+def _contiguous(result: torch.Tensor, *_: Any) -> torch.Tensor:
+    """Of backward operators that make a tensor for their result before they look at their arguments."""
+    return torch.empty(result.shape, dtype=result.dtype, device=result.device)
+
+
+def _element_by_element(result: torch.Tensor, *args: Any) -> torch.Tensor:
+    """As a sum of the first two tensors lies in memory."""
+    first, second, *_ = (x for x in args if isinstance(x, torch.Tensor))
+    return torch.empty_like(first + second, dtype=result.dtype)
+
+
+def _gradient(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, ...]:
+    """The gradient of the input has the input's precision."""
+    first, *others = result
+    return (first if first is None else first.to(args[1].dtype), *others)
+
+
+def _grouped_product(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """Products of single precision too, of which the fake one refuses all."""
+    left, right, *rest = args
+    if left.dtype == torch.bfloat16:
+        with fake_implementation(operator, None):
+            return operator(*args, **kwargs)
+    groups = rest[0] if rest else kwargs["offs"]
+    rows, columns = left.shape[-2], right.shape[-1]
+    size = [rows, columns]
+    if left.ndim == right.ndim:
+        size = [groups.shape[0] if left.ndim == 2 else left.shape[0], rows, columns]
+    aligned = _ALIGNED_BYTES // left.element_size()
+    row = math.ceil(columns / aligned) * aligned
+    strides = [row, 1] if len(size) == 2 else [rows * row, row, 1]
+    with mode:
+        return torch.empty_strided(size, strides, dtype=left.dtype, device=left.device)
+
+
+_MENDED = {
+    aten.mse_loss_backward.default: _contiguous,
+    aten.smooth_l1_loss_backward.default: _contiguous,
+    aten.huber_loss_backward.default: _contiguous,
+    aten.softplus_backward.default: _element_by_element,
+    aten.elu_backward.default: _element_by_element,
+    aten.hardtanh_backward.default: _element_by_element,
+    aten.hardswish_backward.default: _element_by_element,
+    aten.hardsigmoid_backward.default: _element_by_element,
+    aten._log_softmax_backward_data.default: _contiguous,  # noqa: SLF001 - an operator of ATen
+    aten.roll.default: _rolled,
+    aten.native_dropout_backward.default: _element_by_element,
+    aten.native_layer_norm.default: _statistics,
+    aten.native_group_norm.default: _statistics,
+    aten.native_group_norm_backward.default: _gradient,
+    _LEGIT.default: _statistics,
+    _LEGIT.no_stats: _statistics,
+    aten._native_batch_norm_legit_functional.default: _statistics,  # noqa: SLF001 - an operator of ATen
+    aten._native_batch_norm_legit_no_training.default: _statistics,  # noqa: SLF001 - an operator of ATen
+}

@@ -1,0 +1,234 @@
+"""A step as it is traced: tensors in, tensors out, and nothing left behind in the objects that it touches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from explorer.capture.batch import TrainingStep, with_scalar_gradients
+from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
+from explorer.capture.state import Change, ObjectState
+from explorer.torch_private import parameters_cast_once, storage_key
+
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+_OVERWRITING = {"__setitem__", *(f"__i{x}__" for x in _OPERATORS)}
+_HARMLESS = {"requires_grad_", "share_memory_", "rename_"}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor that a step assigns to an attribute, or keeps in a container.
+
+    Attributes:
+        place: as a person would write it.
+        buffer: the name of the buffer (or plain tensor) in the step that was there before; None if there was none.
+        is_plain: it is an attribute, not registered as a buffer.
+        fits: the new tensor can take the place of the old one: same shape and dtype, no gradient that is wanted.
+    """
+
+    place: str
+    buffer: str | None
+    is_plain: bool
+    fits: bool
+
+    def refusal(self) -> ValueError:
+        """What to tell of a tensor that the next step, or the user, would miss."""
+        if self.buffer is None:
+            return ValueError(
+                f"the model's forward pass stores a tensor as {self.place!r}, which a scheduled step does not: return "
+                "it instead; or, if the next step reads it, register a buffer for it in __init__"
+            )
+        return ValueError(
+            f"the model's forward pass assigns to {self.place!r} a tensor that carries a gradient, or is of another "
+            "shape or dtype than the one there, which a scheduled step does not: assign tensor.detach() of the same "
+            "shape and dtype, or return it instead"
+        )
+
+
+class Interface(nn.Module):
+    """Around a step: returns the tensors of its result, and remembers how the result is made of them.
+
+    What the step assigns to objects is undone, so that tracing changes nothing, and remembered.
+
+    Attributes:
+        structure: after a trace, how the result is made of its tensors.
+        refused: for each of those, whether it lost the gradient that it has in eager mode, because only scalars carry
+            one where there are any.
+        differentiable: likewise, whether it carries a gradient.
+        stored: what the step assigns; those tensors come after the result's.
+    """
+
+    def __init__(self, step: TrainingStep, plain: frozenset[str]) -> None:
+        """Wrap without changing the step's mode; ``plain`` names the buffers that are plain attributes."""
+        super().__init__()
+        self.step = step
+        self.plain = plain
+        self.structure: ResultStructure | None = None
+        self.refused: tuple[bool, ...] = ()
+        self.differentiable: tuple[bool, ...] = ()
+        self.stored: tuple[Stored, ...] = ()
+        self.training = step.training
+        self.casts_once = torch.is_autocast_cache_enabled()
+        enabled = [x for x in ("cpu", "cuda") if torch.is_autocast_enabled(x)]
+        self.casts = tuple((x, torch.get_autocast_dtype(x)) for x in enabled)
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        """The tensors of the step's result, each once; then those that it stores.
+
+        Raises:
+            ValueError: the step changes what a scheduled step would not.
+        """
+        state = ObjectState(self.step, "step")
+        own = {id(x): name for name, x in (*self.step.named_parameters(), *self.step.named_buffers())}
+        try:
+            cast_once = self.step.parameters() if self.casts_once else ()
+            with self._autocast(), _OwnTensorsOnly() as mode, parameters_cast_once(cast_once, autocast=mode.autocast):
+                tensors, self.structure = take_apart(self.step.result(*args, **kwargs))
+            changes = state.changes()
+        finally:
+            state.restore()
+        for change in changes:
+            _refuse_counting(change)
+        found = [(x, value) for x in changes for value in tensors_of_result(x.after) if _is_new(x, value, own)]
+        self.stored = tuple(self._stored(x, value, own.get(id(x.before))) for x, value in found)
+        kept = with_scalar_gradients(tensors)
+        self.differentiable = tuple(x.requires_grad for x in kept)
+        self.refused = tuple(a.requires_grad and not b.requires_grad for a, b in zip(tensors, kept, strict=True))
+        # Two buffers may take each other's value: what shares memory with the model is copied before any is changed.
+        states = {storage_key(x) for x in (*self.step.parameters(), *self.step.buffers())}
+        with torch.no_grad():
+            return *kept, *(x.clone() if storage_key(x) in states else x.detach() for _, x in found)
+
+    @contextlib.contextmanager
+    def _autocast(self) -> Iterator[None]:
+        """The forward pass is cast as it was asked for when this was made."""
+        with contextlib.ExitStack() as stack:
+            for device, dtype in self.casts:
+                stack.enter_context(torch.autocast(device, dtype, cache_enabled=self.casts_once))
+            yield
+
+    def without_autocast(self) -> contextlib.ExitStack:
+        """For the trace around it: a backward pass is cast no more, as it belongs outside of autocast's context."""
+        stack = contextlib.ExitStack()
+        for device, _ in self.casts:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        return stack
+
+    def _stored(self, change: Change, value: torch.Tensor, name: str | None) -> Stored:
+        if name is None or value is not change.after:
+            return Stored(change.place, None, is_plain=True, fits=False)
+        before, is_plain = change.before, name in self.plain
+        fits = before.shape == value.shape and before.dtype == value.dtype
+        return Stored(change.place, name, is_plain, fits and not before.requires_grad and not value.requires_grad)
+
+
+def _is_new(change: Change, value: torch.Tensor, own: dict[int, str]) -> bool:
+    """Is it more than another reference to a parameter or buffer?"""
+    return id(value) not in own or (value is change.after and id(change.before) in own)
+
+
+def _refuse_counting(change: Change) -> None:
+    before, after = change.before, change.after
+    counts = isinstance(before, int | float) and not isinstance(before, bool) and isinstance(after, int | float)
+    grows = change.name.startswith("[") and before is None and not tensors_of_result(after)
+    if counts or grows:
+        text = f"appends to {change.owner!r}" if grows else f"changes {change.place!r} from {before} to {after}"
+        raise ValueError(
+            f"the model's forward pass {text}, which a scheduled step does not: keep it in a buffer (register_buffer "
+            "with a tensor), or change it outside of forward"
+        )
+
+
+class _OwnTensorsOnly(TorchFunctionMode):
+    """Refuses what a graph cannot tell of tensors that belong neither to the model nor to the batch.
+
+    Attributes:
+        autocast: the types of devices that autocast was enabled for when a function was called last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.autocast: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.autocast.clear()
+        self.autocast.update(x for x in ("cpu", "cuda") if torch.is_autocast_enabled(x))
+        name = getattr(func, "__name__", "")
+        changed = kwargs.get("out")
+        if changed is None and args and _overwrites(name):
+            changed = args[0]
+        for tensor in pytree.tree_leaves(changed):
+            if _foreign(tensor):
+                raise ValueError(
+                    f"{name} changes in place a tensor {tuple(tensor.shape)} that is neither a parameter nor a buffer "
+                    "of the model: register it with register_buffer"
+                )
+        for tensor in pytree.tree_leaves((args, kwargs)):
+            if _foreign(tensor) and tensor.requires_grad and torch.is_grad_enabled() and name != "__get__":
+                raise ValueError(
+                    f"{name} reads a tensor {tuple(tensor.shape)} that needs a gradient, but is not a parameter of the "
+                    "model: register it as nn.Parameter, its module as a submodule (nn.ModuleList for a list), or "
+                    "detach it"
+                )
+        return func(*args, **kwargs)
+
+
+def _overwrites(name: str) -> bool:
+    return name in _OVERWRITING or (name.endswith("_") and not name.endswith("__") and name not in _HARMLESS)
+
+
+def _foreign(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor | FunctionalTensor)
+
+
+@contextlib.contextmanager
+def plain_tensors_as_buffers(step: nn.Module) -> Iterator[frozenset[str]]:
+    """While open, the tensors that modules keep as plain attributes are buffers of theirs, and so part of a trace.
+
+    Yields:
+        Their names.
+    """
+    moved: list[tuple[nn.Module, str, torch.Tensor]] = []
+    names: set[str] = set()
+    try:
+        for path, module in step.named_modules():
+            for name, value in plain_tensors(module).items():
+                moved.append((module, name, value))
+                names.add(f"{path}.{name}")
+                del module.__dict__[name]
+                module._buffers[name] = value  # noqa: SLF001 - register_buffer refuses names that are in use
+        yield frozenset(names)
+    finally:
+        for module, name, value in moved:
+            module._buffers.pop(name, None)  # noqa: SLF001 - likewise
+            module.__dict__[name] = value
+
+
+def plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors that one module keeps as plain attributes."""
+    return {name: x for name, x in vars(module).items() if isinstance(x, torch.Tensor)}
+
+
+def distinct_leaves(mode: FakeTensorMode, leaves: list[Any]) -> list[Any]:
+    """Fake tensors for the leaves of a batch, each an object of its own.
+
+    Tracing tells tensors apart by identity: one that is passed twice, or is a parameter too, would be read as one of
+    the two for both. Those that share memory still do.
+    """
+    return [_distinct(mode, x) if isinstance(x, torch.Tensor) else x for x in leaves]
+
+
+def _distinct(mode: FakeTensorMode, leaf: torch.Tensor) -> torch.Tensor:
+    with mode, torch.no_grad():
+        fake = leaf if isinstance(leaf, FakeTensor) and leaf.fake_mode is mode else mode.from_tensor(leaf)
+        return fake.detach().requires_grad_(leaf.requires_grad)

@@ -1,0 +1,175 @@
+"""What a step returns, taken apart into tensors and put together again around others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+_WHOLE = (nn.Module, type, FunctionType, MethodType, BuiltinFunctionType, ModuleType, str, bytes, torch.Generator)
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """The place of a tensor: its number among the tensors of the result."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """Something without a tensor in it: every result shares it."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """A container that PyTorch knows: dict, tuple, named tuple, output of Hugging Face."""
+
+    structure: pytree.TreeSpec
+    children: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Object:
+    """Any other object with tensors among its attributes or elements: a dataclass, a cache, a distribution.
+
+    Attributes:
+        template: a copy without those.
+        attributes: name and content.
+        elements: key or index and content, of a kind of dict or list that PyTorch does not know.
+    """
+
+    template: Any
+    attributes: tuple[tuple[str, Any], ...]
+    elements: tuple[tuple[Any, Any], ...]
+
+
+@dataclass(frozen=True)
+class ResultStructure:
+    """How a result is made of its tensors; holds none itself."""
+
+    root: Any
+
+    def build(self, tensors: Sequence[Any]) -> Any:
+        """The result around other tensors; containers and objects that hold one are new."""
+        return _built(self.root, tensors)
+
+
+def take_apart(result: Any) -> tuple[list[torch.Tensor], ResultStructure]:
+    """The tensors of a result, each once, and how it is made of them.
+
+    Raises:
+        ValueError: an object that holds tensors contains itself, or a set holds tensors.
+    """
+    taking = _Taking()
+    root = taking.part(result)
+    return taking.tensors, ResultStructure(root)
+
+
+def tensors_of_result(result: Any) -> list[torch.Tensor]:
+    """All tensors of a result, whatever they are in."""
+    return take_apart(result)[0]
+
+
+class _Taking:
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.numbers: dict[int, int] = {}
+        self.open: dict[int, bool] = {}
+
+    def part(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            number = self.numbers.setdefault(id(value), len(self.tensors))
+            if number == len(self.tensors):
+                self.tensors.append(value)
+            return _Tensor(number)
+        if isinstance(value, set | frozenset) and any(isinstance(x, torch.Tensor) for x in value):
+            raise ValueError("the model returns tensors in a set, which has no order: return a list")
+        if isinstance(value, _WHOLE) or not (_is_tree(value) or _has_contents(value)):
+            return _Plain(value)
+        if id(value) in self.open:
+            self.open[id(value)] = True
+            return _Plain(value)
+        self.open[id(value)] = False
+        made = self._tree(value) if _is_tree(value) else self._object(value)
+        if self.open.pop(id(value)) and not isinstance(made, _Plain):
+            raise ValueError(
+                f"the model returns a {type(value).__name__} that holds tensors and contains itself: return the "
+                "tensors without it"
+            )
+        return made
+
+    def _tree(self, value: Any) -> Any:
+        children, structure = pytree.tree_flatten(value, is_leaf=lambda x: x is not value)
+        parts = tuple(self.part(x) for x in children)
+        return _Plain(value) if _only_plain(parts) and not _is_mutable(value) else _Tree(structure, parts)
+
+    def _object(self, value: Any) -> Any:
+        attributes = tuple((name, self.part(x)) for name, x in _attributes(value))
+        elements = tuple((key, self.part(x)) for key, x in _elements(value))
+        if _only_plain(x for _, x in (*attributes, *elements)):
+            return _Plain(value)
+        template = copy.copy(value)
+        attributes = tuple((name, x) for name, x in attributes if not isinstance(x, _Plain))
+        elements = tuple((key, x) for key, x in elements if not isinstance(x, _Plain))
+        for name, _ in attributes:
+            object.__setattr__(template, name, None)
+        for key, _ in elements:
+            template[key] = None
+        return _Object(template, attributes, elements)
+
+
+def _built(part: Any, tensors: Sequence[Any]) -> Any:
+    if isinstance(part, _Tensor):
+        return tensors[part.index]
+    if isinstance(part, _Plain):
+        return part.value
+    if isinstance(part, _Tree):
+        return pytree.tree_unflatten([_built(x, tensors) for x in part.children], part.structure)
+    made = copy.copy(part.template)
+    for name, x in part.attributes:
+        object.__setattr__(made, name, _built(x, tensors))
+    for key, x in part.elements:
+        made[key] = _built(x, tensors)
+    return made
+
+
+def _is_tree(value: Any) -> bool:
+    return not pytree.tree_is_leaf(value)
+
+
+def _is_mutable(value: Any) -> bool:
+    """Would a caller who changes it change every later result too?"""
+    return isinstance(value, MutableMapping | list)
+
+
+def _has_contents(value: Any) -> bool:
+    return hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    slots = [x for kind in type(value).__mro__ for x in _names(vars(kind).get("__slots__", ()))]
+    found = {name: getattr(value, name) for name in slots if hasattr(value, name) and not name.startswith("__")}
+    return list((found | vars(value) if hasattr(value, "__dict__") else found).items())
+
+
+def _names(slots: str | Iterable[str]) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _elements(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return list(cast("Mapping[Any, Any]", value).items())
+    return list(enumerate(value)) if isinstance(value, list) else []
+
+
+def _only_plain(parts: Iterable[Any]) -> bool:
+    return all(isinstance(x, _Plain) for x in parts)

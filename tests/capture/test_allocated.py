@@ -1,0 +1,49 @@
+"""The memory of results, where kernels allocate more than traced tensors say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import explorer
+from explorer.simulation import simulate
+from tests.schedules import random_schedule
+
+LOSSES: dict[str, Callable[[Any, Any], torch.Tensor]] = {
+    "mse": F.mse_loss,
+    "mse_sum": lambda x, y: F.mse_loss(x, y, reduction="sum"),
+    "mse_none": lambda x, y: F.mse_loss(x, y, reduction="none").mean(),
+    "mse_broadcast": lambda x, y: F.mse_loss(x, y[:1].expand_as(x)),
+    "smooth_l1": F.smooth_l1_loss,
+    "huber": F.huber_loss,
+    "l1": F.l1_loss,
+    "soft_margin": F.soft_margin_loss,
+    "binary_cross_entropy": F.binary_cross_entropy,
+    "binary_cross_entropy_weighted": lambda x, y: F.binary_cross_entropy(x, y, weight=y),
+    "logits": F.binary_cross_entropy_with_logits,
+    "kl": lambda x, y: F.kl_div(x.log(), y, reduction="batchmean"),
+    "poisson": F.poisson_nll_loss,
+    "two": lambda x, y: F.mse_loss(x, y) + 0.25 * F.mse_loss(y, x),
+    "unfold": lambda x, y: F.unfold(x.view(4, 8, 16, 16), 3).square().mean() + y.mean(),
+    "fold": lambda x, y: F.fold(x.view(4, 128, 16), (8, 8), 2, stride=2).square().mean() + y.mean(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_peaks_are_those_of_the_real_storages(name: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Sigmoid())
+    batch = (torch.randn(128, 64), torch.rand(128, 64))
+    profile = explorer.profile(model, batch, loss=LOSSES[name])
+    for schedule in (
+        explorer.keep_all(profile.graph),
+        random_schedule(profile.graph, 1, keep=0.5, allowed=lambda x: x.exact),
+    ):
+        scheduled = explorer.apply(model, schedule, batch, loss=LOSSES[name])
+        measured = explorer.measure_runs(scheduled, batch)
+        assert [x.peak_bytes for x in measured] == simulate(profile, schedule).total_bytes.tolist()

@@ -1,0 +1,64 @@
+"""Language models of Hugging Face as they are by default, with one tensor as inputs and labels of the sample batch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import explorer
+from explorer.capture import capture
+from explorer.capture.batch import TrainingStep
+from explorer.schedule import keep_all
+from tests.capture.test_wide import same_bits, trained
+from tests.schedules import random_schedule
+
+_SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 48}
+_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4, "decoder_start_token_id": 0}
+_GROUPED = {**_SIZES, "num_key_value_heads": 2}
+MODELS: dict[str, tuple[str, str, dict[str, int]]] = {
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", _GROUPED),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", _GROUPED),
+    "t5": ("T5Config", "T5ForConditionalGeneration", _T5),
+    "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", _SIZES),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM", {**_GROUPED, "num_local_experts": 4}),
+    "bert": ("BertConfig", "BertForMaskedLM", _SIZES),
+}
+
+
+def build(name: str) -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    config, model, sizes = MODELS[name]
+    torch.manual_seed(0)
+    return getattr(transformers, model)(getattr(transformers, config)(vocab_size=97, **sizes)).train()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", MODELS)
+def test_labels_of_their_own(name: str) -> None:
+    model = build(name)
+    tokens = torch.randint(1, 97, (2, 11))
+    sample: dict[str, Any] = {"input_ids": tokens, "labels": tokens}
+    graph = capture(model, sample).graph
+    other = {"input_ids": tokens, "labels": torch.randint(1, 97, (2, 11))}
+    plain = copy.deepcopy(model)
+    scheduled = explorer.apply(model, random_schedule(graph, 1, keep=0.7), sample)
+    assert same_bits(trained(scheduled, scheduled, other, None), trained(TrainingStep(plain, None), plain, other, None))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_masks_that_eager_mode_looks_at() -> None:
+    """Where a mask hides nothing eager mode leaves it out; a schedule is for every mask, to the last bits but one."""
+    model = build("llama")
+    tokens = torch.randint(1, 97, (2, 11))
+    batch = {"input_ids": tokens, "labels": tokens, "attention_mask": torch.ones_like(tokens)}
+    captured = capture(model, batch)
+    assert captured.traced.as_compiled
+    plain = copy.deepcopy(model)
+    scheduled = explorer.apply(model, keep_all(captured.graph), batch)
+    for hidden in (0, 3):
+        batch["attention_mask"][0, :hidden] = 0
+        assert torch.allclose(scheduled(**batch).loss, plain(**batch).loss, rtol=1e-6)

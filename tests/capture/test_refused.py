@@ -1,0 +1,227 @@
+"""What a schedule cannot run is refused in one sentence, which names the line or the place, and the remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import rnn
+
+from explorer.capture import capture
+from tests.capture.wide import Body, Make, embedding, sample
+
+REFUSED: dict[str, tuple[Make, list[str]]] = {}
+
+
+def refused(*words: str) -> Any:
+    """Enter a sample that is refused with these words."""
+
+    def enter(make: Make) -> Make:
+        REFUSED[make.__name__] = make, list(words)
+        return make
+
+    return enter
+
+
+@refused("depend on the values of tensors", "test_refused.py", "if x.sum() > 0:", "torch.where")
+def control_flow():
+    def body(_: Any, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            x = x * 2
+        return x
+
+    return sample(body)
+
+
+@refused("depend on the values of tensors", "int(x.argmax().item())")
+def item():
+    def body(_: Any, x: torch.Tensor) -> torch.Tensor:
+        best = int(x.argmax().item())
+        return x * best
+
+    return sample(body)
+
+
+@refused("depend on the values of tensors", "x[x > 0]")
+def boolean_mask():
+    return sample(lambda _, x: x[x > 0])
+
+
+@refused("depend on the values of tensors", "x.nonzero()")
+def nonzero():
+    return sample(lambda _, x: x.flatten()[x.nonzero()[:, 0]])
+
+
+@refused("norm is a BatchNorm1d with momentum=None", "give it a momentum")
+def batch_norm_cumulative():
+    return sample(lambda m, x: m.norm(x), norm=nn.BatchNorm1d(6, momentum=None))
+
+
+@refused("depend on the values of tensors", "rnn.pack_padded_sequence(x, lengths)")
+def packed():
+    lengths = torch.tensor([5, 3, 2])
+
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        packed = rnn.pack_padded_sequence(x, lengths)
+        return m.rnn(packed)[0].data
+
+    return sample(body, 5, 3, 6, rnn=nn.LSTM(6, 4))
+
+
+@refused("changes the parameter 'table.weight' in place", "max_norm", "torch.embedding_renorm_")
+def embedding_max_norm():
+    return embedding(nn.Embedding(5, 6, max_norm=1.0))
+
+
+@refused("gradient of table.weight is a sparse tensor", "sparse=False")
+def embedding_sparse():
+    return embedding(nn.Embedding(5, 6, sparse=True))
+
+
+@refused("changes 'model.calls' from 0 to 1", "register_buffer")
+def counter():
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.calls += 1
+        return x
+
+    model, batch, loss = sample(body)
+    model.calls = 0
+    return model, batch, loss
+
+
+@refused("appends to 'model.history'", "register_buffer")
+def history():
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.history.append(len(x))
+        return x
+
+    model, batch, loss = sample(body)
+    model.history = []
+    return model, batch, loss
+
+
+@refused("stores a tensor as 'model.inner.seen'", "return it instead")
+def stored_activation():
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.inner.seen = x.detach()
+        return m.inner(x)
+
+    return sample(body, inner=nn.Linear(6, 6))
+
+
+@refused("stores a tensor as 'model.features[0]'", "return it instead")
+def stored_in_a_list():
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.features.append(x)
+        return x
+
+    model, batch, loss = sample(body)
+    model.features = []
+    return model, batch, loss
+
+
+@refused("stores a tensor as 'model.first'", "register a buffer")
+def lazy_state():
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        if m.first is None:
+            m.first = m.linear.weight.detach() * 2
+        return x @ m.first
+
+    model, batch, loss = sample(body)
+    model.first = None
+    return model, batch, loss
+
+
+@refused("assigns to 'model.penalty' a tensor that carries a gradient", "return it instead")
+def stored_loss():
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.penalty = x.square().sum()
+        return x
+
+    model, batch, loss = sample(body)
+    model.penalty = torch.zeros(())
+    return model, batch, loss
+
+
+@refused("add_ changes in place a tensor (6,)", "register it with register_buffer")
+def foreign_tensor():
+    total = torch.zeros(6)
+
+    def body(_: Any, x: torch.Tensor) -> torch.Tensor:
+        total.add_(x.detach().sum(0))
+        return x
+
+    return sample(body)
+
+
+@refused("linear reads a tensor (6, 6) that needs a gradient", "nn.ModuleList")
+def unregistered_module():
+    model, batch, loss = sample(lambda m, x: m.layers[0](x))
+    model.layers = [nn.Linear(6, 6)]
+    return model, batch, loss
+
+
+@refused("inner is a TorchScript module", "the module that it was made from")
+def scripted():
+    return sample(lambda m, x: m.inner(x), inner=torch.jit.script(nn.Sequential(nn.Linear(6, 6), nn.ReLU())))
+
+
+@refused("wrapped in DataParallel", "DataParallel(explorer.apply(model, ...))")
+def data_parallel():
+    model, batch, loss = sample(lambda _, x: x)
+    return nn.DataParallel(model), batch, loss
+
+
+@refused("forward of this Body was replaced on the object", "prepare the result")
+def replaced_forward():
+    model, batch, loss = sample(lambda _, x: x)
+    model.forward = MethodType(lambda m, x: m.linear(x), model)
+    return model, batch, loss
+
+
+@refused("inner has hooks, which a schedule cannot run", "put what they compute into forward")
+def forward_hooks():
+    model, batch, loss = sample(lambda m, x: m.inner(x), inner=nn.Linear(6, 6))
+    model.inner.register_forward_pre_hook(lambda _, args: (args[0] * 2,))
+    model.inner.register_forward_hook(lambda _m, _a, out: out.tanh())
+    return model, batch, loss
+
+
+@refused("inner has hooks, which a schedule cannot run", "put what they compute into forward")
+def backward_hook():
+    model, batch, loss = sample(lambda m, x: m.inner(x), inner=nn.Linear(6, 6))
+    model.inner.register_full_backward_hook(lambda _m, grads, _g: (grads[0] * 0.5,))
+    return model, batch, loss
+
+
+@dataclasses.dataclass
+class Pair:
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+@refused("batch[0] is a Pair with tensors in it", "torch.export.register_dataclass")
+def dataclass_batch():
+    model = Body(lambda m, pair: m.linear(pair.left + pair.right).mean())
+    return model, (Pair(torch.ones(2, 6), torch.ones(2, 6)), torch.zeros(1)), None
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_in_one_sentence(name: str) -> None:
+    torch.manual_seed(0)
+    make, words = REFUSED[name]
+    model, batch, loss = make()
+    before = [dict(vars(x)) for x in model.modules()]
+    with pytest.raises(ValueError, match=re.escape(words[0])) as caught:
+        capture(model, batch, loss=loss)
+    assert [x for x in words if x not in str(caught.value)] == [], str(caught.value)
+    assert all(
+        dict(vars(x)).keys() == y.keys() and all(vars(x)[k] is v for k, v in y.items())
+        for x, y in zip(model.modules(), before, strict=True)
+    )
