@@ -1,8 +1,9 @@
 """Running schedules for real, and watching them run."""
 
+from explorer.execution.applying import apply
 from explorer.execution.compiled import compiled_schedule, measure_compiled
 from explorer.execution.measuring import measure
 from explorer.execution.runs import measure_runs
-from explorer.execution.scheduled import ScheduledModule, apply
+from explorer.execution.scheduled import ScheduledModule
 
 __all__ = ["ScheduledModule", "apply", "compiled_schedule", "measure", "measure_compiled", "measure_runs"]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import operator
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import fx
 
 from explorer.capture import Capture
 from explorer.capture.building import TANGENTS, Call, argument_nodes
 from explorer.capture.tracing import Source
-from explorer.graph import Phase
+from explorer.execution.absence import Absence, zeros
+from explorer.execution.returning import made_by_step
+from explorer.graph import Phase, Role
 from explorer.schedule import Free, Run, Schedule
 from explorer.torch_private import bare_binding
 
@@ -40,6 +42,7 @@ class Program:
         forward_source: Python text, for the curious.
         backward_source: likewise.
         places: what runs in which line, by the name of the pass and the line's number.
+        schedule: what was compiled.
     """
 
     forward: Compiled
@@ -50,6 +53,7 @@ class Program:
     forward_source: str
     backward_source: str
     places: dict[tuple[str, int], str]
+    schedule: Schedule
 
     def place(self, error: BaseException) -> str:
         """The operator in whose line an error was raised."""
@@ -58,7 +62,18 @@ class Program:
         return next((x for x in found if x is not None), "a scheduled step")
 
 
-def generate(capture: Capture, schedule: Schedule, *, probe: Callable[[], None] | None = None) -> Program:
+Watch = Callable[[Run, Sequence[fx.Node], Sequence[Any]], None]
+"""Called after each run with what it made: nodes of the joint graph, and the tensors that stand for them."""
+
+
+def generate(
+    capture: Capture,
+    schedule: Schedule,
+    *,
+    probe: Callable[[], None] | None = None,
+    watch: Watch | None = None,
+    absent: Collection[fx.Node] = (),
+) -> Program:
     """Compile a schedule that the simulator has accepted.
 
     Both functions take one list and empty it, so that no caller keeps alive what they free.
@@ -67,14 +82,16 @@ def generate(capture: Capture, schedule: Schedule, *, probe: Callable[[], None] 
         capture: the schedule's.
         schedule: valid.
         probe: called before each run, and at the end of each pass.
+        watch: called after each run that makes something.
+        absent: tangents that have not come; the backward pass leaves out what only serves them.
     """
     steps = list(schedule.steps)
     boundary = next(i for i, x in enumerate(steps) if isinstance(x, Run) and _is_tangents(capture, x))
     traced = capture.traced
     plain = [x for x in traced.inputs if x.source in (Source.PARAMETER, Source.BUFFER, Source.INPUT)]
-    outputs = [x for x in traced.outputs if isinstance(x, fx.Node)]
+    outputs = [cast("fx.Node", traced.outputs[index]) for index in made_by_step(capture)]
 
-    forward = _Writer(capture, "forward", [x.node for x in plain], [], probe=probe)
+    forward = Writer(capture, "forward", [x.node for x in plain], [], probe=probe, watch=watch)
     forward.write(steps[:boundary])
     # What the caller receives and the backward pass reads is saved too: the same tensor, no second copy.
     saved = _read_later(capture, steps[boundary:], list(forward.live))
@@ -83,7 +100,8 @@ def generate(capture: Capture, schedule: Schedule, *, probe: Callable[[], None] 
     tangents = [x.node for x in traced.inputs if x.source is Source.TANGENT]
     needed = _inputs_read(capture, steps[boundary:])
     backward_plain = [x.node for x in plain if x.node in needed]
-    backward = _Writer(capture, "backward", backward_plain, [*saved, *tangents], probe=probe)
+    values = [*saved, *tangents]
+    backward = Writer(capture, "backward", backward_plain, values, probe=probe, watch=watch, absent=absent)
     backward.write(steps[boundary + 1 :])
     backward.finish([node for _, node in traced.gradients])
 
@@ -97,6 +115,7 @@ def generate(capture: Capture, schedule: Schedule, *, probe: Callable[[], None] 
         forward_source=forward.source,
         backward_source=backward.source,
         places=forward.places | backward.places,
+        schedule=schedule,
     )
 
 
@@ -141,7 +160,7 @@ def _inputs_read(capture: Capture, steps: list[Any]) -> set[fx.Node]:
     return found
 
 
-class _Writer:
+class Writer:
     """Writes one function, keeping track of which tensors and views have a name at each point."""
 
     def __init__(
@@ -152,15 +171,30 @@ class _Writer:
         values: list[fx.Node],
         *,
         probe: Callable[[], None] | None = None,
+        watch: Watch | None = None,
+        absent: Collection[fx.Node] = (),
     ) -> None:
+        """Begin a function.
+
+        Args:
+            capture: what the steps belong to.
+            name: of the function.
+            persistent: graph inputs among its arguments.
+            values: the arguments that follow.
+            probe: as for ``generate``.
+            watch: likewise.
+            absent: likewise.
+        """
         self.capture = capture
         self.name = name
         self.scope: dict[str, Any] = {}
         self.probe = probe
+        self.watch = watch
         self.places: dict[tuple[str, int], str] = {}
-        self.live: dict[fx.Node, None] = dict.fromkeys(values)
+        self.live: dict[fx.Node, None] = dict.fromkeys(x for x in values if x not in absent)
         self.views: dict[fx.Node, None] = {}
         self.named: set[fx.Node] = set(persistent)
+        self.gradients = Absence(capture, absent) if absent else None
         arguments = [node.name for node in (*persistent, *values)]
         self.lines = [f"def {name}(values):"]
         if arguments:
@@ -169,13 +203,16 @@ class _Writer:
 
     @property
     def source(self) -> str:
+        """Python text of the function as written so far."""
         return "\n".join(self.lines) + "\n"
 
     def compile(self) -> Compiled:
+        """The function."""
         exec(compile(self.source, _file(self.name), "exec"), self.scope)  # noqa: S102  (our own text)
         return self.scope[self.name]
 
     def write(self, steps: Iterable[Any]) -> None:
+        """Add steps of the schedule."""
         for step in steps:
             if isinstance(step, Free):
                 self._free(step.storage)
@@ -183,29 +220,59 @@ class _Writer:
                 self._run(step)
 
     def finish(self, results: list[fx.Node]) -> None:
-        for node in results:
-            self._ensure(node)
+        """End the function, which returns what stands for these nodes; None for gradients that are absent."""
+        absent = [self.gradients is not None and self.gradients.lacks(node) for node in results]
+        for node, missing in zip(results, absent, strict=True):
+            if not missing:
+                self._ensure(node)
         self._probe()
-        self.lines.append(f"    return [{', '.join(node.name for node in results)}]")
+        names = ["None" if missing else node.name for node, missing in zip(results, absent, strict=True)]
+        self.lines.append(f"    return [{', '.join(names)}]")
 
     def _run(self, step: Run) -> None:
         call = self.capture.built.calls[step.operator, step.implementation]
+        if self.gradients is not None:
+            made = self.gradients.instead(call)
+            if made is None:
+                return  # it serves nothing but gradients that have not come
+            call, zeros = made
+            for node in zeros:
+                self._zeros(node)
         self._probe()
         for node in argument_nodes(call):
             self._ensure(node)
         # A second run makes again what was freed; what is still alive stays, and the new copy goes at once.
-        fresh = [x if x is not None and x not in self.live else None for x in call.results]
+        fresh = [x if x is not None and not self._is_there(x) else None for x in call.results]
         names = [node.name if node is not None else "_" for node in fresh]
         text = self._call_text(call)
         bound_to = ", ".join(names) + (", = " if call.is_tuple else " = ") if names else ""
         self.lines.append(f"    {bound_to}{text}")
         self.places[self.name, len(self.lines)] = self._place(step)
+        self._watch(step, [x for x in fresh if x is not None])
         if "_" in names:
             self.lines.append("    _ = None")
         if call.overwrites is not None:
             # That memory is the result's now: nothing may go by the name of what was there.
             self._free(self._storage(call.overwrites))
         self.live |= dict.fromkeys(x for x in fresh if x is not None)
+
+    def _is_there(self, node: fx.Node) -> bool:
+        """Is it in memory already? In the backward pass, what the caller received in the forward pass is."""
+        storage = self.capture.graph.storages[self._storage(node)]
+        return node in self.live or (self.name == "backward" and storage.held and storage.role is Role.ACTIVATION)
+
+    def _watch(self, step: Run, made: list[fx.Node]) -> None:
+        if self.watch is not None and made:
+            watch = self._global("watch", self.watch)
+            values = ", ".join(node.name for node in made)
+            self.lines.append(f"    {watch}({self._global('run', step)}, {self._global('nodes', made)}, [{values}])")
+
+    def _zeros(self, node: fx.Node) -> None:
+        """A gradient that has not come, for an operator that also reads one that has."""
+        value = node.meta["val"]
+        layout = ", ".join(self._literal(x) for x in (tuple(value.shape), value.stride(), value.dtype, value.device))
+        self.lines.append(f"    {node.name} = {self._global('zeros', zeros)}({layout})")
+        self.live[node] = None
 
     def _place(self, step: Run) -> str:
         operator = self.capture.graph.operators[step.operator]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx, nn
 
+from explorer.arguments import a_loss, a_number, a_whole_number
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.batch import TrainingStep, call_arguments
 from explorer.capture.tracing import Traced, trace
@@ -12,7 +13,9 @@ from explorer.execution.measuring import measure
 from explorer.measurement import Measurement
 from explorer.schedule import Schedule
 from explorer.solvers.recomputing import Recomputing
+from explorer.torch_arguments import a_batch, a_model
 from explorer.torch_private import activation_budget, saved_by_partitioner
+from explorer.units import shown
 
 METHOD = "torch-compile"
 
@@ -75,6 +78,12 @@ def measure_compiled(
         ValueError: the budget is not from 0 to 1.
     """
     _check(activation_memory_budget)
+    a_batch(batch, a_model(model))
+    call_arguments(batch, loss=a_loss(loss))
+    a_whole_number(steps, "steps", least=1)
+    if backend not in torch.compiler.list_backends(exclude_tags=()) and not callable(backend):
+        allowed = ", ".join(map(repr, torch.compiler.list_backends()))
+        raise ValueError(f"backend is {shown(backend)}; allowed: {allowed}, 'aot_eager_decomp_partition'")
     with activation_budget(activation_memory_budget):
         torch.compiler.reset()
         compiled = torch.compile(model, backend=backend)
@@ -92,8 +101,7 @@ def _warm(compiled: nn.Module, batch: Batch, loss: Loss | None) -> nn.Module:
 
 
 def _check(activation_memory_budget: float) -> None:
-    if not 0 <= activation_memory_budget <= 1:
-        raise ValueError(f"activation_memory_budget is {activation_memory_budget}; it must be from 0 to 1")
+    a_number(activation_memory_budget, "activation_memory_budget", least=0, most=1, what="from 0 to 1")
 
 
 def _saved_names(traced: Traced, budget: float) -> list[str]:

@@ -10,13 +10,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from explorer.arguments import a_callback, a_whole_number
 from explorer.capture import Batch, Loss
 from explorer.device_profile import round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of
 from explorer.execution.memory import watch_cpu_memory
+from explorer.execution.optimizer_state import optimizer_state
 from explorer.execution.out_of_memory import named
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import Measurement
+from explorer.torch_arguments import a_module
 from explorer.torch_private import cuda_memory_trace, forget_cublas_workspaces
 
 
@@ -26,6 +29,7 @@ def measure(
     *,
     loss: Loss | None = None,
     steps: int = 3,
+    optimizer: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Measurement:
     """Run real training steps and watch memory and time; the module is as before afterwards.
@@ -38,21 +42,26 @@ def measure(
         batch: real tensors.
         loss: for a plain model, as for ``profile``; a scheduled module knows its own.
         steps: how many steps are timed; the median counts.
+        optimizer: name of an optimizer whose state is held meanwhile, as ``profile`` counts it; None: none.
         progress: called before each step with the number of steps done and of all; what it raises ends the measurement.
 
     Returns:
         The measurement; bytes include model and batch.
 
     Raises:
-        ValueError: ``steps`` is not positive.
+        ValueError: ``steps`` is not positive, ``optimizer`` is unknown, or the module cannot be trained on the batch.
         OutOfMemory: a step does not fit; names the operator of a scheduled one.
     """
-    _check(steps)
+    _check(module, steps, progress)
     device = device_of(module)
     tell = _silent if progress is None else progress
     run = step_of(module, batch, loss=loss)
-    base_bytes = persistent_bytes(module, batch)
-    with unchanged(module), named("a training step", advice="Solve for a smaller budget, or take a smaller batch."):
+    state = optimizer_state(optimizer, module)
+    base_bytes = persistent_bytes(module, batch, loss=loss, state=state)
+    with (
+        unchanged(module, loss=loss),
+        named("a training step", advice="Solve for a smaller budget, or take a smaller batch."),
+    ):
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         tell(0, steps + 1)
@@ -92,12 +101,12 @@ def step_time_ms(
     Raises:
         ValueError: ``steps`` is not positive.
     """
-    _check(steps)
+    _check(module, steps, progress)
     device = device_of(module)
     run = step_of(module, batch, loss=loss)
     tell = _silent if progress is None else progress
     timed_ms = []
-    with unchanged(module):
+    with unchanged(module, loss=loss):
         for done in range(steps + 1):
             tell(done, steps + 1)
             timed_ms.append(_timed(run, device))
@@ -108,9 +117,10 @@ def _silent(done: int, total: int) -> None:
     """Tell nobody."""
 
 
-def _check(steps: int) -> None:
-    if steps < 1:
-        raise ValueError(f"steps is {steps}; it must be 1 or more")
+def _check(module: object, steps: int, progress: object) -> None:
+    a_module(module)
+    a_whole_number(steps, "steps", least=1)
+    a_callback(progress, "progress")
 
 
 def _timed(run: Callable[[], None], device: torch.device) -> float:

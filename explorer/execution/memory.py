@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ def watch_cpu_memory(run: Callable[[], None], *, label_prefix: str | None = None
     # The profiler's library prints two lines per session otherwise.
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")
     # The autograd profiler's own class: torch.profiler's also parses what nobody reads here, which takes seconds.
+    # What earlier work left in reference cycles must not be released meanwhile: it would count as this work's.
+    gc.collect()
     with torch.autograd.profiler.profile(use_device=None, profile_memory=True) as profiler:
         run()
     assert profiler is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -12,15 +11,18 @@ from explorer.capture import Batch
 from explorer.execution.code import generate
 from explorer.execution.device import device_of
 from explorer.execution.memory import watch_cpu_memory
-from explorer.execution.scheduled import Plan, ScheduledModule
+from explorer.execution.optimizer_state import optimizer_state
+from explorer.execution.scheduled import ScheduledModule, following
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import RunMeasurement
+from explorer.torch_arguments import a_module
 from explorer.torch_private import forget_cublas_workspaces
+from explorer.units import shown
 
 _MARK = "explorer run "
 
 
-def measure_runs(module: ScheduledModule, batch: Batch) -> tuple[RunMeasurement, ...]:
+def measure_runs(module: ScheduledModule, batch: Batch, *, optimizer: str | None = None) -> tuple[RunMeasurement, ...]:
     """The highest allocated memory during each run of an operator, in the schedule's order; the module stays as it is.
 
     The step that is watched waits for the device before each run, so its time means nothing.
@@ -28,30 +30,26 @@ def measure_runs(module: ScheduledModule, batch: Batch) -> tuple[RunMeasurement,
     Args:
         module: from ``apply``.
         batch: real tensors.
+        optimizer: name of an optimizer whose state is held meanwhile; None: none.
 
     Returns:
         One entry for each run, the arrival of the gradients between the passes included; bytes include model and batch.
     """
+    if not isinstance(a_module(module), ScheduledModule):
+        raise ValueError(f"module is {shown(module)}; it must be what explorer.apply(model, schedule, batch) returns")
     watch = _watch_cuda if device_of(module).type == "cuda" else _watch_cpu
-    base_bytes = persistent_bytes(module, batch)
-    kind = type(module)
-    plan = kind.plan
+    state = optimizer_state(optimizer, module)
+    base_bytes = persistent_bytes(module, batch, state=state)
+    plan = type(module).plan
 
     def run_with(probe: Callable[[], None]) -> None:
-        kind.plan = _probed(plan, probe)
-        try:
+        with following(module, generate(plan.capture, plan.schedule, probe=probe)):
             step_of(module, batch)()
-        finally:
-            kind.plan = plan
 
     with unchanged(module):
         step_of(module, batch)()
         peaks = watch(run_with, base_bytes)
     return tuple(RunMeasurement(x) for x in peaks)
-
-
-def _probed(plan: Plan, probe: Callable[[], None]) -> Plan:
-    return replace(plan, program=generate(plan.capture, plan.schedule, probe=probe), fallbacks={})
 
 
 def _watch_cpu(run_with: Callable[[Callable[[], None]], None], base_bytes: int) -> list[int]:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import fx, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
-from explorer.capture import Batch, Capture, Loss, capture
-from explorer.capture.batch import FlatBatch, as_arguments, flatten
-from explorer.capture.tracing import GraphInput, Source
-from explorer.execution.code import Program, generate
+from explorer.capture import Capture
+from explorer.capture.batch import as_arguments, flatten
+from explorer.capture.tracing import Source
+from explorer.execution.binding import Binding
+from explorer.execution.code import Compiled, Program, generate
 from explorer.execution.fallback import without
 from explorer.execution.out_of_memory import named
+from explorer.execution.returning import Returning, made_by_step
 from explorer.operators import Guard
-from explorer.operators.encodings import Encoding
 from explorer.schedule import Run, Schedule
-from explorer.simulation import validate
 from explorer.torch_private import graph_is_kept
 
 _ADVICE = "Solve for a smaller budget, or free what else is on the device."
@@ -37,7 +40,10 @@ class Plan:
         tangent_outputs: for each tangent, which of the step's tensor outputs it is the gradient of.
         tangent_strides: the layout of each tangent that the captured step counts on.
         guards: operators whose implementation has a condition, and that condition.
+        returning: puts the outputs of a step together.
         fallbacks: programs for steps in which conditions of some operators do not hold, made when needed.
+        partial: programs for backward passes in which some tangents have not come, likewise.
+        bindings: of the modules that follow this plan.
     """
 
     capture: Capture
@@ -47,14 +53,17 @@ class Plan:
     tangent_outputs: tuple[int, ...]
     tangent_strides: tuple[tuple[int, ...], ...]
     guards: tuple[tuple[int, Guard], ...]
+    returning: Returning
     fallbacks: dict[frozenset[int], Program] = field(default_factory=dict)
+    partial: dict[tuple[int, frozenset[int]], Program] = field(default_factory=dict)
+    bindings: WeakKeyDictionary[nn.Module, Binding] = field(default_factory=WeakKeyDictionary)
 
     @classmethod
     def of(cls, capture: Capture, schedule: Schedule) -> Plan:
         """Compile a valid schedule for a capture."""
         traced = capture.traced
         position = {x: index for index, x in enumerate(traced.inputs)}
-        tensors = [index for index, x in enumerate(traced.outputs) if isinstance(x, fx.Node)]
+        tensors = made_by_step(capture)
         tangents = [x for x in traced.inputs if x.source is Source.TANGENT]
         return cls(
             capture=capture,
@@ -69,7 +78,23 @@ class Plan:
                 if isinstance(step, Run)
                 and (guard := capture.built.calls[step.operator, step.implementation].guard) is not None
             ),
+            returning=Returning(capture),
         )
+
+    def bind(self, module: nn.Module) -> None:
+        """Let ``module``, whose model is now as it was captured, follow this plan."""
+        self.bindings[module] = Binding(self.capture, module)
+
+    def backward_for(self, program: Program, missing: frozenset[int]) -> Compiled:
+        """The backward pass of ``program`` without the tangents at these positions."""
+        if not missing:
+            return program.backward
+        key = (id(program), missing)
+        if key not in self.partial:
+            tangents = [x.node for x in self.capture.traced.inputs if x.source is Source.TANGENT]
+            absent = [tangents[x] for x in missing]
+            self.partial[key] = generate(self.capture, program.schedule, absent=absent)
+        return self.partial[key].backward
 
     def program_for(self, values: list[Any]) -> Program:
         """The program for a step with these graph inputs: another one where the condition of a guard does not hold."""
@@ -102,7 +127,8 @@ class ScheduledModule(nn.Module):
 
     The object shares the model's parameters, buffers, submodules, hooks and mode: ``state_dict()`` has the model's
     keys, and training it trains the model. In training mode with gradients enabled a call runs the schedule; anything
-    else runs the model as it was.
+    else runs the model as it was. Hooks of the model and of its parameters run; submodules are not called, so their
+    hooks would not, and a call says so.
     """
 
     plan: Plan
@@ -121,6 +147,8 @@ class ScheduledModule(nn.Module):
 
         Raises:
             ValueError: the batch has other shapes, dtypes or structure than the schedule was made for.
+            ModelChangedError: model or settings are not what was captured: modes, attributes, hooks, what requires a
+                gradient, autocast. Names what changed and the remedy.
         """
         plan = type(self).plan
         loss = plan.capture.loss
@@ -148,65 +176,47 @@ class ScheduledModule(nn.Module):
         copied = object.__new__(type(self))
         memo[id(self)] = copied
         copied.__dict__ = {key: deepcopy(value, memo) for key, value in self.__dict__.items()}
+        type(self).plan.bind(copied)
         return copied
 
 
-def apply(
-    model: nn.Module,
-    schedule: Schedule,
-    batch: Batch,
-    *,
-    loss: Loss | None = None,
-    encoding: Encoding | str | None = None,
-) -> ScheduledModule:
-    """Make a module that trains ``model`` by ``schedule``.
+def scheduled_class(model_class: type[nn.Module], plan: Plan) -> type[nn.Module]:
+    """A class of the model's that runs the plan: with its name, and with its signature where no target is added.
 
-    Args:
-        model: the model the schedule was made for, in training mode; it is not changed.
-        schedule: from ``solve`` or ``load_schedule``.
-        batch: a sample batch with the shapes the schedule was made for.
-        loss: as it was given to ``profile``.
-        encoding: as it was given to ``profile``.
-
-    Returns:
-        A module that shares everything with ``model`` and computes bit-equal results, unless the schedule uses
-        implementations that are not exact.
-
-    Raises:
-        ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.
+    What trains models looks at both, to choose columns of a data set and to save the class's name.
     """
-    captured = capture(model, batch, loss=loss, encoding=encoding)
-    if difference := schedule.identity.difference(captured.graph.identity):
-        raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
-    validate(captured.graph, schedule)
-    plan = Plan.of(captured, schedule)
-    attributes = {"plan": plan, "model_class": type(model), "__doc__": type(model).__doc__}
-    made = type(f"Scheduled{type(model).__name__}", (ScheduledModule, type(model)), attributes)
-    module = object.__new__(made)
-    module.__dict__ = model.__dict__
-    return cast("ScheduledModule", module)
+    attributes: dict[str, Any] = {"plan": plan, "model_class": model_class, "__doc__": model_class.__doc__}
+    attributes |= {"__module__": model_class.__module__, "__qualname__": f"Scheduled{model_class.__qualname__}"}
+    if "num_items_in_batch" not in plan.capture.batch.names:
+        # Where this is true, or a signature takes any keyword, the Trainer of Hugging Face adds that one.
+        attributes["accepts_loss_kwargs"] = False
+    if plan.capture.loss is None:
+
+        @wraps(model_class.forward)
+        def forward(self: ScheduledModule, *args: Any, **kwargs: Any) -> Any:
+            return ScheduledModule.forward(self, *args, **kwargs)
+
+        attributes["forward"] = forward
+    return type(model_class.__name__, (ScheduledModule, model_class), attributes)
+
+
+@contextmanager
+def following(module: ScheduledModule, program: Program) -> Iterator[Plan]:
+    """While open, steps of the module run another program for the same capture; yields its plan."""
+    kind = type(module)
+    plan = kind.plan
+    kind.plan = replace(plan, program=program, guards=(), fallbacks={}, partial={})
+    try:
+        yield plan
+    finally:
+        kind.plan = plan
 
 
 def run_step(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward pass of one training step; the result's backward pass follows the schedule too."""
-    flat = flatten(args, kwargs)
-    plan.capture.batch.check(flat)
-    values = [_value(x, module, flat) for x in plan.capture.traced.inputs]
-    tensors = iter(_Step.apply(plan, plan.program_for(values), values, *(values[i] for i in plan.differentiable)))
-    outputs = [next(tensors) if isinstance(x, fx.Node) else x for x in plan.capture.traced.outputs]
-    return pytree.tree_unflatten(outputs, plan.capture.traced.output_structure)
-
-
-def _value(graph_input: GraphInput, module: nn.Module, flat: FlatBatch) -> Any:
-    """The tensor that stands for a graph input in this step; None for tangents, which come later."""
-    name = graph_input.name.removeprefix("model.")
-    if graph_input.source is Source.PARAMETER:
-        return module.get_parameter(name)
-    if graph_input.source is Source.BUFFER:
-        return module.get_buffer(name)
-    if graph_input.source is Source.INPUT:
-        return flat.leaves[int(graph_input.name)]
-    return None
+    values = plan.bindings[module].values(flatten(args, kwargs))
+    tensors = _Step.apply(plan, plan.program_for(values), values, *(values[i] for i in plan.differentiable))
+    return plan.capture.traced.result.build(plan.returning.outputs(values, tensors))
 
 
 class _Step(torch.autograd.Function):
@@ -225,11 +235,10 @@ class _Step(torch.autograd.Function):
         # itself would make a reference cycle, which keeps every activation until the garbage collector runs.
         own = {id(x) for x in outputs}
         ctx.saved_activations = [x.detach() if id(x) in own else x for x in results[program.output_count :]]
-        # Parameters go through autograd's own saving, which notices if an optimizer changes them too early.
-        kept = [values[i] for i in program.backward_inputs]
-        ctx.by_autograd = [x.requires_grad for x in kept]
-        ctx.save_for_backward(*(x for x in kept if x.requires_grad))
-        ctx.others = [x for x in kept if not x.requires_grad]
+        # The caller may change outputs in place; tensors of one memory have one version.
+        ctx.versions = [_version(x) for x in ctx.saved_activations]
+        # What is the caller's goes through autograd's own saving, which notices if it is changed too early.
+        ctx.save_for_backward(*(values[i] for i in program.backward_inputs))
         ctx.output_specs = [(x.shape, x.dtype, x.device) for x in outputs]
         with_gradient = set(plan.tangent_outputs)
         ctx.mark_non_differentiable(*(x for i, x in enumerate(outputs) if i not in with_gradient))
@@ -248,24 +257,35 @@ class _Step(torch.autograd.Function):
                 "again"
             )
         saved, ctx.saved_activations = ctx.saved_activations, None
-        by_autograd, others = iter(ctx.saved_tensors), iter(ctx.others)
-        values = [next(by_autograd) if saved_there else next(others) for saved_there in ctx.by_autograd]
-        values += saved
+        if any(_version(x) != version for x, version in zip(saved, ctx.versions, strict=True)):
+            raise RuntimeError(
+                "an output of the step has been modified by an inplace operation before its backward pass, which needs "
+                "it as it was: change a copy (.clone())"
+            )
+        values = [*ctx.saved_tensors, *saved]
         saved.clear()
-        plan = ctx.plan
+        plan, program = ctx.plan, ctx.program
+        given = [tangents[i] for i in plan.tangent_outputs]
+        missing = frozenset(number for number, x in enumerate(given) if x is None)
         values += [
-            _tangent(tangents[i], ctx.output_specs[i], strides)
-            for i, strides in zip(plan.tangent_outputs, plan.tangent_strides, strict=True)
+            None if x is None else _tangent(x, ctx.output_specs[i], strides)
+            for x, i, strides in zip(given, plan.tangent_outputs, plan.tangent_strides, strict=True)
         ]
-        with torch.autocast(values[-1].device.type, enabled=False), named(ctx.program.place, advice=_ADVICE):
-            gradients = ctx.program.backward(values)
+        device = next(x for x in given if x is not None).device
+        backward = plan.backward_for(program, missing)
+        with torch.autocast(device.type, enabled=False), named(program.place, advice=_ADVICE):
+            gradients = backward(values)
         return (None, None, None, *gradients)
 
 
-def _tangent(given: torch.Tensor | None, spec: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor:
+def _version(tensor: torch.Tensor | None) -> int | None:
+    """As autograd's own check has it; some operators save nothing in a place for a tensor."""
+    return None if tensor is None else tensor._version  # noqa: SLF001 - there is no other name for it
+
+
+def _tangent(given: torch.Tensor, spec: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor:
     """The gradient of an output in the captured layout; autograd's own may repeat one number, or have another order."""
-    if given is not None and given.stride() == strides:
+    if given.stride() == strides:
         return given
     shape, dtype, device = spec
-    made = torch.empty_strided(shape, strides, dtype=dtype, device=device)
-    return made.zero_() if given is None else made.copy_(given)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(given)

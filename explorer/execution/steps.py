@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from explorer.arguments import a_loss
 from explorer.capture import Batch, Loss
-from explorer.capture.batch import TrainingStep, call_arguments
+from explorer.capture.batch import TrainingStep, call_arguments, with_scalar_gradients
+from explorer.capture.interface import plain_tensors
+from explorer.capture.results import tensors_of_result
+from explorer.capture.state import ObjectState
 from explorer.device_profile import round_up
-from explorer.execution.device import CUDA_ROUNDING_BYTES
+from explorer.execution.device import CUDA_ROUNDING_BYTES, device_of
 from explorer.execution.scheduled import ScheduledModule
+from explorer.torch_arguments import a_batch, explained
 from explorer.torch_private import storage_key
 
 
@@ -31,12 +35,20 @@ def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Cal
         step: nn.Module = module
     else:
         step = TrainingStep(module, loss)
-    args, kwargs = call_arguments(batch, loss=loss)
+    a_batch(batch, module)
+    args, kwargs = call_arguments(batch, loss=a_loss(loss))
 
     def run() -> None:
         # Like a training loop, hold all that the step returns until it has gone back.
-        results = pytree.tree_leaves(step(*args, **kwargs))
-        losses = [x for x in results if _differentiable(x)]
+        with torch.enable_grad():
+            if step is module:
+                results = tensors_of_result(step(*args, **kwargs))
+            else:
+                with explained(module, batch, loss=loss):
+                    results = tensors_of_result(step(*args, **kwargs))
+        losses = [x for x in with_scalar_gradients(results) if x.requires_grad]
+        if not losses:
+            raise ValueError("nothing that the model returns needs a gradient: is every parameter frozen?")
         torch.autograd.backward(losses, [torch.ones_like(x) for x in losses])
         del results, losses
         for parameter in module.parameters():
@@ -45,14 +57,15 @@ def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Cal
     return run
 
 
-def _differentiable(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad
-
-
 @contextlib.contextmanager
-def unchanged(module: nn.Module) -> Iterator[None]:
-    """Put back buffers, gradients and random state when left."""
-    buffers = [(x, x.detach().clone()) for x in module.buffers()]
+def unchanged(module: nn.Module, *, loss: Loss | None = None) -> Iterator[None]:
+    """Put back attributes, buffers, gradients and random state when left, of a loss that is a module too."""
+    module = _with_loss(module, loss)
+    state = ObjectState(module, "model")
+    tensors = [*module.buffers(), *(x for part in module.modules() for x in plain_tensors(part).values())]
+    buffers = [(x, x.detach().clone()) for x in tensors]
+    # An average that follows another network is changed by the forward pass; on the CPU, because frozen ones are large.
+    buffers += [(x, x.detach().to("cpu", copy=True)) for x in module.parameters() if not x.requires_grad]
     gradients = [(x, x.grad) for x in module.parameters()]
     devices = {x.device for x in module.parameters() if x.device.type == "cuda"}
     for parameter, _ in gradients:
@@ -61,6 +74,7 @@ def unchanged(module: nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
+            state.restore()
             with torch.no_grad():
                 for buffer, value in buffers:
                     buffer.copy_(value)
@@ -68,9 +82,31 @@ def unchanged(module: nn.Module) -> Iterator[None]:
                 parameter.grad = gradient
 
 
-def persistent_bytes(module: nn.Module, batch: Batch) -> int:
-    """Parameters, buffers and batch, each storage once, as the device's allocator rounds it."""
-    tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(batch)]
+def _with_loss(module: nn.Module, loss: Loss | None) -> nn.Module:
+    """Both as one module, where the loss is one."""
+    if isinstance(module, ScheduledModule):
+        loss = type(module).plan.capture.loss
+    return nn.ModuleList([module, loss]) if isinstance(loss, nn.Module) else module
+
+
+def persistent_bytes(
+    module: nn.Module, batch: Batch, *, loss: Loss | None = None, state: Iterable[torch.Tensor] = ()
+) -> int:
+    """What is in memory between two steps, each storage once, as the device's allocator rounds it.
+
+    Args:
+        module: parameters, buffers and plain tensors count, and what a scheduled step reads besides.
+        batch: its tensors count.
+        loss: likewise, if it is a module; a scheduled module knows its own.
+        state: of an optimizer, which on a GPU counts its steps on the CPU.
+    """
+    device = device_of(module)
+    both = _with_loss(module, loss)
+    held = [x for part in both.modules() for x in plain_tensors(part).values()]
+    held += [x for x in state if x.device == device]
+    if isinstance(module, ScheduledModule):
+        held += [x.constant for x in type(module).plan.capture.traced.inputs if x.constant is not None]
+    tensors = [*both.parameters(), *both.buffers(), *pytree.tree_leaves(batch), *held]
     storages = {storage_key(x): x.untyped_storage() for x in tensors if isinstance(x, torch.Tensor)}
     return sum(
         round_up(x.nbytes(), CUDA_ROUNDING_BYTES) if x.device.type == "cuda" else x.nbytes() for x in storages.values()

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils import _pytree as pytree
 
 import explorer
-from explorer.capture.batch import TrainingStep, call_arguments
+from explorer.capture.batch import TrainingStep, call_arguments, with_scalar_gradients
+from explorer.capture.results import tensors_of_result
 from explorer.schedule import Schedule, keep_all
 from tests.execution.models import SAMPLES, Sample, graph_of
 from tests.schedules import random_schedule
@@ -27,8 +27,8 @@ def train(module: nn.Module, batch: Any, loss: Any, *, steps: int) -> list[Any]:
     seen: list[Any] = []
     for number in range(steps):
         torch.manual_seed(number)
-        results = [x for x in pytree.tree_leaves(step(*args, **kwargs)) if isinstance(x, torch.Tensor)]
-        torch.autograd.backward([x.sum() for x in results if x.requires_grad])
+        results = tensors_of_result(step(*args, **kwargs))
+        torch.autograd.backward([x.sum() for x in with_scalar_gradients(results) if x.requires_grad])
         seen += [x.detach().clone() for x in results]
         seen += [None if x.grad is None else x.grad.clone() for x in module.parameters()]
         seen += [x.clone() for x in module.buffers()]

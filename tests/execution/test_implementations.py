@@ -132,9 +132,11 @@ def test_layers_that_failed_once_stay_out_of_such_steps() -> None:
     weights[0][0] = 0.0
     with pytest.warns(UserWarning, match="1 operators"):
         scheduled(batch).backward()
+    scheduled.zero_grad()
     weights[0][0], weights[1][0] = 1.0, 0.0
     with pytest.warns(UserWarning, match="2 operators"):
         scheduled(batch).backward()
+    scheduled.zero_grad()
     weights[0][0], weights[1][0] = 0.0, 1.0
     scheduled(batch).backward()
     assert len(scheduled.plan.fallbacks) == 2

@@ -1,0 +1,173 @@
+"""What a captured step depends on, checked at every call: modes, attributes, hooks and modules of the model.
+
+A snapshot belongs to one module object. Checking it costs two comparisons of tuples for each submodule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import nn
+
+from explorer.capture.refusing import is_traced
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_PLAIN = frozenset(vars(nn.Module())) - {"training"}
+_AGAIN = "profile, solve and apply again, with the model as it is now"
+_CONTAINERS = (list, dict, set)
+# Hugging Face's, and set by its Trainer: whether keys and values are returned too. A step returns what was captured.
+_RETURNED_ONLY = frozenset({"use_cache"})
+
+
+class ModelChangedError(ValueError):
+    """The model is not what its schedule was made for; names what changed and the remedy."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Attributes of one object, and what they were.
+
+    Attributes:
+        path: of the module, empty for the model itself.
+        values: where the attributes are.
+        read: gets all of them at once.
+        names: theirs, in that order.
+        expected: what they were; containers as copies.
+    """
+
+    path: str
+    values: Mapping[Any, Any]
+    read: Callable[[Mapping[Any, Any]], Any]
+    names: tuple[Any, ...]
+    expected: Any
+
+    @classmethod
+    def of(cls, path: str, values: Mapping[Any, Any], names: list[Any]) -> Watched:
+        """Take note of what these attributes are."""
+        read = itemgetter(*names)
+        found = [values[name] for name in names]
+        kept = tuple(x.copy() if isinstance(x, _CONTAINERS) else x for x in found)
+        return cls(path, values, read, tuple(names), kept if len(names) > 1 else kept[0])
+
+    def holds(self) -> bool:
+        """Are they still?"""
+        try:
+            return bool(self.read(self.values) == self.expected)
+        except (KeyError, RuntimeError, ValueError, TypeError):
+            return False  # gone, or a tensor or array in the place of another
+
+    def change(self) -> str:
+        """In words, the first attribute that is another."""
+        expected = self.expected if len(self.names) > 1 else (self.expected,)
+        for name, before in zip(self.names, expected, strict=True):
+            now = self.values.get(name)
+            if not _equal(before, now):
+                return _told(self.path, name, before, now)
+        return f"{self.path or 'the model'} changed"
+
+
+def _equal(before: Any, now: Any) -> bool:
+    if before is now:
+        return True
+    try:
+        return bool(before == now)
+    except (RuntimeError, ValueError, TypeError):
+        return False
+
+
+def _told(path: str, name: str, before: Any, now: Any) -> str:
+    if name == "training":
+        modes = ("training", "evaluation") if before else ("evaluation", "training")
+        call = f"{path}.train({before})" if path else f"train({before})"
+        was = f"{path or 'the model'} was captured in {modes[0]} mode and is in {modes[1]} mode now"
+        return f"{was}: call {call}, or {_AGAIN}"
+    full = f"{path} {name!r}" if path.startswith("in ") else f"{path}.{name}" if path else name
+    if isinstance(now, torch.Tensor | nn.Module) or isinstance(before, torch.Tensor | nn.Module):
+        return f"{full} is another {type(now).__name__} than the one that was captured: put it back, or {_AGAIN}"
+    return f"{full} is {now!r}, and was {before!r} when the step was captured: put it back, or {_AGAIN}"
+
+
+class ModelGuards:
+    """A snapshot of what the captured step reads of one model besides the values of its tensors."""
+
+    def __init__(self, model: nn.Module, *, with_own_hooks: bool) -> None:
+        """Take the snapshot.
+
+        Args:
+            model: as it was captured.
+            with_own_hooks: hooks of the model itself count too: around a step that has the loss in it they would see
+                other arguments and results than they were made for.
+        """
+        modules = dict(model.named_modules())
+        self._watched = [x for path, module in modules.items() for x in _watched(path, module)]
+        self._watched += _of_settings(modules)
+        self._children = [(path, module._modules, list(module._modules.values())) for path, module in modules.items()]  # noqa: SLF001
+        self._no_hooks: list[dict[Any, Any]] = []
+        self._hooks: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []
+        for path, module in modules.items():
+            # Otherwise the model's own run around the step, as they always do.
+            for name in _HOOKS if path or with_own_hooks else ():
+                found = getattr(module, name)
+                if found:
+                    self._hooks.append((path, found, dict(found)))
+                else:
+                    self._no_hooks.append(found)
+        self._of_hooks = {id(getattr(module, name)): path for path, module in modules.items() for name in _HOOKS}
+
+    def check(self) -> None:
+        """Compare with what is now.
+
+        Raises:
+            ModelChangedError: something differs; names it.
+        """
+        for watched in self._watched:
+            if not watched.holds():
+                raise ModelChangedError(watched.change())
+        for path, modules, expected in self._children:
+            if list(modules.values()) != expected:
+                raise ModelChangedError(f"submodules of {path or 'the model'} were exchanged: {_AGAIN}")
+        if (any(self._no_hooks) and self._new_hooks()) or any(now != before for _, now, before in self._hooks):
+            raise ModelChangedError(self._changed_hook())
+
+    def _new_hooks(self) -> list[dict[Any, Any]]:
+        """Where there were no hooks and are some now, of those that a capture would not contain."""
+        return [x for x in self._no_hooks if not all(is_traced(hook) for hook in x.values())]
+
+    def _changed_hook(self) -> str:
+        found = next(iter(self._new_hooks()), None)
+        path = self._of_hooks[id(found)] if found is not None else next(p for p, now, was in self._hooks if now != was)
+        return (
+            f"hooks of {path or 'the model'} changed since the step was captured. A schedule runs operators, not "
+            "submodules, so hooks of submodules do not run, and those of the model itself only where the loss is not "
+            "part of the step: remove them, or register them on parameters"
+        )
+
+
+def _watched(path: str, module: nn.Module) -> Iterator[Watched]:
+    # Tensors are looked up anew in every step.
+    names = [name for name, x in vars(module).items() if name not in _PLAIN and not isinstance(x, torch.Tensor)]
+    if names:
+        yield Watched.of(path, vars(module), names)
+
+
+def _of_settings(modules: Mapping[str, nn.Module]) -> Iterator[Watched]:
+    """What objects such as a ``config`` hold, each object once."""
+    seen: set[int] = set()
+    for path, module in modules.items():
+        for name, value in vars(module).items():
+            if id(value) in seen or name in _PLAIN or not _is_settings(value):
+                continue
+            seen.add(id(value))
+            settings = {x: y for x, y in vars(value).items() if x not in _RETURNED_ONLY}
+            names = [x for x, y in settings.items() if isinstance(y, bool | int | float | str | None)]
+            if names:
+                yield Watched.of(f"{path}.{name}" if path else name, vars(value), names)
+
+
+def _is_settings(value: Any) -> bool:
+    plain = isinstance(value, torch.Tensor | nn.Module | type) or callable(value)
+    return not plain and isinstance(getattr(value, "__dict__", None), dict)
