@@ -29,8 +29,8 @@ def profile_of(document: dict[str, Any]) -> Profile:
 
     Operators keep their order; the boundary between the passes comes after the loss. An algorithm or alternative is an
     implementation; the first of each is taken as PyTorch's own. A workspace below zero means that memory is taken over:
-    in the backward pass the incoming gradient's, which is how it is entered; elsewhere (a flattened view) it counts as
-    zero, which is a little more than published.
+    in the backward pass the incoming gradient's, which is how it is entered; elsewhere (a flattened view, a gradient
+    that others read later) it counts as zero, which is a little more than published.
 
     Args:
         document: the instance, as parsed from JSON.
@@ -195,18 +195,25 @@ class _Importer:
                     [*self._storages(alternative["needs"]), *gradients],
                     writes,
                     float(alternative["ms"]),
-                    *self._over_gradient(int(alternative["workspace_bytes"]), gradients),
+                    *self._over_gradient(int(alternative["workspace_bytes"]), op),
                     optimization=wanted if number else None,
                 )
             )
         return found
 
-    def _over_gradient(self, workspace_bytes: int, gradients: Iterable[int]) -> tuple[int, int | None]:
-        """A workspace below zero: beside the gradient that is overwritten, and which one that is."""
+    def _over_gradient(self, workspace_bytes: int, op: dict[str, Any]) -> tuple[int, int | None]:
+        """A workspace below zero: beside the gradient that is overwritten, and which one that is.
+
+        Where every gradient that is large enough is read again (by other branches behind one ``cat``) none can be: the
+        alternative is not in place there, and takes no workspace.
+        """
         if workspace_bytes >= 0:
             return workspace_bytes, None
-        over = next(x for x in gradients if self.storages[x].bytes + workspace_bytes >= 0)
-        return workspace_bytes + self.storages[over].bytes, over
+        later = {x for other in self.ops[op["id"] + 1 :] for x in other.get("gradient_inputs", ())}
+        for over in self._storages(x for x in op["gradient_inputs"] if x not in later):
+            if self.storages[over].bytes + workspace_bytes >= 0:
+                return workspace_bytes + self.storages[over].bytes, over
+        return 0, None
 
     def _algorithms(self, op: dict[str, Any], reads: list[int], writes: list[int]) -> list[Implementation]:
         return [

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from explorer.device_profile import Cost, Profile
 from explorer.graph import Role
+from explorer.kinds import a_budget, a_profile
 from explorer.solution import Solution
 from explorer.solvers.methods import METHODS
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
-from explorer.units import parse_bytes
 
 _GROWS = (Role.INPUT, Role.ACTIVATION, Role.GRADIENT)
 _MOST = 2**20
@@ -51,7 +51,7 @@ def largest_batch(
     Args:
         profile: measured for some batch; everything that is no parameter, buffer or parameter gradient, workspace too,
             is taken to grow with the batch, and so is time.
-        budget: peak allowed.
+        budget: peak allowed, as in ``solve``; per cent are of the peak for the batch that was measured.
         method: any of ``METHODS``.
         time_limit: seconds for each batch tried.
         optimizations: as in ``solve``.
@@ -61,7 +61,7 @@ def largest_batch(
         ValueError: the profile's batch has no first dimension to grow, or an argument is not allowed.
     """
     options = Options(method, time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact)
-    budget_bytes = parse_bytes(budget)
+    budget_bytes = a_budget(budget, a_profile(profile))
     samples = _samples(profile)
 
     def tried(batch_size: int) -> tuple[Profile, Solution] | None:

@@ -316,7 +316,7 @@ class PlanSearch:
             if extra is None:
                 return False
             demands = self.arrays._replace(option_extra=extra)
-            tries = max(100, int(_DEMAND / 2 * _WORK / self.operators))
+            tries = max(100, int(min(effort, _DEMAND) / 2 * _WORK / self.operators))
             with self._lock:
                 plan = self._start(budget_bytes, fitting=True, penalty=penalty)[None].copy()
                 strict = max(_DEMANDING, penalty)

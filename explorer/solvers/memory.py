@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import sqlite3
 import time
 import zlib
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from explorer import storage_format
+from explorer.cache_folder import cache_folder
 from explorer.conversion import to_plain
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
@@ -28,7 +28,6 @@ from explorer.solvers.options import ALL_OPTIMIZATIONS, Options
 
 T = TypeVar("T")
 
-VARIABLE = "SCHEDULE_EXPLORER_CACHE"
 _FILE = "solves.sqlite3"
 _VERSION = 2  # of the table, and of what problems and bounds mean
 _BUSY_S = 2.0
@@ -106,12 +105,7 @@ class SolveMemory:
 
     def __init__(self, folder: Path | None = None) -> None:
         """Touches no file yet."""
-        said = os.environ.get(VARIABLE, "")
-        if folder is None and said != "off":
-            import platformdirs
-
-            folder = Path(said) if said else platformdirs.user_cache_path("schedule-explorer")
-        self.folder = folder
+        self.folder = cache_folder() if folder is None else folder
 
     @property
     def file_bytes(self) -> int:

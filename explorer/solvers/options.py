@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from explorer.arguments import a_flag, a_number, a_whole_number
 from explorer.device_profile import Profile
 from explorer.graph import FAITHFUL, Optimization
 from explorer.solvers.methods import METHODS
 from explorer.solvers.pins import NO_PINS, Pins
 from explorer.solvers.problem import Problem
+from explorer.units import shown
 
 PINNABLE = ("monet", "monet-checkpointing")
 FORMULATIONS = ("grouped", "paper")
 ALL_OPTIMIZATIONS = FAITHFUL
 
 _SEEDS = 10**6
+_ALLOWED = ", ".join(map(repr, ["all", "none", *map(str, Optimization)]))
 
 Optimizations = str | Iterable[str]
 """``"all"``, ``"none"``, or names of optimizations."""
@@ -47,18 +50,16 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that mean nothing."""
-        if self.method not in METHODS:
-            raise ValueError(f"method is {self.method!r}; allowed: {', '.join(map(repr, METHODS))}")
+        if not isinstance(self.method, str) or self.method not in METHODS:
+            raise ValueError(f"method is {shown(self.method)}; allowed: {', '.join(map(repr, METHODS))}")
         if self.pins and self.method not in PINNABLE:
             raise ValueError(f"pins are for {' and '.join(map(repr, PINNABLE))}, not for method {self.method!r}")
-        if self.formulation not in FORMULATIONS:
-            raise ValueError(f"formulation is {self.formulation!r}; allowed: {', '.join(map(repr, FORMULATIONS))}")
-        if not 0 <= self.seed < _SEEDS:
-            raise ValueError(f"seed is {self.seed}; it must be from 0 to {_SEEDS - 1}")
-        if not 0 < self.time_limit < float("inf"):
-            raise ValueError(f"time_limit is {self.time_limit}; it must be a positive number of seconds")
-        if not 0 <= self.gap < float("inf"):
-            raise ValueError(f"gap is {self.gap}; it must be 0 or more, such as 0.01 for 1 %")
+        if not isinstance(self.formulation, str) or self.formulation not in FORMULATIONS:
+            raise ValueError(f"formulation is {shown(self.formulation)}; allowed: {', '.join(map(repr, FORMULATIONS))}")
+        a_whole_number(self.seed, "seed", least=0, most=_SEEDS - 1)
+        a_number(self.time_limit, "time_limit", above=0, what="a positive number of seconds")
+        a_number(self.gap, "gap", least=0, what="0 or more, such as 0.01 for 1 %")
+        a_flag(self.exact, "exact")
 
     def problem(self, profile: Profile) -> Problem:
         """The problem that these options make of a profile.
@@ -75,6 +76,8 @@ def parse_optimizations(optimizations: Optimizations) -> frozenset[Optimization]
     Raises:
         ValueError: a name is unknown; says which there are.
     """
+    if not isinstance(optimizations, Iterable) or isinstance(optimizations, bytes):
+        raise ValueError(f"optimizations is {shown(optimizations)}; allowed: {_ALLOWED}")
     if isinstance(optimizations, str):
         if optimizations in ("all", "none"):
             return ALL_OPTIMIZATIONS if optimizations == "all" else frozenset()
@@ -82,6 +85,5 @@ def parse_optimizations(optimizations: Optimizations) -> frozenset[Optimization]
     names = [str(name).strip() for name in optimizations]
     known = [str(x) for x in Optimization]
     if unknown := [name for name in names if name not in known]:
-        allowed = ", ".join(map(repr, ["all", "none", *known]))
-        raise ValueError(f"optimizations has {unknown[0]!r}; allowed: {allowed}")
+        raise ValueError(f"optimizations has {shown(unknown[0])}; allowed: {_ALLOWED}")
     return frozenset(Optimization(name) for name in names)

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import pairwise
-from typing import cast
 
+from explorer.arguments import several
 from explorer.graph import Implementation, Operator, Role, Storage, TrainingGraph, When
 from explorer.schedule import Free, Run, Schedule
+from explorer.units import shown
+
+_SUCH_AS = "{'relu_3': 'recompute'}"
 
 
 class Stay(StrEnum):
@@ -86,11 +89,15 @@ def parse_pins(pins: PinsLike | None) -> Pins:
     """
     if pins is None or isinstance(pins, Pins):
         return pins or NO_PINS
-    given = cast("Iterable[tuple[str, str]]", pins.items() if isinstance(pins, Mapping) else pins)
-    pairs = dict.fromkeys((name, value) for name, value in given)
-    for name, value in pairs:
-        if not isinstance(value, str):
-            raise ValueError(f"pin of {name!r} is {value!r}; it must be 'keep', 'recompute' or an implementation")
+    given = list(pins.items()) if isinstance(pins, Mapping) else several(pins, "pins", such_as=_SUCH_AS)
+    for pair in given:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise ValueError(f"pins has {shown(pair)}; each must be a name with what becomes of it, such as {_SUCH_AS}")
+        if not isinstance(pair[1], str):
+            raise ValueError(
+                f"pin of {shown(pair[0])} is {shown(pair[1])}; it must be 'keep', 'recompute' or an implementation"
+            )
+    pairs: dict[tuple[str, str], None] = dict.fromkeys((str(name), str(value)) for name, value in given)
     stays = {str(stay) for stay in Stay}
     tensors = sorted((name, Stay(value)) for name, value in pairs if value in stays)
     operators = sorted((name, value) for name, value in pairs if value not in stays)

@@ -109,6 +109,11 @@ class Planner:
         with self._lock:
             return budget_bytes <= self._excluded_bytes
 
+    def exclude(self, budget_bytes: int) -> None:
+        """Remember that it is proven that no schedule fits."""
+        with self._lock:
+            self._excluded_bytes = max(self._excluded_bytes, budget_bytes)
+
     def bound_ms(self, budget_bytes: int) -> float:
         """The best bound known for every schedule within the budget."""
         with self._lock:
@@ -280,8 +285,7 @@ class Planner:
                 should_stop=should_stop,
             )
         if found_ms is None:
-            with self._lock:
-                self._excluded_bytes = max(self._excluded_bytes, budget_bytes)
+            self.exclude(budget_bytes)
         else:
             take(found_ms)
 

@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Self
 
+from explorer.arguments import a_flag
 from explorer.device_profile import Profile
+from explorer.kinds import a_budget, a_profile
 from explorer.solution import BoundScope, Solution, Status
 from explorer.solvers.frontier import Frontier, Point, judged
 from explorer.solvers.messages import Ask, Cancel, Setup, SolveEvent
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.solvers.worker_process import WorkerProcess
+from explorer.units import shown
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,6 +63,10 @@ class SolveSession:
         remember: bool = True,
     ) -> None:
         """Starts the worker, so that it is ready for the first request."""
+        a_profile(profile)
+        if not callable(on_event):
+            raise ValueError(f"on_event is {shown(on_event)}; it must be a function of one event")
+        a_flag(remember, "remember")
         chosen = parse_optimizations(optimizations)
         options = Options(
             "monet", formulation, time_limit, gap, optimizations=chosen, exact=exact, pins=parse_pins(pins)
@@ -81,19 +88,18 @@ class SolveSession:
         with self._lock:
             self._worker_now()
 
-    def request(self, budget_bytes: int, *, known: Solution | None = None) -> int:
+    def request(self, budget_bytes: int | str, *, known: Solution | None = None) -> int:
         """Solve for a budget in place of whatever is being solved; returns the request's number at once.
 
         Args:
-            budget_bytes: peak allowed.
+            budget_bytes: peak allowed, also as ``solve`` takes it.
             known: found elsewhere with the same options, such as a point of ``trade_off``: no answer to a budget that
                 it fits is slower from now on.
 
         Raises:
-            ValueError: a budget that is not positive, a schedule that is not of this profile, or a closed session.
+            ValueError: what is no budget, a schedule that is not of this profile, or a closed session.
         """
-        if budget_bytes <= 0:
-            raise ValueError(f"budget_bytes is {budget_bytes}; it must be positive")
+        budget_bytes = a_budget(budget_bytes, self._setup.profile)
         with self._lock:
             if self._closed:
                 raise ValueError("this session is closed")

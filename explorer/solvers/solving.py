@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from explorer.arguments import a_callback, a_flag, a_whole_number, several
 from explorer.device_profile import Profile
+from explorer.kinds import a_budget, a_profile
+from explorer.kinds import budgets as some_budgets
 from explorer.solution import Solution
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.methods import METHODS
@@ -21,7 +24,8 @@ from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.refinement import refine, searches
-from explorer.units import parse_bytes
+from explorer.solvers.smallest import find_smallest
+from explorer.units import shown
 
 if TYPE_CHECKING:
     from explorer.solvers.comparison import Comparison
@@ -32,8 +36,7 @@ _NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint 
 _COMPILED_S = 600.0
 _CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
 _CURVE_STEP = 6  # points between two views of it
-_BOUND_S = 0.5
-_BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
+_MOST_POINTS = 1000  # of a curve: more are no longer seen
 
 
 def solve(  # noqa: PLR0913 - one for each thing that users may want to say
@@ -57,7 +60,8 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
 
     Args:
         profile: graph and costs.
-        budget: peak allocated memory of the whole step, as int bytes or such as ``"8 GiB"``.
+        budget: peak allocated memory of the whole step: int bytes, ``"8 GiB"``, or ``"80 %"`` of what a step takes
+            that keeps everything, as plain PyTorch does.
         method: ``"monet"``, or another system: a name in ``explorer.solvers.methods.METHODS``, such as ``"checkmate"``.
             Those bring their own choice of implementations; ``formulation``, ``remember``, ``seed`` and ``steps`` are
             MONeT's.
@@ -86,7 +90,10 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     options = Options(
         method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed, parse_pins(pins)
     )
-    budget_bytes = parse_bytes(budget)
+    budget_bytes = a_budget(budget, a_profile(profile))
+    a_flag(remember, "remember")
+    if steps is not None:
+        a_whole_number(steps, "steps", least=1)
     if method != "monet":
         (solution,) = METHODS[method].solve(profile, [budget_bytes], options=options)
         return replace(solution, elapsed_s=time.monotonic() - began)
@@ -130,8 +137,6 @@ def _narrower_s(time_limit: float) -> float:
 
 
 def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps: int) -> Solution:
-    if steps < 1:
-        raise ValueError(f"steps is {steps}; it must be 1 or more")
     progress = Progress(budget_bytes)
     planner.search.ready(timeout=_COMPILED_S)
     learn_checkpointing(planner, budget_bytes, options, steps=steps)
@@ -166,15 +171,10 @@ def smallest_budget(
     began = time.monotonic()
     chosen = parse_optimizations(optimizations)
     options = Options(time_limit=time_limit, optimizations=chosen, exact=exact, pins=parse_pins(pins))
-    planner = Planner(options.problem(profile))
-    planner.search.fill(8, effort=0.5)
-    seed = 0
-    while time.monotonic() - began < 0.3 * time_limit and not planner.minimum().proven:
-        seed += 1
-        planner.search.shrink(seed=seed)
-    _squeeze(planner, began + time_limit)
+    planner = Planner(options.problem(a_profile(profile)))
+    find_smallest(planner, time_limit=time_limit)
     minimum = planner.minimum()
-    solution = planner.instant(minimum.budget_bytes)
+    solution = planner.solution(Progress(minimum.budget_bytes), gap=0.0)
     proof = "nothing smaller exists" if minimum.proven else f"nothing below {minimum.lower_bound_bytes} bytes exists"
     return replace(solution, minimum=minimum, elapsed_s=time.monotonic() - began, message=f"{minimum}; {proof}")
 
@@ -227,7 +227,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
         points: at most this many budgets, from the smallest known to the peak without recomputation.
         methods: names of ``explorer.solvers.methods.METHODS`` (``["monet", "checkmate", …]``); everything below is for
             those.
-        budgets: peak allowed, each; if not given, ``points`` equally far apart.
+        budgets: peak allowed, each, as in ``solve``; if not given, ``points`` equally far apart.
         time_limit: seconds for each method and budget.
         optimizations: as in ``solve``.
         exact: as in ``solve``.
@@ -241,8 +241,12 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
         Without ``methods``, increasing peaks and strictly decreasing times, each judged by the simulator;
         ``budget_bytes`` is the peak. With them, a comparison: a curve for each method, and all of it as a table.
     """
-    if points < 2:
-        raise ValueError(f"points is {points}; it must be 2 or more")
+    a_profile(profile)
+    a_whole_number(points, "points", least=2, most=_MOST_POINTS)
+    a_callback(on_progress, "on_progress")
+    a_callback(should_stop, "should_stop")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise ValueError(f"executor is {shown(executor)}; it must be a concurrent.futures.Executor, or None")
     options = Options(
         time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact, pins=parse_pins(pins)
     )
@@ -253,10 +257,12 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
         return curve
     from explorer.solvers.comparison import compare
 
-    chosen = list(methods)
+    chosen = several(methods, "methods", such_as="['monet', 'checkmate']")
+    if not chosen:
+        raise ValueError(f"methods is empty; name some of {', '.join(map(repr, METHODS))}")
     for name in chosen:
         replace(options, method=name)  # refuses an unknown one before any work begins
-    amounts = _ladder(profile, points, options) if budgets is None else [parse_bytes(x) for x in budgets]
+    amounts = _ladder(profile, points, options) if budgets is None else some_budgets(budgets, profile)
     return compare(
         profile,
         chosen,
@@ -341,28 +347,3 @@ def _along(planner: Planner, points: int) -> tuple[Solution, ...]:
         if (best := frontier.best(budget)) is not None
     )
     return tuple(planner.solution(Progress(peak), gap=0.0) for peak in peaks)
-
-
-def _squeeze(planner: Planner, deadline: float) -> None:
-    """Halve what lies between the smallest peak and what is excluded, by linear bound and integer program."""
-    from explorer.solvers.monet import grouped
-    from explorer.solvers.scip import minimise
-
-    def left_s() -> float:
-        return max(_LEAST_S, deadline - time.monotonic())
-
-    minimum = planner.minimum()
-    low = minimum.lower_bound_bytes - 1
-    while (smallest := planner.minimum().budget_bytes) > low + 1 and time.monotonic() < deadline:
-        low = max(low, planner.minimum().lower_bound_bytes - 1)
-        budget = (low + smallest) // 2
-        planner.bound(budget)
-        if not planner.excludes(budget):
-            planner.bound(budget, threshold=_BOUND_LENGTH, time_limit=min(_BOUND_S, left_s()))
-        if not planner.excludes(budget):
-            model = grouped.build(planner.problem, budget)
-            result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9, start=None)
-            if result.x is not None:
-                planner.add_schedule(model.decode(result.x))
-        if planner.minimum().budget_bytes > budget:
-            low = budget

@@ -95,5 +95,5 @@ def test_a_failure_is_one_curves_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments() -> None:
     with pytest.raises(ValueError, match="method is 'nothing'"):
         trade_off(PROFILE, methods=["nothing"])
-    with pytest.raises(ValueError, match="each needs one entry or more"):
+    with pytest.raises(ValueError, match="methods is empty"):
         trade_off(PROFILE, methods=[], budgets=[100])

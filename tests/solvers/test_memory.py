@@ -11,12 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from explorer import cli
+from explorer.cache_folder import VARIABLE
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
 from explorer.solvers import SolveSession, solve, solving, trade_off
 from explorer.solvers import memory as memory_module
-from explorer.solvers.memory import VARIABLE, Answer, SolveMemory, label_of, problem_key
+from explorer.solvers.memory import Answer, SolveMemory, label_of, problem_key
 from explorer.solvers.options import Options, parse_optimizations
 from explorer.solvers.planner import Planner
 from tests.solvers.graphs import chain

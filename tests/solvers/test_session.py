@@ -245,7 +245,7 @@ def test_a_script_without_a_main_guard_runs_once_and_its_end_ends_the_worker(tmp
 def test_options_are_checked_in_the_notebook_not_in_the_worker(profile):
     with pytest.raises(ValueError, match="formulation is 'dense'"):
         SolveSession(profile, on_event=print, formulation="dense")
-    with SolveSession(profile, on_event=print) as session, pytest.raises(ValueError, match="budget_bytes is 0"):
+    with SolveSession(profile, on_event=print) as session, pytest.raises(ValueError, match="budget 0 must be positive"):
         session.request(0)
 
 

@@ -19,6 +19,7 @@ from explorer.solvers.rotor.costing import chain_of
 from explorer.solvers.rotor.stages import Blocks
 from explorer.solvers.rotor.table import solve as fill
 from tests.execution.models import Sample, branches, shared, tied_attention
+from tests.schedules import keep_all_apart
 
 NAMES = ("rotor", "rotor-revolve", "checkpoint-sequential")
 
@@ -102,7 +103,7 @@ def test_the_model_counts_no_less_than_the_simulator(sample: str):
         modelled = profile.fixed_bytes + chain.peak_bytes(sequence)
         assert timeline.peak_bytes <= modelled
         assert timeline.time_ms <= chain.time_ms(sequence) + 1e-6
-    plain_bytes = simulate(profile, keep_all(profile.graph)).peak_bytes
+    plain_bytes = simulate(profile, keep_all_apart(profile.graph)).peak_bytes
     assert plain_bytes <= profile.fixed_bytes + memory_bytes <= 1.05 * plain_bytes
 
 
@@ -131,7 +132,7 @@ def _random_sequence(length: int, rng: random.Random) -> Sequence:
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_fit(name: str, sample: str):
     profile = profile_of(sample)
-    plain = simulate(profile, keep_all(profile.graph))
+    plain = simulate(profile, keep_all_apart(profile.graph))
     budgets = [int(share * plain.peak_bytes) for share in (1.0, 0.9, 0.8, 0.6, 0.1)]
     found = METHODS[name].solve(profile, budgets, options=Options(name))
     times = [x.time_ms for x in found if x.time_ms is not None]

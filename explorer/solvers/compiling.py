@@ -1,0 +1,30 @@
+"""What numba compiles at its first use, compiled beforehand; numba keeps the machine code on disk.
+
+It lies in ``__pycache__`` beside the code, or where that cannot be written in numba's folder of the user's;
+``NUMBA_CACHE_DIR`` names another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from explorer.device_profile import load_profile
+from explorer.kinds import plain_peak_bytes
+from explorer.solvers.instant import PlanSearch
+from explorer.solvers.methods import METHODS
+from explorer.solvers.options import Options
+from explorer.solvers.plan_annealing import anneal
+
+_SMALL = "resnet50-small-cpu"
+_COMPILED_S = 3600.0
+
+
+def compile_all() -> Path:
+    """Compile the plan search and rotor's table, or load what was compiled before; where numba keeps the first.
+
+    Whatever profile they are called with, the types of what they are given are the same: so is the machine code.
+    """
+    profile = load_profile(_SMALL)
+    PlanSearch(Options().problem(profile)).ready(timeout=_COMPILED_S)
+    METHODS["rotor"].solve(profile, [plain_peak_bytes(profile)], options=Options("rotor"))
+    return Path(anneal.stats.cache_path)

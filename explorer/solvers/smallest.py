@@ -1,0 +1,76 @@
+"""The smallest budget that a schedule fits: found by plan search, proven by exhaustion, linear bound or SCIP."""
+
+from __future__ import annotations
+
+import time
+
+from explorer.solvers.exact_minimum import exact_minimum
+from explorer.solvers.planner import Planner
+
+_LEAST_S = 0.05
+_BOUND_S = 0.5
+_BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
+_SHARE = 0.3  # of the time, for plan search alone
+_EFFORTS = (0.03, 0.1)  # of the first searches, which are nearly always enough for small graphs
+_QUICK, _LONG = 0.1, 1.0  # effort for the time of a step with the smallest peak, after a short search and a long one
+
+
+def find_smallest(planner: Planner, *, time_limit: float) -> None:
+    """Search for a schedule with the smallest peak there is, and prove that it is; quickly where the graph is small.
+
+    Args:
+        planner: learns the schedules and what is excluded.
+        time_limit: seconds; less is used where the smallest peak is proven earlier.
+    """
+    deadline = time.monotonic() + time_limit
+    effort = _QUICK
+    exact = exact_minimum(planner.problem)
+    if exact is not None:
+        planner.exclude(planner.add_schedule(exact).peak_bytes - 1)
+    elif not _found_at_once(planner):
+        effort = _LONG
+        _search(planner, deadline - (1 - _SHARE) * time_limit)
+        _squeeze(planner, deadline)
+    planner.search.improve(planner.minimum().budget_bytes, effort=effort)
+
+
+def _found_at_once(planner: Planner) -> bool:
+    """Is what a short search finds as small as can be?"""
+    for seed, effort in enumerate(_EFFORTS, start=1):
+        planner.search.shrink(effort=effort, seed=seed)
+        if planner.minimum().proven:
+            return True
+    return False
+
+
+def _search(planner: Planner, deadline: float) -> None:
+    planner.search.fill(8, effort=0.5)
+    seed = 0
+    while time.monotonic() < deadline and not planner.minimum().proven:
+        seed += 1
+        planner.search.shrink(seed=seed)
+
+
+def _squeeze(planner: Planner, deadline: float) -> None:
+    """Halve what lies between the smallest peak and what is excluded, by linear bound and integer program."""
+    from explorer.solvers.monet import grouped
+    from explorer.solvers.scip import minimise
+
+    def left_s() -> float:
+        return max(_LEAST_S, deadline - time.monotonic())
+
+    minimum = planner.minimum()
+    low = minimum.lower_bound_bytes - 1
+    while (smallest := planner.minimum().budget_bytes) > low + 1 and time.monotonic() < deadline:
+        low = max(low, planner.minimum().lower_bound_bytes - 1)
+        budget = (low + smallest) // 2
+        planner.bound(budget)
+        if not planner.excludes(budget):
+            planner.bound(budget, threshold=_BOUND_LENGTH, time_limit=min(_BOUND_S, left_s()))
+        if not planner.excludes(budget):
+            model = grouped.build(planner.problem, budget)
+            result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9, start=None)
+            if result.x is not None:
+                planner.add_schedule(model.decode(result.x))
+        if planner.minimum().budget_bytes > budget:
+            low = budget
