@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+import traceback
 import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +19,10 @@ from typer.core import TyperGroup
 
 from explorer.cli_tables import add_parts, run_table, solution_table, summary
 from explorer.device_profile import BUNDLED_FOR, bundled_profiles, load_profile
+from explorer.kinds import a_budget
 from explorer.schedule import keep_all, load_schedule
 from explorer.simulation import CATEGORIES, simulate
-from explorer.units import format_bytes, parse_bytes
+from explorer.units import format_bytes
 
 
 class _Commands(TyperGroup):
@@ -33,6 +36,17 @@ class _Commands(TyperGroup):
             raise typer.Exit(2) from error
         except MemoryError as error:
             _complain("failed", str(error) or "out of memory")
+            raise typer.Exit(1) from error
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            # What is wrong with the command's own arguments; of which class depends on Typer's version.
+            if (message := getattr(error, "format_message", None)) is not None:
+                command = (getattr(error, "ctx", None) or ctx).command_path
+                _complain("error", f"{message().rstrip('.')}; see '{command} --help'")
+                raise typer.Exit(2) from error
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            _complain("failed", f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}: {error}")
             raise typer.Exit(1) from error
 
 
@@ -70,6 +84,8 @@ def profile(
     import explorer
     from explorer.operators.encodings import Encoding
 
+    target = output or Path(f"{model.rpartition(':')[2]}.json")
+    _check_folder(target)
     encodings = None if encoding is None else Encoding.of(encoding)
     sizes = _sizes(batch_size, image_size, volume_size, sequence_length)
     made, batch, loss = _model(model, sizes, device=device)
@@ -84,7 +100,6 @@ def profile(
             encoding=encodings,
             progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
         )
-    target = output or Path(f"{model.rpartition(':')[2]}.json")
     result.save(target)
     _out().print(f"{summary(result)} Wrote {target}")
 
@@ -114,6 +129,8 @@ def estimate(
     from explorer.profiling.devices import device_spec
 
     spec = device_spec(device)
+    target = output or Path(f"{model.rpartition(':')[2]}-{spec.name}.json")
+    _check_folder(target)
     sizes = _sizes(batch_size, image_size, volume_size, sequence_length)
     # A function of the user's may look at its tensors; the bundled models need no memory.
     with torch.device("cpu" if ":" in model else "meta"):
@@ -129,7 +146,6 @@ def estimate(
             optimizer=optimizer,
             progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
         )
-    target = output or Path(f"{model.rpartition(':')[2]}-{spec.name}.json")
     result.save(target)
     _out().print(f"{summary(result)} Wrote {target}")
 
@@ -154,7 +170,7 @@ def profiles() -> None:
 @app.command()
 def solve(  # noqa: PLR0913 - an option for each thing that users may want to say
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
-    budget: Annotated[str, typer.Option("--budget", "-b", help="Peak memory allowed: '8 GiB', '800 MB'.")],
+    budget: Annotated[str, typer.Option("--budget", "-b", help="Peak memory allowed: '8 GiB', '80 %' of PyTorch's.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Schedule to write.")] = Path("schedule.json"),
     method: Annotated[str, typer.Option(help="monet, checkmate, … (all of them: 'methods').")] = "monet",
     formulation: Annotated[str, typer.Option(help="Of the integer program: grouped or paper.")] = "grouped",
@@ -178,7 +194,9 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
     """Find a schedule that fits a budget."""
     import explorer
 
-    loaded, budget_bytes = load_profile(profile), parse_bytes(budget)
+    _check_folder(output)
+    loaded = load_profile(profile)
+    budget_bytes = a_budget(budget, loaded)
     with Console(stderr=True).status(f"solving for {format_bytes(budget_bytes)}, at most {time_limit:g} s"):
         found = explorer.solve(
             loaded,
@@ -259,7 +277,7 @@ def run(
         module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding)
         status.update(f"measuring {steps} steps")
         try:
-            measured = explorer.measure(module, batch, steps=steps)
+            measured = explorer.measure(module, batch, steps=steps, optimizer=known.optimizer if known else None)
         except (RuntimeError, MemoryError) as error:
             _complain("failed", f"the step did not run: {error}")
             raise typer.Exit(1) from error
@@ -300,10 +318,22 @@ def explore(
     os.execv(sys.executable, command)  # noqa: S606 - nothing in it needs a shell
 
 
+@app.command("compile")
+def compile_command() -> None:
+    """Compile what is compiled at its first use, so that no notebook waits for it."""
+    from explorer.solvers.compiling import compile_all
+
+    began = time.monotonic()
+    with Console(stderr=True).status("compiling the search, for up to a minute"):
+        folder = compile_all()
+    _out().print(f"The search is compiled ({time.monotonic() - began:.0f} s); the machine code is in {folder}")
+
+
 @app.command()
 def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everything.")] = False) -> None:
     """Show what is remembered of past solves, or forget it."""
-    from explorer.solvers.memory import VARIABLE, SolveMemory
+    from explorer.cache_folder import VARIABLE
+    from explorer.solvers.memory import SolveMemory
 
     memory = SolveMemory()
     if memory.folder is None:
@@ -349,6 +379,14 @@ def _model(
     else:
         made = model_source.factory(name)
     return made if device is None else model_source.moved(made, device)
+
+
+def _check_folder(target: Path) -> None:
+    """Refuse a file that cannot be written before the work for it begins."""
+    if not target.parent.is_dir():
+        raise ValueError(f"cannot write {target}: there is no folder {target.parent}")
+    if target.is_dir():
+        raise ValueError(f"cannot write {target}: it is a folder")
 
 
 def _pin(text: str) -> tuple[str, str]:

@@ -8,9 +8,10 @@ from enum import StrEnum
 
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage
+from explorer.kinds import a_profile, a_schedule
 from explorer.schedule import Schedule
 from explorer.simulation import Lifetime, Stage, Timeline, simulate
-from explorer.units import format_bytes
+from explorer.units import format_bytes, shown
 
 
 class Fate(StrEnum):
@@ -126,9 +127,9 @@ def explain(profile: Profile, schedule: Schedule, tensor: str) -> TensorExplanat
     Raises:
         ValueError: there is no such tensor, or the schedule is not for this profile.
     """
-    found = next((x for x in profile.graph.storages if x.name == tensor), None)
+    found = next((x for x in a_profile(profile).graph.storages if x.name == tensor), None)
     if found is None:
-        raise ValueError(f"there is no tensor {tensor!r}; names are those of the graph's storages")
+        raise ValueError(f"there is no tensor {shown(tensor)}; names are those of the graph's storages")
     return _Explainer(profile, schedule).tensor(found)
 
 
@@ -138,9 +139,9 @@ def explain_operator(profile: Profile, schedule: Schedule, operator: str) -> Ope
     Raises:
         ValueError: there is no such operator, or the schedule is not for this profile.
     """
-    found = next((x for x in profile.graph.operators if x.name == operator), None)
+    found = next((x for x in a_profile(profile).graph.operators if x.name == operator), None)
     if found is None:
-        raise ValueError(f"there is no operator {operator!r}; names are those of the graph's operators")
+        raise ValueError(f"there is no operator {shown(operator)}; names are those of the graph's operators")
     return _Explainer(profile, schedule).operator(found)
 
 
@@ -153,6 +154,7 @@ def explain_all(profile: Profile, schedule: Schedule) -> tuple[TensorExplanation
 
 class _Explainer:
     def __init__(self, profile: Profile, schedule: Schedule) -> None:
+        profile, schedule = a_profile(profile), a_schedule(schedule)
         self.profile, self.graph = profile, profile.graph
         self.boundary = profile.graph.forward_count
         self.line: Timeline = simulate(profile, schedule)

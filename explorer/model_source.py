@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from explorer.graph import TensorSpec
+from explorer.units import shown
 
 _SEED = 0
 
@@ -55,18 +57,32 @@ def factory(path: str) -> tuple[Any, Any, Any]:
         ValueError: there is no such module or function, or it returns something else.
     """
     module_name, _, function_name = path.partition(":")
+    if not module_name or not function_name:
+        raise ValueError(f"model {shown(path)} must be a bundled name, or package.module:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
         function = getattr(import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"cannot find {path!r}: {error}") from error
-    made = function()
+    except Exception as error:
+        raise ValueError(f"cannot import {module_name!r}: {_raised(error)}") from error
+    try:
+        made = function()
+    except Exception as error:
+        raise ValueError(f"{path} failed: {_raised(error)}") from error
     if not (isinstance(made, tuple) and len(made) in (2, 3)):
         raise ValueError(
             f"{path} returned {type(made).__name__}; it must return (model, batch) or (model, batch, loss)"
         )
     return made[0], made[1], made[2] if len(made) == 3 else None
+
+
+def _raised(error: Exception) -> str:
+    """What an error of a user's own code says, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def moved(made: tuple[Any, Any, Any], device: str) -> tuple[Any, Any, Any]:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from explorer.arguments import several
 from explorer.solution import Solution
+from explorer.units import parse_bytes, shown
 
 _GIB = 2**30
 
@@ -28,7 +30,7 @@ class MemoryPrice:
     less_ms_per_gib: float | None
 
 
-def memory_price(curve: Iterable[Solution], budget_bytes: int) -> MemoryPrice:
+def memory_price(curve: Iterable[Solution], budget_bytes: int | str) -> MemoryPrice:
     """What memory is worth at a budget: the slopes, to both sides, of the lower convex hull of a trade-off curve.
 
     The shortest time for a budget is a staircase: nearly everywhere one byte more changes nothing, so its derivative
@@ -39,12 +41,16 @@ def memory_price(curve: Iterable[Solution], budget_bytes: int) -> MemoryPrice:
 
     Args:
         curve: solutions with schedules, as of ``trade_off``, in any order.
-        budget_bytes: peak allowed.
+        budget_bytes: peak allowed: int bytes, or such as ``"8 GiB"``.
 
     Raises:
-        ValueError: there is no solution with a schedule among them.
+        ValueError: there is no solution with a schedule among them, or the budget is none.
     """
-    points = sorted({(x.peak_bytes, x.time_ms) for x in curve if x.peak_bytes is not None and x.time_ms is not None})
+    budget_bytes = parse_bytes(budget_bytes)
+    known = several(curve, "curve", such_as="what explorer.trade_off(profile) returns")
+    if others := [x for x in known if not isinstance(x, Solution)]:
+        raise ValueError(f"curve has {shown(others[0])}; explorer.trade_off(profile) makes one of solutions")
+    points = sorted({(x.peak_bytes, x.time_ms) for x in known if x.peak_bytes is not None and x.time_ms is not None})
     if not points:
         raise ValueError("the curve has no schedules; trade_off makes one")
     hull = _hull(points)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from explorer.arguments import several
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement, RunMeasurement
 from explorer.schedule import Schedule
 from explorer.simulation import CATEGORIES, Category, simulate
+from explorer.units import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def residual(profile: Profile, schedule: Schedule, measurement: Measurement) -> 
     Raises:
         ValueError: the schedule does not belong to the profile.
     """
+    if not isinstance(measurement, Measurement):
+        raise ValueError(f"measurement is {shown(measurement)}; explorer.measure(module, batch) makes one")
     timeline = simulate(profile, schedule)
     peak = timeline.peak_run
     workspace_bytes = int(timeline.bytes[peak, CATEGORIES.index(Category.WORKSPACE)])
@@ -97,6 +101,9 @@ def residual_by_run(
     Raises:
         ValueError: the schedule does not belong to the profile, or something else was measured.
     """
+    runs = several(measured, "measured", such_as="what explorer.measure_runs(module, batch) returns")
+    if others := [x for x in runs if not isinstance(x, RunMeasurement)]:
+        raise ValueError(f"measured has {shown(others[0])}; explorer.measure_runs(module, batch) makes it")
     timeline = simulate(profile, schedule)
     if len(measured) != len(timeline.operators):
         raise ValueError(f"{len(measured)} runs were measured; the schedule has {len(timeline.operators)}")

@@ -17,6 +17,11 @@ from explorer.conversion import WrongContentError, from_plain, to_plain
 
 T = TypeVar("T")
 
+_LOADERS = {
+    "Profile": "; explorer.load_profile reads it",
+    "Schedule": "; explorer.load_schedule reads it",
+}
+
 
 def write(path: str | Path, value: Any, *, schema: int) -> None:
     """Write ``value`` under its class name, with a checksum; replaces the file in one step."""
@@ -46,7 +51,7 @@ def parse(path: str | Path) -> Any:
         return json.loads(gzip.decompress(data) if Path(path).suffix == ".gz" else data)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not complete JSON ({error}): truncated, or not a saved file") from error
 
 
@@ -65,7 +70,7 @@ def read_document(document: Any, kind: type[T], *, schema: int, origin: str) -> 
     """As ``read``, from what ``parse`` returned."""
     if not isinstance(document, dict) or document.get("kind") != kind.__name__:
         found = document.get("kind") if isinstance(document, dict) else type(document).__name__
-        raise ValueError(f"{origin} holds {found!r}, not a {kind.__name__}")
+        raise ValueError(f"{origin} holds {found!r}, not a {kind.__name__}{_LOADERS.get(str(found), '')}")
     if document.get("schema") != schema:
         raise ValueError(f"{origin} has schema version {document.get('schema')!r}; this version reads {schema}")
     content = document.get("content")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from numbers import Integral, Real
 
 _FACTORS = {
     "B": 1,
@@ -15,43 +16,85 @@ _FACTORS = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)\s*", re.IGNORECASE)
+_SHARE = re.compile(rf"\s*({_NUMBER})\s*%\s*", re.IGNORECASE)
+_MOST = 2**60  # bytes; sums of some of these still fit 64 bits
+_SHOWN = 60  # characters of a value in a message
 
 
-def parse_bytes(value: int | str) -> int:
+def parse_bytes(value: int | str, *, whole: int | None = None) -> int:
     """Turn a budget into bytes.
 
     Args:
-        value: a positive int (bytes) or a string with a unit: ``"8 GiB"``, ``"800 MB"``.
+        value: a positive int (bytes) or a string with a unit: ``"8 GiB"``, ``"800 MB"``, ``"80 %"``.
+        whole: what per cent are of, in bytes: the peak of a plain PyTorch step; None where that is not known, so that
+            per cent are refused.
 
     Returns:
         Whole bytes, rounded down.
 
     Raises:
-        ValueError: the unit is unknown, or the amount is not a positive number.
+        ValueError: the unit is unknown, or the amount is not a positive number of at most 2^60 bytes.
     """
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError(f"budget {value!r} must be an int (bytes) or a string such as '8 GiB'")
-    if isinstance(value, int):
-        amount = value
+    if isinstance(value, bool) or not isinstance(value, Integral | str):
+        raise ValueError(f"budget {shown(value)} must be an int (bytes) or a string such as '8 GiB'")
+    if not isinstance(value, str):
+        amount: float = int(value)
+    elif share := _SHARE.fullmatch(value):
+        if whole is None:
+            raise ValueError(f"budget {shown(value)} is a share of PyTorch's peak, which is not known here: give bytes")
+        amount = float(share[1]) * whole / 100
     else:
-        match = _QUANTITY.fullmatch(value)
-        if match is None:
-            raise ValueError(f"budget {value!r} is not a number with a unit, such as '8 GiB'")
-        factor = _FACTORS.get(match[2].upper())
-        if factor is None:
-            raise ValueError(
-                f"budget {value!r} has the unknown unit {match[2]!r}; allowed: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
-            )
-        amount = int(float(match[1]) * factor)
-    if amount <= 0:
-        raise ValueError(f"budget {value!r} must be positive")
-    return amount
+        amount = _quantity(value)
+    if amount > _MOST:
+        raise ValueError(f"budget {shown(value)} is too large; allowed: up to 2^60 bytes, a million TiB")
+    if int(amount) <= 0:
+        raise ValueError(f"budget {shown(value)} must be positive" + (", at least 1 byte" if amount > 0 else ""))
+    return int(amount)
+
+
+def _quantity(value: str) -> float:
+    """A number with a unit."""
+    match = _QUANTITY.fullmatch(value)
+    if match is None:
+        raise ValueError(f"budget {shown(value)} is not a number with a unit, such as '8 GiB', nor per cent: '80 %'")
+    factor = _FACTORS.get(match[2].upper())
+    if factor is None:
+        raise ValueError(
+            f"budget {shown(value)} has the unknown unit {shown(match[2])}; allowed: B, KB, MB, GB, TB, KiB, MiB, GiB, "
+            "TiB and %"
+        )
+    return float(match[1]) * factor
+
+
+def is_share(value: object) -> bool:
+    """Is a budget given in per cent, so that it takes a profile to say how many bytes it is?"""
+    return isinstance(value, str) and _SHARE.fullmatch(value) is not None
 
 
 def format_bytes(amount_bytes: float) -> str:
-    """Bytes with the binary unit that keeps one to three digits before the point."""
+    """Bytes with the binary unit that keeps one to three digits before the point.
+
+    Raises:
+        ValueError: not a number.
+    """
+    if not isinstance(amount_bytes, Real):
+        raise ValueError(f"amount_bytes is {shown(amount_bytes)}; it must be a number of bytes")
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(amount_bytes) >= factor:
             return f"{amount_bytes / factor:.2f} {unit}"
     return f"{amount_bytes:.0f} B"
+
+
+def shown(value: object) -> str:
+    """A value as a message names it, on one line and short: a text or number itself, of anything else its kind."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or isinstance(value, str | Real):
+        if isinstance(value, int) and value.bit_length() > _SHOWN:
+            return f"an int of {value.bit_length()} bits"
+        text = repr(value) if isinstance(value, str) else str(value)
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    kind = type(value).__name__
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"

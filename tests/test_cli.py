@@ -15,6 +15,9 @@ from typer.testing import CliRunner
 
 import explorer
 from explorer import cli
+from explorer.solvers.instant import PlanSearch
+from explorer.solvers.options import Options
+from explorer.solvers.plan_annealing import anneal
 
 FACTORY = """
 import torch
@@ -30,6 +33,16 @@ def make():
 
 def wrong():
     return 3
+"""
+
+FAILING = """
+
+def fails():
+    return {}['no such thing']
+
+
+def unfit():
+    return nn.Sequential(nn.Linear(2, 2)), torch.ones(3, 3)
 """
 
 
@@ -198,3 +211,56 @@ def test_bundled_profiles_are_listed() -> None:
     assert "resnet50-p100-16gb" in said
     assert "resnet50-small-cpu" in said
     assert "A100-80GB (estimated)" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("nonsense",), "No such command 'nonsense'"),
+        (("solve",), "Missing argument"),
+        (("solve", "resnet50-small-cpu"), "Missing option"),
+        (("solve", "resnet50-small-cpu", "--budget"), "requires an argument"),
+        (("solve", "resnet50-small-cpu", "--wrong"), "No such option"),
+        (("solve", "resnet50-small-cpu", "-b", "1 GiB", "--time-limit", "soon"), "'--time-limit'"),
+        (("solve", "resnet50-small-cpu", "-b", "1 GiB", "--time-limit", "-5"), "'--time-limit'"),
+        (("solve", "resnet50-small-cpu", "-b", "1 GiB", "--time-limit", "nan"), "'--time-limit'"),
+        (("solve", "resnet50-small-cpu", "-b", "1 GiB", "--time-limit", "inf"), "time_limit is inf"),
+        (("solve", "resnet50-small-cpu", "-b", "1 GiB", "--method", "magic"), "method is 'magic'"),
+        (("solve", "resnet50-small-cpu", "-b", "1 GiB", "-o", "nowhere/s.json"), "there is no folder nowhere"),
+        (("solve", "resnet50-small-cpu", "-b", "1 GiB", "-o", "."), "it is a folder"),
+        (("solve", "resnet50-small-cpu", "-b", "1000000"), "not a number with a unit"),
+        (("solve", "resnet50-small-cpu", "-b", "1e400 B"), "too large"),
+        (("solve", "", "-b", "1 GiB"), "path is ''"),
+        (("simulate", "resnet50-small-cpu", "resnet50-small-cpu"), "cannot read"),
+        (("run", "mymodels:make", "missing.json", "--steps", "0"), "'--steps'"),
+        (("profile", ":"), "must be a bundled name, or package.module:function"),
+        (("profile", "mymodels:fails"), "mymodels:fails failed: KeyError: 'no such thing' at mymodels.py:"),
+        (("profile", "broken:make"), "cannot import 'broken': SyntaxError"),
+        (("profile", "mymodels:unfit"), "Sequential cannot be trained on this batch"),
+        (("estimate", "resnet50", "--device", ""), "no device ''"),
+        (("cache", "all"), "unexpected extra argument"),
+    ],
+)
+def test_wrong_use_is_one_line_too(here: Path, arguments: tuple[str, ...], told: str) -> None:
+    (here / "mymodels.py").write_text(FACTORY + FAILING)
+    (here / "broken.py").write_text("def make(:\n")
+    said = call(*arguments, code=2)
+    assert told in said
+    lines = [line for line in said.strip().splitlines() if not line.startswith("capture")]  # the progress so far
+    assert len(lines) == 1
+
+
+def test_a_budget_in_per_cent_of_what_keeping_everything_takes(here: Path) -> None:
+    call("solve", "resnet50-small-cpu", "--budget", "90 %", "--time-limit", "2", "-o", "s.json")
+    profile = explorer.load_profile("resnet50-small-cpu")
+    plain = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+    assert explorer.load_schedule(here / "s.json").budget_bytes == int(0.9 * plain)
+
+
+def test_what_is_compiled_beforehand_serves_every_profile() -> None:
+    """Machine code is for the types of what it is given: with others for another model it would be made anew."""
+    assert str(Path(anneal.stats.cache_path)) in call("compile")
+    profile = explorer.load_profile("gpt2")
+    known = len(anneal.signatures)
+    assert PlanSearch(Options().problem(profile)).ready(timeout=300)
+    assert len(anneal.signatures) == known

@@ -1,0 +1,155 @@
+"""Models, batches and what else torch knows, as users give them: taken, or refused in one sentence with the remedy."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from explorer.device_profile import Profile
+from explorer.schedule import Schedule
+from explorer.solution import Solution
+from explorer.units import shown
+
+_TORCH_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+_OURS = (Path(torch.__file__).parent, Path(__file__).parent)
+_SAID = 300  # characters of an error of others
+_NEVER_FITS = (TypeError, RuntimeError, AttributeError, LookupError, AssertionError, NotImplementedError)
+
+
+def a_model(value: Any) -> nn.Module:
+    """A model to train, not one that is scheduled already.
+
+    Raises:
+        ValueError: it is something else; says what to give instead.
+    """
+    from explorer.execution.scheduled import ScheduledModule  # here because that builds on this module
+
+    module = a_module(value, "model")
+    if isinstance(module, ScheduledModule):
+        kind = type(module).model_class.__name__
+        raise ValueError(
+            f"model is {shown(value)}, which apply made; give the {kind} that it was made of: they share parameters"
+        )
+    return module
+
+
+def a_module(value: Any, name: str = "module") -> nn.Module:
+    """A module with parameters, in training mode.
+
+    Raises:
+        ValueError: it is something else; says what to give instead.
+    """
+    if isinstance(value, type) and issubclass(value, nn.Module):
+        raise ValueError(f"{name} is {shown(value)}, not one of its instances; make one first: {value.__name__}(…)")
+    if not isinstance(value, nn.Module):
+        swapped = isinstance(value, torch.Tensor | tuple | list | Mapping | Profile | Schedule | Solution)
+        remedy = f", and the {name} comes first" if swapped else ""
+        raise ValueError(f"{name} is {shown(value)}; it must be a torch.nn.Module{remedy}")
+    if next(value.parameters(), None) is None:
+        raise ValueError(f"{type(value).__name__} has no parameters, so that there is nothing to train")
+    if not value.training:
+        raise ValueError(f"{type(value).__name__} is in evaluation mode; call {name}.train() before")
+    if torch.is_inference_mode_enabled():
+        raise ValueError("a training step needs gradients, which torch.inference_mode() rules out; leave it before")
+    return value
+
+
+def a_batch(batch: Any, model: nn.Module) -> None:
+    """Check a batch for a model: tensors, in whatever structure, where the model is.
+
+    Raises:
+        ValueError: there is no tensor in it, an array of NumPy instead of one, or one is on another device.
+    """
+    leaves = list(_leaves(batch))
+    for name, leaf in leaves:
+        if isinstance(leaf, np.ndarray):
+            raise ValueError(f"{name} is an array of NumPy; make it a tensor: torch.as_tensor({name})")
+    tensors = [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        remedy = "give a tensor, a tuple or a dict of tensors"
+        if not isinstance(batch, Mapping | Sequence) and hasattr(batch, "__iter__"):
+            remedy = "give one batch of it, such as next(iter(loader))"
+        raise ValueError(f"batch is {shown(batch)}, which holds no tensor; {remedy}")
+    here = next(model.parameters()).device
+    # Lengths and the like stay on the CPU, whatever the model's device.
+    allowed = {here.type} if here.type in ("cpu", "meta") else {here.type, "cpu"}
+    for name, tensor in tensors:
+        if tensor.device.type not in allowed:
+            raise ValueError(f"{name} is on {tensor.device}, the model on {here}; move it with .to({str(here)!r})")
+
+
+def _leaves(batch: Any) -> Iterator[tuple[str, Any]]:
+    """What a batch holds, by the names that messages have for it."""
+    plain = dict(batch) if isinstance(batch, Mapping) else batch
+    for path, leaf in pytree.tree_flatten_with_path(plain)[0]:
+        yield "batch" + pytree.keystr(path), leaf
+
+
+def a_device(device: Any, model: nn.Module) -> None:
+    """Check a device that was named for a model: None, or where that is.
+
+    Raises:
+        ValueError: it is no device, or the model is elsewhere.
+    """
+    if device is None:
+        return
+    if not isinstance(device, str | torch.device):
+        raise ValueError(f"device is {shown(device)}; allowed: 'cpu' and 'cuda'")
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device {shown(device)} is unknown; allowed: 'cpu' and 'cuda'") from error
+    here = next(model.parameters()).device
+    if wanted.type != here.type:
+        raise ValueError(f"the model is on {here}, not on {device}; move it and the batch with .to({str(device)!r})")
+
+
+@contextmanager
+def explained(model: nn.Module, batch: Any, *, loss: Any, callbacks: bool = False) -> Iterator[None]:
+    """Say what a model or loss does not take, without PyTorch's report of how it came to know.
+
+    Args:
+        model: is run, or traced, in this context.
+        batch: that it is run with.
+        loss: likewise.
+        callbacks: are called in this context too, whose errors stay as they are; so do the model's own.
+
+    Raises:
+        ValueError: in place of the error of another type that the code of a model, or PyTorch, raises for a batch.
+    """
+    from explorer.execution.out_of_memory import is_out_of_memory  # here because that builds on this module
+
+    level = _TORCH_LOG.level
+    _TORCH_LOG.setLevel(logging.CRITICAL)
+    try:
+        yield
+    except _NEVER_FITS as error:
+        if is_out_of_memory(error) or (callbacks and not _ours(traceback.extract_tb(error.__traceback__)[-1])):
+            raise
+        said = " ".join(str(error).split())[:_SAID] or "no message"
+        pair = loss is None and isinstance(batch, tuple | list) and len(batch) == 2
+        hint = ". If the batch is (inputs, target), name the loss: loss=…" if pair else ""
+        what = f"{type(model).__name__} cannot be trained on this batch{_place(error)}"
+        raise ValueError(f"{what}: {type(error).__name__}: {said}{hint}") from error
+    finally:
+        _TORCH_LOG.setLevel(level)
+
+
+def _place(error: BaseException) -> str:
+    """The last line of code on the way to an error that is neither PyTorch's nor ours, if any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [x for x in frames if not _ours(x)]
+    return f" at {Path(theirs[-1].filename).name}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
+
+
+def _ours(frame: traceback.FrameSummary) -> bool:
+    return any(Path(frame.filename).is_relative_to(folder) for folder in _OURS)
