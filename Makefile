@@ -1,15 +1,16 @@
 # For people: `make explore` opens the notebook, `make app` serves the explorer as a page, `make test` runs everything that
-# CI runs. Each sets up .venv first, from pyproject.toml with the versions of constraints.txt; nothing outside .venv changes,
-# except that `make test` installs a browser where there is none.
+# CI runs. Each sets up .venv first, from pyproject.toml with the versions of constraints.txt; nothing outside this folder
+# changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app test lint setup setup-test clean
+.PHONY: help explore app test fuzz lint setup setup-test clean
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NOTEBOOK := notebooks/explore.ipynb
 APP := notebooks/app.ipynb
 PORT ?= 8866
+PROGRAMS ?= 10000
 
 # The first Python 3.11 or 3.12 that can make virtual environments; PYTHON=… names another.
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
@@ -32,6 +33,7 @@ help:
 	@echo 'make explore   set up .venv and open the explorer in JupyterLab'
 	@echo 'make app       set up .venv and serve the explorer as a page, for this machine only (PORT=$(PORT))'
 	@echo 'make test      set up .venv and a browser, then run linters and tests'
+	@echo 'make fuzz      run $(PROGRAMS) random programs against eager mode (PROGRAMS=…); goes on where it was stopped'
 	@echo 'make clean     remove .venv'
 
 explore: setup
@@ -44,6 +46,10 @@ app: setup
 
 test: setup-test lint
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+# An hour or two on two cores. What fails is written to test-output/fuzz, as small as it gets.
+fuzz: setup-test
+	$(BIN)/python -m tests.fuzz --programs $(PROGRAMS)
 
 lint: setup-test
 	$(BIN)/ruff check .
@@ -61,8 +67,9 @@ setup-test: .venv/test.stamp .venv/browser.stamp
 	    echo 'Name one: make explore PYTHON=/path/to/python3.12' >&2; exit 1; \
 	  fi; \
 	  echo 'Making .venv with $(PYTHON)'; '$(PYTHON)' -m venv --clear .venv; }
-	@echo 'Installing the explorer and what it needs into .venv (minutes the first time)'
+	@echo 'Installing the explorer and what it needs into .venv (minutes the first time), then compiling the search'
 	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(BIN)/schedule-explorer compile
 	@touch $@
 
 .venv/test.stamp: .venv/explore.stamp

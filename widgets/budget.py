@@ -10,8 +10,7 @@ import numpy as np
 from explorer.units import parse_bytes
 from widgets import style
 
-_PERCENT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*%\s*")
-_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?\s*", re.IGNORECASE)
 _GPU_GIB = (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 192)
 _SHARES = (90, 80, 70, 60, 50, 40, 30, 20)
 
@@ -41,17 +40,9 @@ def parse_budget(typed: str, plain_bytes: int) -> int:
     Raises:
         ValueError: it is none of these, or not positive.
     """
-    if share := _PERCENT.fullmatch(typed):
-        amount = int(plain_bytes * float(share[1]) / 100)
-        if amount <= 0:
-            raise ValueError(f"budget {typed.strip()!r} must be positive")
-        return amount
     if _NUMBER.fullmatch(typed):
         return parse_bytes(f"{typed.strip()} GiB")
-    try:
-        return parse_bytes(typed)
-    except ValueError as error:
-        raise ValueError(f"{error}, or per cent of PyTorch's peak, such as '80 %'") from error
+    return parse_bytes(typed, whole=plain_bytes)
 
 
 def presets(smallest_bytes: int, plain_bytes: int) -> tuple[Mark, ...]:

@@ -12,10 +12,10 @@ from typing import Any, Self
 import traitlets
 from IPython.display import display
 
+from explorer.device_profile import bundled_model
 from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
-from explorer.units import parse_bytes
 from widgets import fallback, style, text
 from widgets.budget import parse_budget
 from widgets.cells import note_shown, present_run
@@ -41,12 +41,12 @@ class Explorer(Work):
         self,
         subject: Subject,
         *,
-        budget_bytes: int | None = None,
+        budget: int | str | None = None,
         choice: Choice,
         panels: Iterable[str] = PANELS,
     ) -> None:
-        """Open ``subject`` in the background and solve for ``budget_bytes`` (the middle of the slider if None)."""
-        super().__init__(subject, choice=choice, first_bytes=budget_bytes)
+        """Open ``subject`` in the background and solve for ``budget`` (the middle of the slider if None)."""
+        super().__init__(subject, choice=choice, first=budget)
         self._following: int | None = None  # the thread in which the two budgets are brought in line
         self._made_by = present_run()
         self._picture = fallback.Picture()
@@ -101,7 +101,7 @@ class Explorer(Work):
         Raises:
             ValueError: there is nothing to sweep yet.
         """
-        if self._scene is None:
+        if self._scene is None or not self._solving.open:
             raise ValueError("nothing is open yet; wait until the first schedule is there")
         self._start(PLAYING, self._play)
 
@@ -204,8 +204,8 @@ class Explorer(Work):
 
     @property
     def bundled(self) -> str | None:
-        """Name of the bundled model that is explored; None for a model or a profile of the user's own."""
-        return self._subject.bundled
+        """Name of the bundled model that is explored, as ``MODELS`` has it; None for anything of the user's own."""
+        return None if self._subject.bundled is None else bundled_model(self._subject.bundled)
 
     @property
     def comparison(self) -> Figure | None:
@@ -262,7 +262,7 @@ class Explorer(Work):
             self._following = threading.get_ident()
             try:
                 if change["name"] == "budget":
-                    self.budget_bytes = parse_bytes(self.budget)
+                    self.budget_bytes = self._bytes_of(self.budget)
                 else:
                     self.budget = style.format_gib(change["new"])
             finally:  # whatever an observer of the other raises: it is set

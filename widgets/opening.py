@@ -14,6 +14,8 @@ from widgets.panels import parse_panels
 from widgets.solving import Choice
 from widgets.subject import subject
 
+_ANY_PEAK_BYTES = 2**40
+
 
 def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     model_or_profile_or_name: Any | Profile | str,
@@ -37,7 +39,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
             for an A100; ``schedule-explorer profiles`` lists all), or the path of a file.
         batch: the model's sample batch, as in ``explorer.profile``; only with a model.
         loss: as in ``explorer.profile``; only with a model.
-        budget: to solve for first: bytes or ``"8 GiB"``. The middle of the slider if None.
+        budget: to solve for first: bytes, ``"8 GiB"``, or ``"80 %"`` of PyTorch's peak. None: the middle of the slider.
         device: as in ``explorer.profile``; only with a model.
         optimizations: as in ``explorer.solve``.
         exact: as in ``explorer.solve``.
@@ -53,9 +55,10 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         ValueError: an argument is not as described. That a profile cannot be read, or a model not captured, is said by
             the widget, and raised by its ``wait``.
     """
-    budget_bytes = None if budget is None else parse_bytes(budget)
+    if budget is not None:  # per cent of a peak that is not known yet: of any, to see whether they are well written
+        parse_bytes(budget, whole=_ANY_PEAK_BYTES)
     choice = Choice(parse_optimizations(optimizations), exact, time_limit, parse_pins(pins))
     shown = parse_panels(panels)
     found = subject(model_or_profile_or_name, batch, loss=loss, device=device)
     choice.check(found.profile)
-    return Explorer(found, budget_bytes=budget_bytes, choice=choice, panels=shown)
+    return Explorer(found, budget=budget, choice=choice, panels=shown)

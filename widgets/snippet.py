@@ -9,11 +9,12 @@ from widgets import style
 _PLACES = """import your_module
 
 model = your_module.make_model()
-batch = your_module.make_batch()  # a tuple: {batch}
+batch = your_module.make_batch()  # a {kind}: {batch}
 loss = None  # or what turns the model's output and the last tensor of the batch into a loss"""
 _BUNDLED = """from explorer import model_source
 
 model, batch, loss = model_source.bundled({name!r}, like=schedule.identity.batch)"""
+_MOVED = "\nmodel, batch, loss = model_source.moved((model, batch, loss), {device!r})"
 _PROGRAM = '''"""Train {model} within {budget}: {time} a step at a peak of {peak}, as predicted on {device}."""
 
 import torch
@@ -27,7 +28,7 @@ scheduled = explorer.apply(model, schedule, batch, loss=loss)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # model and scheduled share their parameters
 
 for step in range(3):  # your data loader here: batches of the shapes that the schedule was made for
-    value = scheduled(*batch)
+    value = scheduled({stars}batch)
     value.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -44,14 +45,16 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         profile: of the schedule.
         solution: has one.
         file: where the schedule lies, from where the program runs.
-        bundled: name of the bundled model it is for; None for a user's own, whose place is then marked.
+        bundled: name of the bundled model it is for, as ``MODELS`` has it; None for a user's own, whose place is then
+            marked.
 
     Raises:
         ValueError: the solution has no schedule.
     """
     if solution.schedule is None or solution.time_ms is None or solution.peak_bytes is None:
         raise ValueError("there is no schedule to apply yet; wait for the solver, or choose a larger budget")
-    batch = ", ".join(map(str, profile.graph.batch))
+    # As a captured batch names its tensors: by position below "batch", or by the keyword that each is passed as.
+    keywords = not all(x.name.startswith("batch[") for x in profile.graph.batch)
     return _PROGRAM.format(
         model=profile.graph.model,
         budget=style.format_gib(solution.budget_bytes),
@@ -59,6 +62,19 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         peak=style.format_gib(solution.peak_bytes),
         device=profile.device.label,
         file=file,
-        source=_PLACES.format(batch=batch) if bundled is None else _BUNDLED.format(name=bundled),
+        source=_places(profile, keywords=keywords) if bundled is None else _source(profile, bundled),
+        stars="**" if keywords else "*",
         peak_bytes=solution.peak_bytes,
     )
+
+
+def _places(profile: Profile, *, keywords: bool) -> str:
+    """Where users put what makes a model of their own."""
+    batch = ", ".join(map(str, profile.graph.batch))
+    return _PLACES.format(kind="dict" if keywords else "tuple", batch=batch)
+
+
+def _source(profile: Profile, bundled: str) -> str:
+    """What makes a bundled model, where its schedules run."""
+    kind = profile.device.kind
+    return _BUNDLED.format(name=bundled) + ("" if kind == "cpu" else _MOVED.format(device=kind))

@@ -69,12 +69,16 @@ class State(Told):
     @traitlets.validate("budget")
     def _check_budget(self, proposal: Any) -> str:
         given = proposal["value"]
-        amount = parse_bytes(given)
+        amount = self._bytes_of(given)
         return given if isinstance(given, str) else style.format_gib(amount)
 
     @traitlets.validate("budget_bytes")
     def _check_budget_bytes(self, proposal: Any) -> int:
         return parse_bytes(proposal["value"])
+
+    def _bytes_of(self, budget: int | str) -> int:
+        """A budget in bytes; per cent are of a plain step's peak, once that is known."""
+        return parse_bytes(budget, whole=None if self._scene is None else self._scene.keep_all.peak_bytes)
 
     @traitlets.validate("selection")
     def _check_selection(self, proposal: Any) -> str:

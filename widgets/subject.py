@@ -10,9 +10,11 @@ from threading import Lock
 from typing import Any
 
 from explorer import model_source
+from explorer.arguments import a_loss, a_path
 from explorer.device_profile import Profile, bundled_model, load_profile
 from explorer.measurement import Measurement
 from explorer.schedule import Schedule
+from explorer.units import shown
 
 # PyTorch traces with patches that hold for all threads, and steps measured side by side slow each other down.
 TORCH = Lock()
@@ -31,7 +33,7 @@ class Subject:
         batch: the model's sample batch.
         loss: as in ``explorer.profile``.
         device: as in ``explorer.profile``.
-        bundled: name of the bundled model that can stand in for ``model``.
+        bundled: name of the bundled profile whose model can stand in for ``model``.
     """
 
     name: str
@@ -90,7 +92,8 @@ class Subject:
             stage("Applying the schedule to the model", 0.1)
             module = explorer.apply(model, schedule, batch, loss=loss)
             told = steps_from("Running and measuring training steps", 0.3, 0.7 if plain else 1.0)
-            measurement = explorer.measure(module, batch, steps=steps, progress=told)
+            optimizer = None if self.profile is None else self.profile.optimizer
+            measurement = explorer.measure(module, batch, steps=steps, optimizer=optimizer, progress=told)
             if not plain:
                 return measurement, None
             told = steps_from("Timing plain steps to compare with", 0.7, 1.0)
@@ -150,18 +153,27 @@ def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:
     Raises:
         ValueError: it is neither a model with a batch, nor a profile, nor a text.
     """
-    if isinstance(what, Profile | str):
+    if isinstance(what, Profile | str | Path):
         if batch is not None or loss is not None or device is not None:
             raise ValueError("a profile already has its batch, loss and device; give those with a model only")
         if isinstance(what, Profile):
             return Subject(what.graph.model, what)
+        what = str(a_path(what, instead=", or the name of a bundled profile"))
         # As load_profile reads it: a name without a suffix that is no file is a bundled one.
         bundled = what if not Path(what).suffix and not Path(what).exists() else None
         return Subject(bundled or Path(what).name, source=what, bundled=bundled)
     if not (callable(what) and hasattr(what, "named_parameters")):
         raise ValueError(
-            f"explore needs a torch.nn.Module with a batch, a Profile, or the name or path of a profile; got {what!r}"
+            "explore needs a torch.nn.Module with a batch, a Profile, or the name or path of a profile; got "
+            + shown(what)
         )
+    from explorer.capture.batch import call_arguments  # here because torch takes seconds to import
+    from explorer.torch_arguments import a_batch, a_device, a_model
+
+    model = a_model(what)
+    a_device(device, model)
     if batch is None:
         raise ValueError("explore(model) needs a sample batch as well: explore(model, batch)")
+    a_batch(batch, model)
+    call_arguments(batch, loss=a_loss(loss))
     return Subject(type(what).__name__, model=what, batch=batch, loss=loss, device=device)

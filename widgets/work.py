@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from threading import Lock, RLock
+from threading import Lock, RLock, Timer
 from typing import TYPE_CHECKING
 
 from explorer.deviation import deviation_of
@@ -34,6 +34,11 @@ _STEPS = 3
 _SHOWN_S = 0.8  # at least, each budget of a sweep
 _POLL_S = 0.05
 _PATIENCE_S = 5.0  # for the first schedule of a budget, before a curve takes its share of the processor
+_LOADED_S = 3.0  # by then the compiled search is, if there is one
+_COMPILING = (
+    "Finding the smallest feasible budget. After an installation the search is compiled first, which takes up to a "
+    "minute once; the command 'schedule-explorer compile' does it beforehand"
+)
 _ROOM = 0.9  # of the device's memory, for plain steps to run there
 
 
@@ -42,13 +47,13 @@ class Work(State):
 
     _view: View
 
-    def __init__(self, subject: Subject, *, choice: Choice, first_bytes: int | None) -> None:
+    def __init__(self, subject: Subject, *, choice: Choice, first: int | str | None) -> None:
         """Nothing is under way.
 
         Args:
             subject: what is explored.
             choice: what to ask the solver for.
-            first_bytes: first budget; None for the middle of the slider.
+            first: first budget, as ``parse_bytes`` takes it; None for the middle of the slider.
         """
         super().__init__()
         self._subject = subject
@@ -57,7 +62,7 @@ class Work(State):
         self._begun: tuple[Choice, Iterator[tuple[Solution, ...]]] | None = None
         self._charted: Choice | None = None
         self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
-        self._first_bytes = first_bytes
+        self._first = first
         self._lock = RLock()
         self._processor = Lock()  # a run and the curve's searches would slow each other down
         self._jobs = Jobs(on_change=self._offer, on_stop=self._stopped, on_error=self._failed)
@@ -99,7 +104,7 @@ class Work(State):
     def _failed(self, kind: str, error: Exception) -> None:
         self._error = error
         advice = ""
-        if kind == OPENING and self._scene is None:
+        if kind == OPENING and not self._solving.open:
             advice = " Correct it and call explore again."
         elif kind == SOLVING:
             advice = " Move the slider to try again."
@@ -130,13 +135,12 @@ class Work(State):
         self._say(f"Opening {self._subject.name}", "busy")
         profile = self._subject.profiled(self._profiling)
         self._jobs.look()
-        # First, so that its process starts while the curve is begun.
+        # First, so that its process starts while the plain step is drawn and the curve is begun.
         session = self._solving.start(profile, choice)
         try:
-            self._say("Finding the smallest feasible budget", "busy")
-            plain = simulate(profile, keep_all(profile.graph))
+            wrong = self._draw_plain(profile)
             self._begun = choice, self._curve(profile, choice)
-            ends = next(self._begun[1])
+            ends = self._ends(self._begun[1])
             self._jobs.look()
         except BaseException:
             session.close()
@@ -146,14 +150,33 @@ class Work(State):
                 session.close()
                 return
             self._solving.use(session)
-            wrong = self._unselected(profile)
-            self._opened(Scene(profile, plain, TradeOff(plain, ends), selection=self.selection))
+            self._opened(ends)
         if self.curves:
             self._compare()
         self._jobs.start(CHARTING, self._chart, again=self._uncharted)
         if wrong is not None:
             self._error = wrong
             self._say(f"{text.failure(wrong)}. Nothing is selected.", "warning")
+
+    def _ends(self, curve: Iterator[tuple[Solution, ...]]) -> tuple[Solution, ...]:
+        """The ends of a curve, and what to wait for if they take long."""
+        self._say("Finding the smallest feasible budget", "busy")
+        said = Timer(_LOADED_S, lambda: self._say(_COMPILING, "busy"))
+        said.start()
+        try:
+            return next(curve)
+        finally:
+            said.cancel()
+
+    def _draw_plain(self, profile: Profile) -> ValueError | None:
+        """Show the step without recomputation, which takes no search; what is wrong with the layer selected so far."""
+        plain = simulate(profile, keep_all(profile.graph))
+        with self._lock:
+            if self._closed:
+                return None
+            wrong = self._unselected(profile)
+            self._set_scene(Scene(profile, plain, TradeOff(plain, ()), selection=self.selection))
+            return wrong
 
     def _unselected(self, profile: Profile) -> ValueError | None:
         """What is wrong with a layer selected before the layers were known; no layer is selected then."""
@@ -188,13 +211,15 @@ class Work(State):
         self._jobs.look()
         self._say(f"Profiling {label} ({done} of {total})", "busy", progress=done / max(total, 1))
 
-    def _opened(self, scene: Scene) -> None:
-        smallest, plain = scene.known.instant[0].budget_bytes, scene.keep_all.peak_bytes
+    def _opened(self, ends: tuple[Solution, ...]) -> None:
+        assert self._scene is not None, "the plain step is drawn"
+        scene = replace(self._scene, known=replace(self._scene.known, instant=ends))
+        smallest, plain = ends[0].budget_bytes, scene.keep_all.peak_bytes
         self._view.controls.slider.set_range(smallest, plain)
         self._view.controls.slider.disabled = False
         self._set_scene(scene)
         if self.budget_bytes is None:
-            self.budget_bytes = self._first_bytes or (smallest + plain) // 2
+            self.budget_bytes = (smallest + plain) // 2 if self._first is None else self._bytes_of(self._first)
         else:
             self._solve()
 
@@ -273,7 +298,7 @@ class Work(State):
     def _compare(self) -> None:
         """Show what was asked for of the curves that are there, and compute the others; before opening, wait for it."""
         with self._lock:
-            if self._scene is None or self._closed:
+            if self._scene is None or not self._solving.open or self._closed:
                 return
             shown = [name for name in self.curves if name in self._curves]
             others = tuple((known_curves()[name].title, self._curves[name]) for name in shown)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from explorer.arguments import several
+from explorer.units import shown
 from widgets.panel import PanelMaker
 from widgets.panels.compare import ComparePanel
 from widgets.panels.convolutions import ConvolutionsPanel
@@ -33,9 +35,7 @@ def parse_panels(names: Iterable[str] | None) -> tuple[str, ...]:
     """
     if names is None:
         return PANELS
-    if isinstance(names, str):
-        raise ValueError(f"panels is {names!r}; it must be a list of names, such as ['timeline']")
-    chosen = list(names)
+    chosen = several(names, "panels", such_as="['timeline']")
     if unknown := [name for name in chosen if name not in PANELS]:
-        raise ValueError(f"panels has {unknown[0]!r}; allowed: {', '.join(map(repr, PANELS))}")
+        raise ValueError(f"panels has {shown(unknown[0])}; allowed: {', '.join(map(repr, PANELS))}")
     return tuple(name for name in PANELS if name in chosen)

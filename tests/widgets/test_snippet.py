@@ -1,0 +1,119 @@
+"""The program that trains with a schedule, for every bundled profile and for models of one's own."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import explorer
+from explorer import model_source
+from explorer.capture.batch import dtype_name
+from explorer.device_profile import bundled_model, bundled_profiles
+from explorer.graph import TensorSpec
+from explorer.solution import Solution, Status
+from tests.widgets.test_explain_compare_export import Saved, panel_of
+from widgets.panels.export import ExportPanel
+from widgets.snippet import snippet
+
+
+def plain(profile: explorer.Profile) -> Solution:
+    """A schedule that needs no search."""
+    schedule = explorer.keep_all(profile.graph)
+    line = explorer.simulate(profile, schedule)
+    return Solution(Status.FEASIBLE, line.peak_bytes, schedule, line.time_ms, line.peak_bytes)
+
+
+class Reached(Exception):  # noqa: N818 - no error
+    """The program has its model and its schedule."""
+
+
+@pytest.mark.parametrize("name", bundled_profiles())
+def test_the_program_of_every_bundled_profile_builds_the_schedules_model(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without memory, and without the device: what ``apply`` is given has the parameters and the batch it wants."""
+    profile = explorer.load_profile(name)
+    solution = plain(profile)
+    moved = []
+
+    def apply(model: Any, schedule: explorer.Schedule, batch: Any, *, loss: Any) -> None:
+        assert callable(loss) or profile.graph.model == "GPT"
+        assert schedule is solution.schedule
+        named = model.named_parameters()
+        assert profile.graph.parameters == tuple(TensorSpec(x, (*y.shape,), dtype_name(y.dtype)) for x, y in named)
+        assert [(tuple(x.shape), dtype_name(x.dtype)) for x in batch] == [
+            (x.shape, x.dtype) for x in profile.graph.batch
+        ]
+        raise Reached
+
+    monkeypatch.setattr(explorer, "apply", apply)
+    monkeypatch.setattr(explorer, "load_schedule", lambda _: solution.schedule)
+    monkeypatch.setattr(model_source, "moved", lambda made, device: moved.append(device) or made)
+    program = folder / "train.py"
+    program.write_text(snippet(profile, solution, file="any.json", bundled=bundled_model(name)))
+    with torch.device("meta"), pytest.raises(Reached):
+        runpy.run_path(str(program))
+    assert moved == ([] if profile.device.kind == "cpu" else [profile.device.kind])
+
+
+def test_the_program_of_the_small_bundled_profile_trains(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As its buttons save it, from beginning to end."""
+    # Bit-exact: what else there is may fall back, with a warning, as the weights of such a short training come out.
+    with explorer.explore("resnet50-small-cpu", exact=True, budget="80 %", panels=["export"]) as opened:
+        opened.wait(120)
+        panel = panel_of(opened, "export")
+        assert isinstance(panel, ExportPanel)
+        saved = Saved(panel, monkeypatch)
+        for key in ("schedule", "program", "report"):
+            panel.save(key)
+        assert panel.said.value == ""
+        peak = opened.predicted_peak
+    for message in saved.messages:
+        (folder / message["name"]).write_text(message["content"])
+    runpy.run_path(str(next(folder.glob("*.py"))))
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"^\d+ \d+\.\d+$", printed, re.MULTILINE)) == 3
+    said = re.search(r"^(\d+) bytes at the peak; predicted are (\d+)$", printed, re.MULTILINE)
+    assert said is not None
+    assert int(said[2]) == peak
+    assert int(said[1]) == pytest.approx(peak, rel=1e-3)  # that processor's convolutions took other scratch memory
+
+
+class Keywords(nn.Module):
+    """Takes keywords, as Hugging Face's models do, and returns its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, *, batch_in: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The loss."""
+        return (self.linear(batch_in) - labels).square().mean()
+
+
+def test_a_batch_of_keywords_is_passed_as_such(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, batch = Keywords(), {"batch_in": torch.randn(8, 4), "labels": torch.randn(8, 4)}
+    profile = explorer.profile(model, batch)
+    solution = plain(profile)
+    assert solution.schedule is not None
+    solution.schedule.save(folder / "own.json")
+    own = ModuleType("your_module")
+    own.__dict__.update(make_model=lambda: model, make_batch=lambda: batch)
+    monkeypatch.setitem(sys.modules, "your_module", own)
+    program = folder / "train.py"
+    program.write_text(snippet(profile, solution, file="own.json", bundled=None))
+    assert "a dict: batch_in float32[8, 4], labels" in program.read_text()
+    runpy.run_path(str(program))
+    assert f"{solution.peak_bytes} bytes at the peak" in capsys.readouterr().out
