@@ -1,0 +1,22 @@
+"""The zoo of the world: many architectures, shrunk, each captured, solved, trained and measured beside eager mode.
+
+Run: ``python -m benchmarks.zoo [--only NAME …] [--quick] [--json FILE]``; ``docs/supported.md`` is made from it.
+"""
+
+from __future__ import annotations
+
+from benchmarks.zoo import (
+    contrastive,
+    convolutional,
+    dense_prediction,
+    generative,
+    hugging_face,
+    mobile,
+    refused,
+    sequences,
+    tokens,
+)
+from benchmarks.zoo.specimen import Specimen
+
+_PARTS = (convolutional, mobile, tokens, dense_prediction, generative, contrastive, sequences, hugging_face, refused)
+ZOO: dict[str, Specimen] = {specimen.name: specimen for part in _PARTS for specimen in part.SPECIMENS}

@@ -1,0 +1,195 @@
+"""What becomes of one program: captured, scheduled at random, run, compared."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import random
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+import explorer
+from explorer.capture import Capture, capture
+from explorer.execution.measuring import measure
+from explorer.execution.returning import made_by_step
+from explorer.schedule import Schedule
+from tests.fuzz.comparing import close, difference, same_bits, train
+from tests.fuzz.program import Loaded, default_dtype
+from tests.schedules import random_schedule
+
+_NO_GRADIENT = "a gradient arrived at an output that has none"
+
+
+class Outcome(StrEnum):
+    """How a program ended; what is not among the first three is a find."""
+
+    SAME = "same"
+    REFUSED = "refused"
+    EAGER = "eager mode fails"
+    DIFFERENT = "different"
+    CRASHED = "crashed"
+    IDENTITY = "identity"
+    PEAK = "peak"
+
+    @property
+    def fine(self) -> bool:
+        return self in (Outcome.SAME, Outcome.REFUSED, Outcome.EAGER)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An outcome and what there is to say about it."""
+
+    outcome: Outcome
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What is tried of one program.
+
+    Attributes:
+        schedules: random ones, beside the two that keep everything.
+        twice: capture twice, which takes as long as all the rest.
+        peak: compare predicted and measured memory too.
+        solve: also run what the solver makes of a tight budget; only with ``peak``.
+    """
+
+    schedules: int = 2
+    twice: bool = True
+    peak: bool = False
+    solve: bool = False
+
+
+def check(program: Loaded, effort: Effort) -> Verdict:
+    """Train the program in eager mode and by schedules."""
+    with default_dtype(program.dtype), torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = program.build()
+            expected = train(copy.deepcopy(model), program)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is eager mode's)
+            return Verdict(Outcome.EAGER, f"{type(error).__name__}: {error}")
+        try:
+            return _Check(program, effort, model, expected).verdict()
+        except ValueError as error:
+            return Verdict(Outcome.REFUSED, str(error))
+        except Exception as error:  # noqa: BLE001  (an error that no user should see)
+            return Verdict(Outcome.CRASHED, _located(error))
+
+
+def _scratch(profile: explorer.Profile) -> int:
+    """What a library may keep from one call to the next: oneDNN asks for no scratch memory that it has from before."""
+    convolutions = [x for x in profile.graph.operators if x.target.startswith("aten.convolution")]
+    return max((profile.costs[y.cost].workspace_bytes for x in convolutions for y in x.implementations), default=0)
+
+
+def _located(error: BaseException) -> str:
+    import traceback
+
+    ours = [x for x in traceback.extract_tb(error.__traceback__) if "/explorer/" in x.filename]
+    place = f" in {ours[-1].filename.split('/explorer/')[-1]}:{ours[-1].lineno}" if ours else ""
+    return f"{type(error).__name__}{place}: {error}"
+
+
+class _Check:
+    def __init__(self, program: Loaded, effort: Effort, model: nn.Module, expected: list[Any]) -> None:
+        self.program = program
+        self.effort = effort
+        self.model = model
+        self.expected = expected
+        self.batch = program.batch(0)
+
+    def verdict(self) -> Verdict:
+        before = {key: x.clone() for key, x in self.model.state_dict().items()}
+        captured = capture(self.model, self.batch, loss=self.program.loss)
+        after = self.model.state_dict()
+        if changed := [key for key in before if not same_bits(before[key], after[key])]:
+            return Verdict(Outcome.DIFFERENT, f"capture changed {changed}")
+        if self.effort.twice:
+            again = capture(self.model, self.batch, loss=self.program.loss)
+            if said := captured.graph.identity.difference(again.graph.identity):
+                return Verdict(Outcome.IDENTITY, said)
+        for name, schedule, exact in self.schedules(captured):
+            found = self.trained(captured, schedule, name, exact=exact)
+            if found.outcome is not Outcome.SAME:
+                return found
+        return self.peaks(captured) if self.effort.peak else Verdict(Outcome.SAME)
+
+    def trained(self, captured: Capture, schedule: Schedule, name: str, *, exact: bool) -> Verdict:
+        """Train by a schedule, and compare."""
+        made = self.applied(captured, schedule, copy.deepcopy(self.model))
+        try:
+            found = train(made, self.program)
+        except ValueError as error:
+            return Verdict(Outcome.REFUSED, f"{name}: {error}")
+        except Exception as error:  # noqa: BLE001  (whatever it is: eager mode trained)
+            if _NO_GRADIENT in str(error):
+                return Verdict(Outcome.REFUSED, str(error))
+            return Verdict(Outcome.CRASHED, f"{name}: {_located(error)}")
+        said = difference(found, self.expected, same_bits if exact else close)
+        return Verdict(Outcome.SAME) if said is None else Verdict(Outcome.DIFFERENT, f"{name}: {said}")
+
+    def applied(self, captured: Capture, schedule: Schedule, model: nn.Module) -> explorer.ScheduledModule:
+        """``apply`` without another capture, which takes most of the time, and without its own check."""
+        with mock.patch("explorer.execution.applying.capture", return_value=captured):
+            return explorer.apply(model, schedule, self.batch, loss=self.program.loss, check=False)
+
+    def schedules(self, captured: Capture) -> Iterator[tuple[str, Schedule, bool]]:
+        """Name, schedule, and whether its bits must be eager mode's."""
+        graph, seed = captured.graph, self.program.seed
+        rng = random.Random(seed)
+        yield "keep all", explorer.keep_all(graph), True
+        yield (
+            "keep all, in place",
+            random_schedule(graph, seed, keep=1.0, allowed=lambda x: x.exact, in_place=1.0),
+            True,
+        )
+        for number in range(self.effort.schedules):
+            keep = rng.choice((0.0, 0.3, 0.7, 0.95))
+            # In single precision another order of a sum may turn the comparison of a later line around.
+            exact = self.program.dtype == "float32" or number % 2 == 0
+            yield (
+                f"random schedule {number}, keep {keep}{'' if exact else ', inexact'}",
+                random_schedule(
+                    graph,
+                    seed + number,
+                    keep=keep,
+                    allowed=(lambda x: x.exact) if exact else (lambda _: True),
+                    in_place=rng.choice((0.5, 1.0)),
+                ),
+                exact,
+            )
+
+    def peaks(self, captured: Capture) -> Verdict:
+        """Predicted against measured memory."""
+        if len(made_by_step(captured)) < len(captured.traced.outputs):
+            return Verdict(Outcome.SAME)  # gradients of views, and of what was given, are the caller's memory
+        batch, loss = self.batch, self.program.loss
+        gc.collect()
+        profile = explorer.profile(self.model, batch, loss=loss)
+        kept = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+        assert profile.eager_peak_bytes is not None
+        # A few small tensors more are a thousandth of a real model, and a tenth of these.
+        if kept > 1.001 * profile.eager_peak_bytes + 1024:
+            return Verdict(Outcome.PEAK, f"keep all predicts {kept} B, eager mode takes {profile.eager_peak_bytes} B")
+        chosen = [(name, x) for name, x, _ in self.schedules(captured)]
+        if self.effort.solve:
+            solution = explorer.solve(profile, budget=int(0.9 * kept), time_limit=1)
+            if solution.schedule is not None:
+                chosen.append(("solved", solution.schedule))
+        for name, schedule in chosen:
+            predicted = explorer.simulate(profile, schedule).peak_bytes
+            made = self.applied(captured, schedule, self.model)
+            gc.collect()  # what is freed while it is measured would count
+            measured = measure(made, batch, steps=1).peak_bytes
+            if not 0 <= predicted - measured <= _scratch(profile):
+                return Verdict(Outcome.PEAK, f"{name}: predicted {predicted} B, measured {measured} B")
+        return Verdict(Outcome.SAME)
