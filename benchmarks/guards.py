@@ -1,6 +1,7 @@
 """What the guards of a scheduled step cost: the time of all checks at a call, as a share of the step's.
 
-Run: ``python benchmarks/guards.py``. Both are medians, taken in turn within one run.
+Run: ``python benchmarks/guards.py``. Medians, taken in turn within one run: steps; checks and look-ups, right after a
+step, when nothing of theirs is in the processor's caches; and the look-ups that a step without checks needs too.
 """
 
 from __future__ import annotations
@@ -8,18 +9,22 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_flatten
 
 import explorer
 from explorer.capture import capture
-from explorer.capture.batch import call_arguments, flatten
+from explorer.capture.batch import call_arguments
+from explorer.capture.tracing import Source
 from explorer.execution.scheduled import ScheduledModule
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import MODELS
 
+_HELD = (Source.PARAMETER, Source.BUFFER)
 _BATCHES: dict[str, dict[str, Any]] = {
     "resnet50": {"batch_size": 8, "image_size": 64},
     "mobilenet_v2": {"batch_size": 8, "image_size": 64},
@@ -31,7 +36,7 @@ _BATCHES: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Print a row for each model."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    print(f"{'model':>14} {'modules':>8} {'step, ms':>9} {'guards, ms':>11} {'share':>7}")
+    print(f"{'model':>14} {'modules':>8} {'step, ms':>9} {'all, ms':>9} {'look-ups, ms':>13} {'checks':>7}")
     for name, sizes in _BATCHES.items():
         spec = MODELS[name]
         show(name, spec.build().train(), spec.batch(**sizes), spec.loss)
@@ -43,27 +48,46 @@ def show(name: str, model: nn.Module, batch: Any, loss: Any) -> None:
     """Time steps and checks in turn."""
     schedule = explorer.keep_all(capture(model, batch, loss=loss).graph)
     module = explorer.apply(model, schedule, batch, loss=loss, check=False)
-    steps_ms, guards_ms = times_ms(module, batch, loss)
-    modules = len(list(model.modules()))
-    print(f"{name:>14} {modules:>8} {steps_ms:>9.2f} {guards_ms:>11.3f} {guards_ms / steps_ms:>7.2%}", flush=True)
+    steps_ms, all_ms, lookups_ms = times_ms(module, batch, loss)
+    modules, share = len(list(model.modules())), (all_ms - lookups_ms) / steps_ms
+    print(f"{name:>14} {modules:>8} {steps_ms:>9.2f} {all_ms:>9.3f} {lookups_ms:>13.3f} {share:>7.2%}", flush=True)
 
 
-def times_ms(module: ScheduledModule, batch: Any, loss: Any, *, rounds: int = 15) -> tuple[float, float]:
-    """Medians of a whole step, and of what is checked before it."""
+def times_ms(module: ScheduledModule, batch: Any, loss: Any, *, total_s: float = 8.0) -> list[float]:
+    """Medians of a whole step, of what is checked and looked up before it, and of looking up alone."""
     run = step_of(module, batch, loss=loss)
-    binding = type(module).plan.bindings[module]
+    plan = type(module).plan
+    binding = plan.bindings[module]
     args, kwargs = call_arguments(batch, loss=loss)
-    steps, guards = [], []
+    tensors = [x.name.split(".", 1)[1] for x in plan.capture.traced.inputs if x.source in _HELD]
+    held = [(*_holder(module, x), x.rpartition(".")[2]) for x in tensors]
+
+    def lookups() -> None:
+        tree_flatten((args, kwargs))
+        for parameters, buffers, name in held:
+            parameters[name] if name in parameters else buffers[name]
+
+    parts = (lambda: binding.values(args, kwargs), lookups)
+    times: list[list[float]] = [[], [], []]
     with unchanged(module):
         run()
-        for _ in range(rounds):
-            began = time.perf_counter()
-            run()
-            steps.append(time.perf_counter() - began)
-            began = time.perf_counter()
-            binding.values(flatten(args, kwargs))
-            guards.append(time.perf_counter() - began)
-    return statistics.median(steps) * 1e3, statistics.median(guards) * 1e3
+        began = time.perf_counter()
+        while time.perf_counter() - began < total_s:
+            for part, seen in zip(parts, times[1:], strict=True):
+                times[0].append(_seconds(run))
+                seen.append(_seconds(part))
+    return [statistics.median(x) * 1e3 for x in times]
+
+
+def _holder(module: nn.Module, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    owner = module.get_submodule(path.rpartition(".")[0])
+    return vars(owner)["_parameters"], vars(owner)["_buffers"]
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

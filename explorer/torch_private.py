@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -13,6 +13,11 @@ from torch import fx
 
 OpOverload = torch._ops.OpOverload
 """The type of ``torch.ops.aten.relu.default``."""
+
+# What the guards of torch.compile compare; a compiled module, which loads nothing of the compiler.
+_dict_version: Callable[[Any], int] | None = getattr(
+    getattr(getattr(torch._C, "_dynamo", None), "guards", None), "dict_version", None
+)
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -29,6 +34,13 @@ def graph_is_kept() -> bool:
     """Within a backward pass: was it asked for with ``retain_graph`` or ``create_graph``?"""
     autograd: Any = torch._C._autograd  # type: ignore[attr-defined]  # a compiled module without a stub
     return autograd._get_current_graph_task_keep_graph()
+
+
+def dict_versions(dicts: Iterable[Mapping[Any, Any]]) -> list[int] | None:
+    """A number for each dict that any change of its keys and values changes; None where PyTorch does not tell."""
+    if _dict_version is None:
+        return None
+    return list(map(_dict_version, dicts))
 
 
 def forget_cublas_workspaces() -> None:

@@ -102,6 +102,16 @@ class TensorLayout:
     device: torch.device
     strides: tuple[int, ...]
 
+    def fits(self, value: Any) -> bool:
+        """Has a leaf this layout?"""
+        return (
+            isinstance(value, torch.Tensor)
+            and value.shape == self.shape
+            and value.dtype is self.dtype
+            and value.device == self.device
+            and value.stride() == self.strides
+        )
+
 
 @dataclass(frozen=True)
 class BatchLayout:
@@ -111,16 +121,21 @@ class BatchLayout:
         names: of the leaves.
         leaves: a ``TensorLayout`` for each tensor, the value itself for anything else.
         structure: of the pytree.
+        keywords: where every argument is a leaf, the names of those that were given by keyword; None elsewhere.
     """
 
     names: tuple[str, ...]
     leaves: tuple[Any, ...]
     structure: pytree.TreeSpec
+    keywords: list[str] | None
 
     @classmethod
     def of(cls, batch: FlatBatch) -> BatchLayout:
         """The layout of a flattened batch."""
-        return cls(batch.names, tuple(_layout(leaf) for leaf in batch.leaves), batch.structure)
+        args, kwargs = batch.structure.children()
+        flat = all(x.is_leaf() for x in (*args.children(), *kwargs.children()))
+        layouts = tuple(_layout(leaf) for leaf in batch.leaves)
+        return cls(batch.names, layouts, batch.structure, list(kwargs.context or ()) if flat else None)
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -131,24 +146,40 @@ class BatchLayout:
             if isinstance(leaf, TensorLayout)
         )
 
-    def arranged(self, batch: FlatBatch) -> FlatBatch:
-        """The batch with the keys of its dicts, and its keyword arguments, in the order of the sample's."""
-        if self.structure == batch.structure:
-            return batch
-        args, kwargs = pytree.tree_unflatten(list(batch.leaves), batch.structure)
-        return flatten(*_in_order((args, kwargs), self.structure))
-
-    def check(self, batch: FlatBatch) -> None:
-        """Refuse a batch that the schedule was not made for.
+    def leaves_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The leaves of a call's arguments; keys of dicts, and keyword arguments, may be in another order.
 
         Raises:
-            ValueError: naming the first difference.
+            ValueError: a batch that the schedule was not made for; names the first difference.
         """
-        if self.structure != batch.structure:
+        leaves = [*args, *kwargs.values()]
+        if not self._is_flat(args, kwargs, leaves):
+            leaves, structure = pytree.tree_flatten((args, kwargs))
+            if structure != self.structure:
+                leaves = self._arranged(flatten(args, kwargs))
+        self._check(leaves)
+        return leaves
+
+    def _is_flat(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> bool:
+        """Are the leaves the arguments themselves, as in most batches? That is quicker to see than a pytree is."""
+        if self.keywords is None or len(args) != len(self.leaves) - len(self.keywords) or [*kwargs] != self.keywords:
+            return False
+        return all(type(x) is torch.Tensor for x in leaves)
+
+    def _arranged(self, batch: FlatBatch) -> list[Any]:
+        """The leaves in the order of the sample's."""
+        args, kwargs = pytree.tree_unflatten(list(batch.leaves), batch.structure)
+        leaves, structure = pytree.tree_flatten(_in_order((args, kwargs), self.structure))
+        if structure != self.structure:
             given, wanted = (", ".join(names) or "nothing" for names in (batch.names, self.names))
             how = ", in other containers" if given == wanted else ""
             raise ValueError(f"the batch is made of {given}; the schedule was made for {wanted}{how}")
-        for name, expected, value in zip(self.names, self.leaves, batch.leaves, strict=True):
+        return leaves
+
+    def _check(self, leaves: list[Any]) -> None:
+        for name, expected, value in zip(self.names, self.leaves, leaves, strict=True):
+            if isinstance(expected, TensorLayout) and expected.fits(value):
+                continue
             given = _layout(value)
             if given == expected:
                 continue

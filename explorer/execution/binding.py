@@ -10,11 +10,13 @@ import torch
 from torch import nn
 
 from explorer.capture import Capture
-from explorer.capture.batch import FlatBatch
+from explorer.capture.batch import TensorLayout
 from explorer.capture.tracing import GraphInput, Source
-from explorer.execution.guards import ModelChangedError, ModelGuards
+from explorer.execution.guards import ModelChangedError, ModelGuards, Versions
 from explorer.execution.surroundings import watched_surroundings
 from explorer.units import format_bytes
+
+_CALLS_WATCHED = 16  # for gradients of an earlier step in every parameter
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,19 @@ class _Place:
     trained: bool
     tensor: torch.Tensor
 
+    def tensor_now(self) -> torch.Tensor:
+        """What is there.
+
+        Raises:
+            ModelChangedError: nothing, or another kind of tensor.
+        """
+        found = self.holder.get(self.name)
+        # The shape of one object changes only with its data, by hand.
+        same = found is self.tensor or getattr(found, "shape", None) == self.shape
+        if found is None or not same or found.dtype is not self.dtype:
+            raise ModelChangedError(_other_tensor(self, found))
+        return found
+
 
 class Binding:
     """Finds the values of the graph inputs in a model, and checks at every call that it is what was captured."""
@@ -56,67 +71,90 @@ class Binding:
         self._leaves = [
             (index, int(x.name)) for index, x in enumerate(capture.traced.inputs) if x.source is Source.INPUT
         ]
+        leaves = zip(capture.batch.leaves, capture.batch_gradients, strict=True)
+        self._constant = [n for n, (x, trained) in enumerate(leaves) if isinstance(x, TensorLayout) and not trained]
         self._places = [
             _place(model, capture.loss, index, x)
             for index, x in enumerate(capture.traced.inputs)
             if x.source in (Source.PARAMETER, Source.BUFFER)
         ]
+        self._frozen = [number for number, x in enumerate(self._places) if not x.trained]
+        self._dtypes = [x.dtype for x in self._places]
         self._tied = _tied(model)
+        ties = (x for first, _, second, _, _ in self._tied for x in (first, second))
+        self._holders = Versions([*(x.holder for x in self._places), *ties])
+        self._tensors: list[torch.Tensor] = []
+        self._calls = 0
         self._told = False
 
-    def values(self, flat: FlatBatch) -> list[Any]:
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The value of each graph input in this step; None for tangents, which come later.
 
         Raises:
             ModelChangedError: model, batch or PyTorch's settings are not what was captured; says what, and the remedy.
         """
-        flat = self._capture.batch.arranged(flat)
-        self._check(flat)
+        leaves = self._capture.batch.leaves_of(args, kwargs)
+        for number in self._constant:
+            if leaves[number].requires_grad:
+                raise ModelChangedError(_new_gradient(self._capture.batch.names[number]))
+        self._check()
         values: list[Any] = [None] * self._size
-        for place in self._places:
-            found = place.holder.get(place.name)
-            # The shape of one object changes only with its data, by hand.
-            same = found is place.tensor or getattr(found, "shape", None) == place.shape
-            if found is None or not same or found.dtype is not place.dtype:
-                raise ModelChangedError(_other_tensor(place, found))
-            if found.requires_grad and not place.trained:
-                raise ModelChangedError(
-                    f"{place.path} requires a gradient now, and did not when the step was captured, so it would get "
-                    "none: profile, solve and apply again, with the model as it is now"
-                )
-            values[place.index] = found
+        for place, tensor in zip(self._places, self._current(), strict=True):
+            values[place.index] = tensor
         for index, leaf in self._leaves:
-            values[index] = flat.leaves[leaf]
+            values[index] = leaves[leaf]
         if not self._told:
-            self._notice_gradients(values)
+            self._notice_gradients()
         return values
 
-    def _check(self, flat: FlatBatch) -> None:
-        self._capture.batch.check(flat)
-        for name, leaf, captured in zip(flat.names, flat.leaves, self._capture.batch_gradients, strict=True):
-            if not captured and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                raise ModelChangedError(
-                    f"{name} requires a gradient here, and did not in the sample batch, so it would get none: profile, "
-                    f"solve and apply with a sample batch whose {name} requires one (.requires_grad_()), or detach it"
-                )
+    def _check(self) -> None:
         for guards in self._guards:
             guards.check()
         for watched in self._surroundings:
             if not watched.holds():
                 raise ModelChangedError(watched.change())
+        if difference := self._capture.ambient.difference():
+            raise ModelChangedError(difference)
+
+    def _current(self) -> list[torch.Tensor]:
+        """The tensors at the places now."""
+        if not self._tensors or not self._holders.same():
+            self._tensors = []  # until all are found
+            self._holders.note()
+            self._check_ties()
+            self._tensors = [place.tensor_now() for place in self._places]
+        # One tensor may change all the same: ``half()`` and ``requires_grad_()`` leave it where it is.
+        if [x.dtype for x in self._tensors] != self._dtypes:
+            for place in self._places:
+                place.tensor_now()
+        for number in self._frozen:
+            if self._tensors[number].requires_grad:
+                raise ModelChangedError(
+                    f"{self._places[number].path} requires a gradient now, and did not when the step was captured, so "
+                    "it would get none: profile, solve and apply again, with the model as it is now"
+                )
+        return self._tensors
+
+    def _check_ties(self) -> None:
         for first, first_name, second, second_name, path in self._tied:
             if first.get(first_name) is not second.get(second_name):
                 raise ModelChangedError(
                     f"{path} was tied to another parameter when the step was captured and is one of its own now: "
                     "tie it again, or profile, solve and apply again"
                 )
-        if difference := self._capture.ambient.difference():
-            raise ModelChangedError(difference)
 
-    def _notice_gradients(self, values: list[Any]) -> None:
-        """Say once that gradients of an earlier step take memory that the schedule does not know of."""
-        trained = [values[place.index] for place in self._places if place.trained]
-        gradients = [x.grad for x in trained if x.is_leaf]
+    def _notice_gradients(self) -> None:
+        """Say once that gradients of an earlier step take memory that the schedule does not know of.
+
+        The first calls look at every parameter; later ones at one each, in turn.
+        """
+        self._calls += 1
+        if self._calls > _CALLS_WATCHED and self._places:
+            place = self._calls % len(self._places)
+            if not self._places[place].trained or _gradient(self._tensors[place]) is None:
+                return
+        trained = [x for place, x in zip(self._places, self._tensors, strict=True) if place.trained]
+        gradients = [_gradient(x) for x in trained]
         extra_bytes = sum(x.untyped_storage().nbytes() for x in gradients if x is not None)
         if extra_bytes:
             self._told = True
@@ -126,6 +164,17 @@ class Binding:
                 "a budget smaller by that; else call optimizer.zero_grad(set_to_none=True) after each step",
                 stacklevel=5,
             )
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    return tensor.grad if tensor.is_leaf else None
+
+
+def _new_gradient(name: str) -> str:
+    return (
+        f"{name} requires a gradient here, and did not in the sample batch, so it would get none: profile, "
+        f"solve and apply with a sample batch whose {name} requires one (.requires_grad_()), or detach it"
+    )
 
 
 def _place(model: nn.Module, loss: Any, index: int, graph_input: GraphInput) -> _Place:

@@ -293,7 +293,7 @@ def _ramp(like: torch.Tensor) -> torch.Tensor:
 def _shadowed(check: _Check, args: tuple[Any, ...], kwargs: dict[str, Any], *, schedule: Schedule) -> Shadow:
     """A step of the module, each run repeated beside it."""
     plan = type(check.module).plan
-    values = plan.bindings[check.module].values(flatten(args, kwargs))
+    values = plan.bindings[check.module].values(args, kwargs)
     shadow = Shadow(check.capture, values, exact=check.exact)
     program = generate(check.capture, schedule, watch=shadow.watch)
     backward = program.backward

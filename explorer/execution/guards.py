@@ -1,19 +1,22 @@
 """What a captured step depends on, checked at every call: modes, attributes, hooks and modules of the model.
 
-A snapshot belongs to one module object. Checking it costs two comparisons of tuples for each submodule.
+A snapshot belongs to one module object. While no dict of attributes or submodules was written to, a check compares one
+number for each of them; after any write it compares what they hold, two tuples for each submodule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from explorer.capture.refusing import is_traced
+from explorer.torch_private import dict_versions
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PLAIN = frozenset(vars(nn.Module())) - {"training"}
@@ -27,6 +30,23 @@ class ModelChangedError(ValueError):
     """The model is not what its schedule was made for; names what changed and the remedy."""
 
 
+class Versions:
+    """Were any of these dicts written to since they were noted?"""
+
+    def __init__(self, dicts: Iterable[Mapping[Any, Any]]) -> None:
+        """Not noted yet, so not the same."""
+        self._dicts = list({id(x): x for x in dicts}.values())
+        self._noted: list[int] | None = None
+
+    def same(self) -> bool:
+        """No: something may be another."""
+        return self._noted is not None and dict_versions(self._dicts) == self._noted
+
+    def note(self) -> None:
+        """From now on; to be called before what they hold is looked at."""
+        self._noted = dict_versions(self._dicts)
+
+
 @dataclass(frozen=True)
 class Watched:
     """Attributes of one object, and what they were.
@@ -36,22 +56,27 @@ class Watched:
         values: where the attributes are.
         read: gets all of them at once.
         names: theirs, in that order.
-        expected: what they were; containers as copies.
+        expected: what ``read`` got; containers as copies.
     """
 
     path: str
     values: Mapping[Any, Any]
     read: Callable[[Mapping[Any, Any]], Any]
     names: tuple[Any, ...]
-    expected: Any
+    expected: tuple[Any, ...]
 
     @classmethod
     def of(cls, path: str, values: Mapping[Any, Any], names: list[Any]) -> Watched:
         """Take note of what these attributes are."""
-        read = itemgetter(*names)
-        found = [values[name] for name in names]
-        kept = tuple(x.copy() if isinstance(x, _CONTAINERS) else x for x in found)
-        return cls(path, values, read, tuple(names), kept if len(names) > 1 else kept[0])
+        # The first name twice, so that one name makes a tuple too: in tuples, one object is equal to itself.
+        read = itemgetter(names[0], *names)
+        kept = tuple(x.copy() if isinstance(x, _CONTAINERS) else x for x in read(values))
+        return cls(path, values, read, tuple(names), kept)
+
+    @property
+    def has_containers(self) -> bool:
+        """Can what is watched change without a write to the attributes?"""
+        return any(isinstance(x, _CONTAINERS) for x in self.expected)
 
     def holds(self) -> bool:
         """Are they still?"""
@@ -62,8 +87,7 @@ class Watched:
 
     def change(self) -> str:
         """In words, the first attribute that is another."""
-        expected = self.expected if len(self.names) > 1 else (self.expected,)
-        for name, before in zip(self.names, expected, strict=True):
+        for name, before in zip(self.names, self.expected[1:], strict=True):
             now = self.values.get(name)
             if not _equal(before, now):
                 return _told(self.path, name, before, now)
@@ -117,6 +141,11 @@ class ModelGuards:
                 else:
                     self._no_hooks.append(found)
         self._of_hooks = {id(getattr(module, name)): path for path, module in modules.items() for name in _HOOKS}
+        self._containers = [x for x in self._watched if x.has_containers]
+        self._versions = Versions(
+            [*(x.values for x in self._watched), *(x for _, x, _ in self._children), *(x for _, x, _ in self._hooks)]
+        )
+        self._hook_number = -1
 
     def check(self) -> None:
         """Compare with what is now.
@@ -124,9 +153,24 @@ class ModelGuards:
         Raises:
             ModelChangedError: something differs; names it.
         """
-        for watched in self._watched:
+        # Every hook that is registered anywhere gets a number of its own.
+        if self._versions.same() and self._hook_number == RemovableHandle.next_id:
+            self._compare(self._containers)
+            return
+        hook_number = RemovableHandle.next_id
+        self._versions.note()
+        self._hook_number = -1  # until all has been compared
+        self._compare(self._watched)
+        self._compare_modules()
+        self._hook_number = hook_number
+
+    def _compare(self, some: list[Watched]) -> None:
+        for watched in some:
             if not watched.holds():
                 raise ModelChangedError(watched.change())
+
+    def _compare_modules(self) -> None:
+        """Submodules and hooks."""
         for path, modules, expected in self._children:
             if list(modules.values()) != expected:
                 raise ModelChangedError(f"submodules of {path or 'the model'} were exchanged: {_AGAIN}")

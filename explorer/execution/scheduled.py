@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from explorer.capture import Capture
-from explorer.capture.batch import as_arguments, flatten
+from explorer.capture.batch import as_arguments
 from explorer.capture.tracing import Source
 from explorer.execution.binding import Binding
 from explorer.execution.code import Compiled, Program, generate
@@ -214,7 +214,7 @@ def following(module: ScheduledModule, program: Program) -> Iterator[Plan]:
 
 def run_step(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward pass of one training step; the result's backward pass follows the schedule too."""
-    values = plan.bindings[module].values(flatten(args, kwargs))
+    values = plan.bindings[module].values(args, kwargs)
     tensors = _Step.apply(plan, plan.program_for(values), values, *(values[i] for i in plan.differentiable))
     return plan.capture.traced.result.build(plan.returning.outputs(values, tensors))
 
