@@ -16,7 +16,7 @@ from numba import njit
 from explorer.solvers.plan_arrays import PlanArrays
 from explorer.solvers.plan_kernel import decode, judge
 from explorer.solvers.plan_moves import vary
-from explorer.solvers.plan_trace import Change, Work, adopt, difference, inner, is_known
+from explorer.solvers.plan_trace import Change, Work, adopt, difference, inner, is_known, note_marks
 
 _ADAPTATIONS = 100
 _ADAPTATION = (0.97, 1.05)
@@ -188,6 +188,8 @@ def _compiled(sources: str) -> Any:
                 if over < best_over or (over == best_over and here.time_ms < best_ms):
                     best[:] = current
                     best_peak, best_ms = here.peak_bytes, here.time_ms
+            elif change.begin < 0 and np.isfinite(here.time_ms):
+                note_marks(arrays, current, work)
             if ending:
                 break
         starts[0] = best

@@ -260,6 +260,18 @@ def is_known(work: Work) -> bool:
 
 
 @inner
+def note_marks(arrays: PlanArrays, genes: np.ndarray, work: Work) -> None:
+    """List the marks of the known plan again, after all of another was decoded and that one is not adopted."""
+    m, marks = arrays.bytes.size, 0
+    first = np.int64(arrays.gene_start[m]) + arrays.switches.size
+    for gene in range(first, first + 2 * m):
+        if genes[gene] and arrays.droppable[(gene - first) % m]:
+            work.marked[marks] = gene
+            marks += 1
+    work.counts[2] = marks
+
+
+@inner
 def adopt(arrays: PlanArrays, genes: np.ndarray, work: Work, reordered: bool, all_events: bool) -> None:
     """Make the trial the known plan.
 

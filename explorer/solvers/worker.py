@@ -127,6 +127,7 @@ class _Server:
         self.job: _Job | None = None
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self.loaded = threading.Event()
+        self.bridged = np.zeros(1, np.uint8)  # set with ``loaded``: ends a search at once
         self.memory = SolveMemory()
         self.problem = _Problem(setup, self.memory)
 
@@ -209,7 +210,7 @@ class _Server:
             if not wanted or not planner.search.ready(timeout=0.0) or planner.excludes(budget):
                 return
             before = planner.frontier.best(budget)
-            better = planner.search.improve(budget, effort=_BRIDGE_EFFORT, seed=seed) is not before
+            better = planner.search.improve(budget, effort=_BRIDGE_EFFORT, seed=seed, stop=self.bridged) is not before
             if better and not self.loaded.is_set():  # else refinement tells of it
                 self.send(job, planner.solution(Progress(budget), gap=0.0), final=False)
 
@@ -220,6 +221,8 @@ class _Server:
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.monet.{module}")
+        # First: refinement would wait for a search that comes last.
+        self.bridged[0] = 1
         _come_last()
         self.loaded.set()
         self.messages.put(_Wake())

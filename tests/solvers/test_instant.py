@@ -118,6 +118,21 @@ def test_a_long_chain_shrinks_to_a_fraction_for_one_more_forward_pass():
     assert point.time_ms - search.keep_all_ms <= 64
 
 
+def test_starts_that_are_not_taken_leave_nothing_behind():
+    """Their marks were listed a second time once a plan had them too: a list that ran in a circle, for ever."""
+    search = PlanSearch(Problem.of(chain(30)))
+    assert search.ready(timeout=600)
+    arrays, rng = search.arrays, np.random.default_rng(0)
+    first = int(arrays.gene_start[arrays.bytes.size]) + arrays.switches.size
+    for seed in range(1000):
+        starts = np.repeat(search._keep_everything(), 3, axis=0)
+        for genes in starts:
+            at = rng.integers(first, first + 2 * arrays.bytes.size, 40)
+            genes[at] = rng.integers(1, arrays.backward_count, at.size)
+        peak, time_ms, count = search._kernel(starts, int(0.8 * search.keep_all_peak_bytes), tries=100, seed=seed)
+        assert (peak, time_ms, count) == search._kernel(starts[:1].copy(), int(0.8 * search.keep_all_peak_bytes))
+
+
 def test_a_larger_budget_is_never_answered_worse():
     search = PlanSearch(Problem.of(chain(40)))
     budgets = np.linspace(search.floor.peak_bytes, search.keep_all_peak_bytes, 9).astype(int).tolist()
