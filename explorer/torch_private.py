@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch._library.simple_registry
 import torch.utils.checkpoint
 from torch import fx
+from torch._prims_common import suggest_memory_format
 
 OpOverload = torch._ops.OpOverload
 """The type of ``torch.ops.aten.relu.default``."""
@@ -72,6 +73,42 @@ def activation_budget(share: float) -> AbstractContextManager[Any]:
 _AS_TRACED = ("dropout", "native_batch_norm", "cudnn_batch_norm", "one_hot", "tensor_split", "istft", "empty")
 """Operators that a trace takes apart in Python, and rightly: dropout names its mask, batch normalisation says which
 buffers it changes, the others would look at values."""
+
+
+@contextmanager
+def gradients_in_dense_layouts() -> Iterator[None]:
+    """While open, a trace expects dense gradients of results that are not dense, such as overlapping windows.
+
+    In the strides of a result whose elements share memory, a gradient could not be written down.
+    """
+    from torch._functorch import config
+    from torch._functorch._aot_autograd.schemas import MemoryFormatMeta
+
+    settings: Any = config
+    layouts: Any = MemoryFormatMeta
+    original = layouts.from_tensor
+
+    def from_tensor(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        with nullcontext() if _is_dense(tensor) else settings.patch(guess_tangent_strides_as_outputs=False):
+            return original(tensor, *args, **kwargs)
+
+    layouts.from_tensor = staticmethod(from_tensor)
+    try:
+        yield
+    finally:
+        layouts.from_tensor = staticmethod(original)
+
+
+def ones_for(result: torch.Tensor) -> torch.Tensor:
+    """A gradient of ones, in the layout that a trace expects of that of this result."""
+    if _is_dense(result):
+        return torch.ones_like(result)
+    return torch.ones_like(result, memory_format=suggest_memory_format(result))
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    private: Any = torch
+    return tensor.layout != torch.strided or private._debug_has_internal_overlap(tensor) == 0
 
 
 @contextmanager

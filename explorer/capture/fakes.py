@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from explorer.torch_private import fake_implementation
 
@@ -22,6 +23,7 @@ def mended() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for operator, mend in _MENDED.items():
             stack.enter_context(fake_implementation(operator, _mending(mend)))
+        stack.enter_context(fake_implementation(aten.native_group_norm_backward.default, _gradients_of_groups))
         stack.enter_context(fake_implementation(aten._grouped_mm.default, _grouped_product))  # noqa: SLF001 - likewise
         yield
 
@@ -73,10 +75,53 @@ def _element_by_element(result: torch.Tensor, *args: Any) -> torch.Tensor:
     return torch.empty_like(first + second, dtype=result.dtype)
 
 
-def _gradient(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, ...]:
-    """The gradient of the input has the input's precision."""
+def _as_source(result: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:
+    """Laid out like the source, where it is no mean or sum."""
+    return torch.empty_like(source) if result.ndim == source.ndim else result
+
+
+def _gradient_as_source(_result: torch.Tensor, _gradient: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty_like(source)
+
+
+def _usual(like: torch.Tensor) -> torch.Tensor:
+    """Of operators that make their result in one of the usual ways: channels last where the source is."""
+    return torch.empty_like(like, memory_format=suggest_memory_format(like))
+
+
+def _usual_as_source(_result: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:
+    return _usual(source)
+
+
+def _usual_gradient(_result: torch.Tensor, _gradient: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:
+    return _usual(source)
+
+
+def _contiguous_gradients(result: tuple[torch.Tensor, ...], *_: Any) -> tuple[torch.Tensor, ...]:
     first, *others = result
-    return (first if first is None else first.to(args[1].dtype), *others)
+    return (first if first is None else _contiguous(first), *others)
+
+
+def _gradients(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, ...]:
+    """The gradient of the input has the input's precision, and its layout if that is one of the usual ones."""
+    first, *others = result
+    return (first if first is None else _usual(args[1]), *others)
+
+
+def _gradients_of_groups(_mode: Any, operator: Any, gradient: Any, source: Any, *args: Any) -> Any:
+    """The fake operator takes contiguous arguments only."""
+    with fake_implementation(operator, None):
+        return _gradients(operator(gradient.contiguous(), source.contiguous(), *args), gradient, source)
+
+
+def _bags(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, ...]:
+    """Two of the results begin a little more memory than they take."""
+    first, bag_of_each, sizes, largest = result
+    if first.device.type == "cpu":
+        if bag_of_each.numel():
+            bag_of_each = bag_of_each.new_empty(bag_of_each.numel() + 1)[:-1]
+        sizes = sizes.new_empty(args[2].numel())[: sizes.numel()]
+    return first, bag_of_each, sizes, largest
 
 
 def _grouped_product(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -111,7 +156,15 @@ _MENDED = {
     aten.native_dropout_backward.default: _element_by_element,
     aten.native_layer_norm.default: _statistics,
     aten.native_group_norm.default: _statistics,
-    aten.native_group_norm_backward.default: _gradient,
+    aten.native_batch_norm_backward.default: _gradients,
+    aten.native_layer_norm_backward.default: _contiguous_gradients,
+    aten.glu_backward.default: _contiguous,
+    aten._embedding_bag.default: _bags,  # noqa: SLF001 - an operator of ATen
+    aten.reflection_pad2d_backward.default: _usual_gradient,
+    aten.replication_pad2d_backward.default: _usual_gradient,
+    aten.channel_shuffle.default: _usual_as_source,
+    aten.binary_cross_entropy.default: _as_source,
+    aten.binary_cross_entropy_backward.default: _gradient_as_source,
     _LEGIT.default: _statistics,
     _LEGIT.no_stats: _statistics,
     aten._native_batch_norm_legit_functional.default: _statistics,  # noqa: SLF001 - an operator of ATen

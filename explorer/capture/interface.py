@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from explorer.capture.batch import TrainingStep, with_scalar_gradients
+from explorer.capture.refusing import is_traced
 from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
 from explorer.capture.state import Change, ObjectState
 from explorer.torch_private import parameters_cast_once, storage_key
@@ -140,6 +141,8 @@ def _refuse_counting(change: Change) -> None:
     before, after = change.before, change.after
     counts = isinstance(before, int | float) and not isinstance(before, bool) and isinstance(after, int | float)
     grows = change.name.startswith("[") and before is None and not tensors_of_result(after)
+    if change.owner.endswith("_hooks") and is_traced(after):
+        return  # some libraries register theirs in the first step
     if counts or grows:
         text = f"appends to {change.owner!r}" if grows else f"changes {change.place!r} from {before} to {after}"
         raise ValueError(

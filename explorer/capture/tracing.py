@@ -27,13 +27,20 @@ from torch.utils import _pytree as pytree
 
 from explorer.capture.batch import TrainingStep
 from explorer.capture.fakes import mended
+from explorer.capture.in_place import InPlaceAsInEager
 from explorer.capture.interface import Interface, Stored, distinct_leaves, plain_tensors_as_buffers
 from explorer.capture.libraries import positions_of_the_model
 from explorer.capture.products import ProductsOfEager, with_plain_calls
 from explorer.capture.recurrent import size_workspaces
 from explorer.capture.results import ResultStructure
 from explorer.exclusion import TRACING
-from explorer.torch_private import OpOverload, as_if_compiling, eager_operators, without_checkpoints
+from explorer.torch_private import (
+    OpOverload,
+    as_if_compiling,
+    eager_operators,
+    gradients_in_dense_layouts,
+    without_checkpoints,
+)
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
@@ -128,6 +135,8 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
                 try:
                     with as_if_compiling():
                         joint = aot_export_joint_with_descriptors(stack, interface, fake_args, fake_kwargs)
+                except _DATA_DEPENDENT:
+                    raise  # of the model's own: what the library asked is answered
                 except Exception as error:
                     raise refused from error
                 as_compiled = True
@@ -167,8 +176,10 @@ def _as_in_eager_mode() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for context in (torch.compiler.set_stance("force_eager"), mended(), eager_operators()):
             stack.enter_context(context)
-        for context in (without_checkpoints(), _without_validation(), _unwarned(), ProductsOfEager()):
+        for context in (without_checkpoints(), _without_validation(), _unwarned(), gradients_in_dense_layouts()):
             stack.enter_context(context)
+        for mode in (ProductsOfEager(), InPlaceAsInEager()):
+            stack.enter_context(mode)
         yield
 
 

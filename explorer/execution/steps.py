@@ -19,7 +19,7 @@ from explorer.device_profile import round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES, device_of
 from explorer.execution.scheduled import ScheduledModule
 from explorer.torch_arguments import a_batch, explained
-from explorer.torch_private import storage_key
+from explorer.torch_private import ones_for, storage_key
 
 
 def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Callable[[], None]:
@@ -49,7 +49,7 @@ def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Cal
         losses = [x for x in with_scalar_gradients(results) if x.requires_grad]
         if not losses:
             raise ValueError("nothing that the model returns needs a gradient: is every parameter frozen?")
-        torch.autograd.backward(losses, [torch.ones_like(x) for x in losses])
+        torch.autograd.backward(losses, [ones_for(x) for x in losses])
         del results, losses
         for parameter in module.parameters():
             parameter.grad = None

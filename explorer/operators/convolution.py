@@ -211,4 +211,6 @@ def parameter_half(
 def lone_half(gradient: torch.Tensor, *args: Any) -> torch.Tensor:
     """``parameter_half`` where only one of the two is wanted."""
     of_weight, of_bias = parameter_half(gradient, *args)
-    return of_bias if of_weight is None else of_weight
+    # PyTorch gives the weight's in one dimension though it is not wanted.
+    *_, (_, weight_wanted, _) = args
+    return of_weight if weight_wanted else of_bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,40 @@ def _of_loss(operator: Any, reduction: int, *rest: Any) -> Callable[[torch.Tenso
     ]
 
 
+def _of_norm(operator: Any, lay: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], list[Any]]:
+    """The backward operator of a normalisation, with a gradient laid out by ``lay``."""
+
+    def call(x: torch.Tensor) -> list[Any]:
+        samples, channels, *sizes = x.shape
+        gradient, wanted = lay(torch.rand(x.shape)), [True, True, True]
+        mean, deviation, weight = torch.rand(channels), torch.rand(channels), torch.rand(channels)
+        if operator is aten.native_batch_norm_backward.default:
+            return [operator, gradient, x, weight, None, None, mean, deviation, True, 1e-5, wanted]
+        if operator is aten.native_group_norm_backward.default:
+            groups = torch.rand(samples, 2)
+            return [operator, gradient, x, groups, groups, weight, samples, channels, math.prod(sizes), 2, wanted]
+        rows, last = torch.rand(*x.shape[:-1], 1), torch.rand(x.shape[-1])
+        return [operator, gradient, x, [x.shape[-1]], rows, rows, last, last, wanted]
+
+    return call
+
+
+def _channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.to(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+_LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "contiguous": lambda x: x,
+    "channels last": _channels_last,
+    "transposed": lambda x: x.mT.contiguous().mT,
+}
+_NORMS = {
+    "batch norm's": aten.native_batch_norm_backward.default,
+    "group norm's": aten.native_group_norm_backward.default,
+    "layer norm's": aten.native_layer_norm_backward.default,
+}
+
+
 def _of_source(operator: Any, *rest: Any) -> Callable[[torch.Tensor], list[Any]]:
     return lambda x: [operator, x, *rest]
 
@@ -76,6 +111,20 @@ CALLS: dict[str, Callable[[torch.Tensor], list[Any]]] = {
     "sort": _of_source(aten.sort.default, 1),
     "batch norm": _of_source(aten._native_batch_norm_legit.no_stats, None, None, True, 0.1, 1e-5),
     "layer norm": lambda x: [aten.native_layer_norm.default, x, [x.shape[-1]], None, None, 1e-5],
+    **{f"{x}, {y} gradient": _of_norm(_NORMS[x], _LAYOUTS[y]) for x in _NORMS for y in _LAYOUTS},
+    "glu's": lambda x: [aten.glu_backward.default, torch.rand_like(x).narrow(1, 0, x.shape[1] // 2), x, 1],
+    "reflection's": lambda x: [
+        *(aten.reflection_pad2d_backward.default, aten.reflection_pad2d.default(torch.rand_like(x), [1] * 4)),
+        *(x, [1] * 4),
+    ],
+    "replication's": lambda x: [
+        *(aten.replication_pad2d_backward.default, aten.replication_pad2d.default(torch.rand_like(x), [1] * 4)),
+        *(x, [1] * 4),
+    ],
+    "channel shuffle": _of_source(aten.channel_shuffle.default, 2),
+    "cross-entropy": lambda x: [aten.binary_cross_entropy.default, x, torch.rand(x.shape), None, 0],
+    "cross-entropy, mean": lambda x: [aten.binary_cross_entropy.default, x, torch.rand(x.shape), None, 1],
+    "cross-entropy's": lambda x: [aten.binary_cross_entropy_backward.default, torch.rand(x.shape), x, x, None, 0],
     "clamp": _of_source(aten.clamp.default, 0, 1),
     "tril": _of_source(aten.tril.default),
 }
@@ -91,3 +140,12 @@ def test_strides_are_the_real_ones(call: str, source: str) -> None:
         fake = operator(*(mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args))
     pairs = zip(*(x if isinstance(x, tuple) else (x,) for x in (real, fake)), strict=True)
     assert all(a.stride() == b.stride() for a, b in pairs)
+
+
+def test_bags_begin_more_memory_than_they_take() -> None:
+    args = [torch.rand(8, 4), torch.zeros(6, dtype=torch.long), torch.tensor([0, 3]), False, 1, False, None, True]
+    real = aten._embedding_bag.default(*args)
+    with mended(), FakeTensorMode() as mode:
+        fake = aten._embedding_bag.default(*(mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args))
+    for a, b in zip(real, fake, strict=True):
+        assert (a.shape, a.untyped_storage().nbytes()) == (b.shape, b.untyped_storage().nbytes())

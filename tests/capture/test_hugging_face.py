@@ -62,3 +62,29 @@ def test_masks_that_eager_mode_looks_at() -> None:
     for hidden in (0, 3):
         batch["attention_mask"][0, :hidden] = 0
         assert torch.allclose(scheduled(**batch).loss, plain(**batch).loss, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:steps differ from eager")
+def test_hooks_that_the_library_registers_in_the_first_step() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_sizes": [8, 8], "depths": [2, 1], "num_encoder_blocks": 2, "num_attention_heads": [1, 1]}
+    several = {"patch_sizes": [3, 3], "strides": [2, 2], "sr_ratios": [2, 1], "mlp_ratios": [2, 2]}
+    config = transformers.SegformerConfig(**sizes, **several, decoder_hidden_size=8, num_labels=3)
+    model = transformers.SegformerForSemanticSegmentation(config).train()
+    batch = {"pixel_values": torch.randn(1, 3, 16, 16), "labels": torch.randint(3, (1, 16, 16))}
+    hooks = sum(len(x._forward_hooks) for x in model.modules())
+    graph = capture(model, batch).graph
+    assert sum(len(x._forward_hooks) for x in model.modules()) == hooks
+    scheduled = explorer.apply(model, keep_all(graph), batch)
+    for _ in range(2):
+        scheduled(**batch).loss.backward()
+        scheduled.zero_grad()
+
+
+def test_a_branch_of_the_model_is_named_and_not_one_of_the_library() -> None:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.ElectraForPreTraining(transformers.ElectraConfig(vocab_size=97, embedding_size=16, **_SIZES))
+    tokens = torch.randint(1, 97, (2, 11))
+    batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": torch.zeros_like(tokens)}
+    with pytest.raises(ValueError, match=r"modeling_electra.py:\d+: active_logits"):
+        capture(model.train(), batch)

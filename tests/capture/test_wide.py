@@ -14,6 +14,7 @@ from explorer.capture import capture
 from explorer.capture.batch import TrainingStep, call_arguments
 from explorer.capture.results import tensors_of_result
 from explorer.schedule import keep_all
+from tests.capture import layouts  # noqa: F401 - enters its cases
 from tests.capture.wide import CASES
 from tests.schedules import random_schedule
 

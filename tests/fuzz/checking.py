@@ -17,6 +17,7 @@ from torch import nn
 
 import explorer
 from explorer.capture import Capture, capture
+from explorer.execution.checking import CheckFailedError
 from explorer.execution.measuring import measure
 from explorer.execution.returning import made_by_step
 from explorer.schedule import Schedule
@@ -28,9 +29,10 @@ _NO_GRADIENT = "a gradient arrived at an output that has none"
 
 
 class Outcome(StrEnum):
-    """How a program ended; what is not among the first three is a find."""
+    """How a program ended; what is not among the first four is a find."""
 
     SAME = "same"
+    TOLD = "told"  # last bits differ, and ``apply`` warns of it
     REFUSED = "refused"
     EAGER = "eager mode fails"
     DIFFERENT = "different"
@@ -40,7 +42,7 @@ class Outcome(StrEnum):
 
     @property
     def fine(self) -> bool:
-        return self in (Outcome.SAME, Outcome.REFUSED, Outcome.EAGER)
+        return self in (Outcome.SAME, Outcome.TOLD, Outcome.REFUSED, Outcome.EAGER)
 
 
 @dataclass(frozen=True)
@@ -135,12 +137,27 @@ class _Check:
                 return Verdict(Outcome.REFUSED, str(error))
             return Verdict(Outcome.CRASHED, f"{name}: {_located(error)}")
         said = difference(found, self.expected, same_bits if exact else close)
-        return Verdict(Outcome.SAME) if said is None else Verdict(Outcome.DIFFERENT, f"{name}: {said}")
+        if said is None:
+            return Verdict(Outcome.SAME)
+        told = exact and self.told(captured, schedule)
+        return Verdict(Outcome.TOLD if told else Outcome.DIFFERENT, f"{name}: {said}")
 
-    def applied(self, captured: Capture, schedule: Schedule, model: nn.Module) -> explorer.ScheduledModule:
-        """``apply`` without another capture, which takes most of the time, and without its own check."""
+    def told(self, captured: Capture, schedule: Schedule) -> bool:
+        """Does ``apply`` warn that last bits differ?"""
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            try:
+                self.applied(captured, schedule, copy.deepcopy(self.model), check=True)
+            except CheckFailedError:
+                return False
+        return any("in the last bits" in str(x.message) for x in seen)
+
+    def applied(
+        self, captured: Capture, schedule: Schedule, model: nn.Module, *, check: bool = False
+    ) -> explorer.ScheduledModule:
+        """``apply`` without another capture, which takes most of the time."""
         with mock.patch("explorer.execution.applying.capture", return_value=captured):
-            return explorer.apply(model, schedule, self.batch, loss=self.program.loss, check=False)
+            return explorer.apply(model, schedule, self.batch, loss=self.program.loss, check=check)
 
     def schedules(self, captured: Capture) -> Iterator[tuple[str, Schedule, bool]]:
         """Name, schedule, and whether its bits must be eager mode's."""

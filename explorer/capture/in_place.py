@@ -1,0 +1,36 @@
+"""Work in place, to the last bit as in eager mode.
+
+A trace without in-place calls has a new tensor in the place of the changed one, and some operators return a contiguous
+one whatever they are given: what sums over it later adds up in another order. And what is written to an expanded tensor
+it takes for the source's value plus the difference, which is rounded, even where nothing is expanded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_NAMES = (
+    *("masked_fill", "masked_scatter", "scatter", "scatter_add", "scatter_reduce", "index_copy", "index_add"),
+    *("index_reduce", "tril", "triu", "cumsum", "cumprod", "addmm", "addbmm", "baddbmm", "renorm", "mvlgamma"),
+)
+_OUT_OF_PLACE = {getattr(torch.Tensor, f"{x}_"): getattr(torch.Tensor, x) for x in _NAMES}
+
+
+_EXPANSIONS = (torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.broadcast_to, torch.broadcast_to)
+
+
+class InPlaceAsInEager(TorchFunctionMode):
+    """While open, a tensor that is changed stays where and as it lies, and one that is not expanded is a plain view."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _EXPANSIONS:
+            expanded = func(*args, **kwargs)
+            return args[0].view_as(expanded) if expanded.shape == args[0].shape else expanded
+        compute = _OUT_OF_PLACE.get(func)
+        if compute is None or args[0].is_contiguous():
+            return func(*args, **kwargs)
+        return args[0].copy_(compute(*args, **kwargs))
