@@ -47,6 +47,7 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     settle_views(traced.graph)
     traced = _inline_plain_inputs(traced)
     traced = _drop_aliases(traced)
+    _merge_views(traced)
     traced = _merge_tied(traced, step)
     _drop_copies(traced)
     write_at_once(traced.graph)
@@ -106,6 +107,25 @@ def _drop_aliases(traced: Traced) -> Traced:
         mutations=tuple((graph_input, origin(node)) for graph_input, node in traced.mutations),
         gradients=tuple((graph_input, origin(node)) for graph_input, node in traced.gradients),
     )
+
+
+def _merge_views(traced: Traced) -> None:
+    """Equal views of one tensor are one: a result that is a view of it is then one of the result that has a gradient."""
+    named = {x for x in traced.outputs if isinstance(x, fx.Node)}
+    named |= {node for _, node in (*traced.mutations, *traced.gradients)}
+    first: dict[Any, fx.Node] = {}
+    for node in list(traced.graph.nodes):
+        if is_view(node):
+            key = (node.target, repr(node.args), repr(node.kwargs))
+            known = first.setdefault(key, node)
+            if known is not node and node not in named:
+                node.replace_all_uses_with(known)
+                traced.graph.erase_node(node)
+
+
+def is_view(node: fx.Node) -> bool:
+    """Does it call for other sizes and strides of its source's memory?"""
+    return node.target is aten._unsafe_view.default or getattr(node.target, "is_view", False)
 
 
 def _drop_copies(traced: Traced) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import getitem
 from typing import Any
 
 import torch
 from torch import fx
 
 from explorer.capture import Capture
+from explorer.capture.normalise import is_view
 from explorer.capture.tracing import Source
 
 
@@ -78,10 +80,8 @@ def _views_to(node: fx.Node, known: Mapping[fx.Node, Any]) -> list[fx.Node] | No
     """The views between a known tensor and ``node``, in order; None where there is no such chain."""
     chain: list[fx.Node] = []
     while node not in known:
-        target = node.target
-        is_view = getattr(target, "is_view", False) or target.__name__ == "getitem" if callable(target) else False
         sources = node.all_input_nodes
-        if not is_view or len(sources) != 1:
+        if not (is_view(node) or node.target is getitem) or len(sources) != 1:
             return None
         chain.append(node)
         node = sources[0]
