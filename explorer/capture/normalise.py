@@ -110,7 +110,7 @@ def _drop_aliases(traced: Traced) -> Traced:
 
 
 def _merge_views(traced: Traced) -> None:
-    """Equal views of one tensor are one: a result that is a view of it is then one of the result that has a gradient."""
+    """Equal views of one tensor are one: a result that is a view of it is then one of a result with a gradient."""
     named = {x for x in traced.outputs if isinstance(x, fx.Node)}
     named |= {node for _, node in (*traced.mutations, *traced.gradients)}
     first: dict[Any, fx.Node] = {}

@@ -77,3 +77,22 @@ def convolution_whose_weight_is_frozen():
         (torch.randn(2, 3, 4), torch.zeros(1)),
         regression,
     )
+
+
+@case
+def dropped_where_it_is_transposed():
+    def function(_, x):
+        y = x.mT.clone()
+        F.dropout(y, 0.5, inplace=True)
+        return F.alpha_dropout(y * 2, 0.3, training=True, inplace=True) * torch.empty_like(y).bernoulli_(0.5)
+
+    return sample(function, 5, 6)
+
+
+@case
+def results_that_are_views_of_an_activation_in_place():
+    def function(m, x):
+        y = F.hardtanh(m.wide(x), inplace=True)
+        return y.unfold(0, 2, 1), y.reshape(-1)
+
+    return plain(function, 2, 3, 4, 6, wide=nn.Linear(6, 8, bias=False))
