@@ -1,4 +1,4 @@
-"""Where memory is otherwise than a trace says: sums of gradients in place, larger results, views of constants."""
+"""Where memory is otherwise than a trace says: sums and tangents, larger results, views of constants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from explorer.capture.tracing import Traced
+from explorer.capture.tracing import Source, Traced
 from explorer.operators.inplace import ACCUMULATES
 from explorer.operators.registry import all_arguments
 from explorer.torch_private import storage_key
@@ -42,6 +42,19 @@ def merge_constants(traced: Traced) -> Traced:
                 continue
         kept.append(graph_input)
     return replace(traced, inputs=tuple(kept))
+
+
+def separate_tangents(traced: Traced) -> None:
+    """Let the gradient of every result be memory of its own; a trace has those of two views of one tensor share it."""
+    known: set[int] = set()
+    for graph_input in traced.inputs:
+        if graph_input.source is Source.TANGENT:
+            made = graph_input.node.meta["val"]
+            if storage_key(made) in known:
+                with made.fake_mode:
+                    options = {"dtype": made.dtype, "device": made.device}
+                    graph_input.node.meta["val"] = torch.empty_strided(made.shape, made.stride(), **options)
+            known.add(storage_key(graph_input.node.meta["val"]))
 
 
 def settle_views(graph: fx.Graph) -> None:

@@ -13,6 +13,7 @@ from explorer.capture.eager_memory import (
     called_again,
     mark_sums_of_gradients,
     merge_constants,
+    separate_tangents,
     settle_views,
     tighten_results,
 )
@@ -44,6 +45,7 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
         The same graph with the interface that it has now.
     """
     traced = merge_constants(traced)
+    separate_tangents(traced)
     settle_views(traced.graph)
     traced = _inline_plain_inputs(traced)
     traced = _drop_aliases(traced)

@@ -82,6 +82,28 @@ def test_what_an_unused_loss_alone_reaches_gets_no_gradient() -> None:
     assert model.other.weight.grad is None
 
 
+def test_one_of_two_results_that_are_views_of_one_tensor_may_be_trained_alone() -> None:
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            first, _ = self.linear(x).tanh().split([1, 2])
+            return first.reshape(-1), first
+
+    batch, gradients = torch.randn(3, 4), []
+    plain = Views()
+    scheduled = explorer.apply(copy.deepcopy(plain), explorer.keep_all(capture(plain, batch).graph), batch)
+    for step in (plain, scheduled):
+        for number in (0, 1):
+            step(batch)[number].square().sum().backward()
+            gradients.append(step.linear.weight.grad.clone())  # type: ignore[union-attr]
+            step.zero_grad()
+    assert torch.equal(gradients[0], gradients[2])
+    assert torch.equal(gradients[1], gradients[3])
+
+
 def test_an_unused_loss_that_is_infinite_does_no_harm() -> None:
     model = Losses()
     with torch.no_grad():
