@@ -44,7 +44,9 @@ class InPlaceAsInEager(TorchFunctionMode):
 
 
 def _in_order_of_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """A view that is contiguous, if there is one by another order of the dimensions."""
+    """Itself if it is contiguous, or a view that is, if there is one by another order of the dimensions."""
+    if tensor.is_contiguous():
+        return tensor
     order = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
     permuted = tensor.permute(order)
     return permuted if permuted.is_contiguous() else tensor
