@@ -13,6 +13,7 @@ import traitlets
 from IPython.display import display
 
 from explorer.device_profile import bundled_model
+from explorer.harmless import below_working_folder
 from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
@@ -168,20 +169,23 @@ class Explorer(Work):
         """Write the schedule as JSON.
 
         Args:
-            path: where; the name in the widget's text box if None.
+            path: where; if None, below the working folder, by the name in the widget's text box.
 
         Returns:
             The absolute path written.
 
         Raises:
-            ValueError: there is no schedule yet.
+            ValueError: there is no schedule yet, or the name in the text box leads out of the working folder.
             OSError: the file cannot be written.
         """
         solution = self.solution
         if solution is None or solution.schedule is None:
             raise ValueError("there is no schedule to save yet; wait for the solver, or choose a larger budget")
-        typed = self._view.controls.file_name.value.strip()
-        target = Path(path if path is not None else typed or self._file_name(solution)).expanduser().resolve()
+        if path is None:
+            typed = self._view.controls.file_name.value.strip()
+            target = below_working_folder(typed or self._file_name(solution))
+        else:
+            target = Path(path).expanduser().resolve()
         solution.schedule.save(target)
         self._say(f"Saved the schedule to {target}", "good")
         return target
@@ -320,7 +324,7 @@ class Explorer(Work):
     def _save_clicked(self) -> None:
         try:
             self.save()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
 
     def _file_name(self, solution: Solution | None) -> str:

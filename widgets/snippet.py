@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from explorer.device_profile import Profile
+from explorer.harmless import in_docstring, one_line
 from explorer.solution import Solution
 from widgets import style
 
@@ -56,11 +57,11 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
     # As a captured batch names its tensors: by position below "batch", or by the keyword that each is passed as.
     keywords = not all(x.name.startswith("batch[") for x in profile.graph.batch)
     return _PROGRAM.format(
-        model=profile.graph.model,
+        model=in_docstring(profile.graph.model),
         budget=style.format_gib(solution.budget_bytes),
         time=style.format_ms(solution.time_ms),
         peak=style.format_gib(solution.peak_bytes),
-        device=profile.device.label,
+        device=in_docstring(profile.device.label),
         file=file,
         source=_places(profile, keywords=keywords) if bundled is None else _source(profile, bundled),
         stars="**" if keywords else "*",
@@ -70,7 +71,7 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
 
 def _places(profile: Profile, *, keywords: bool) -> str:
     """Where users put what makes a model of their own."""
-    batch = ", ".join(map(str, profile.graph.batch))
+    batch = one_line(", ".join(map(str, profile.graph.batch)))
     return _PLACES.format(kind="dict" if keywords else "tuple", batch=batch)
 
 

@@ -200,6 +200,15 @@ def test_a_file_that_cannot_be_written_is_told(opened: Explorer) -> None:
         opened.save("no/such/folder/x.json")
 
 
+@pytest.mark.parametrize("name", ["../x.json", "/x.json", "~/x.json", "a/../../x.json", ".", "~root/x.json"])
+def test_a_typed_name_stays_below_the_working_folder(name: str, opened: Explorer, folder: Path) -> None:
+    opened._view.controls.file_name.value = name
+    opened._view.controls.save.click()
+    assert "leads out of the working folder" in opened.message
+    assert not list(folder.rglob("*.json"))
+    opened._view.controls.file_name.value = ""
+
+
 def test_a_file_is_named_after_the_budget_of_its_schedule(opened: Explorer, folder: Path) -> None:
     named = opened.file_stem
     assert opened._view.controls.file_name.placeholder == f"{named}.json"

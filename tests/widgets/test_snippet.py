@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -117,3 +119,22 @@ def test_a_batch_of_keywords_is_passed_as_such(
     assert "a dict: batch_in float32[8, 4], labels" in program.read_text()
     runpy.run_path(str(program))
     assert f"{solution.peak_bytes} bytes at the peak" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name", ['x"""\nprint("run")\n"""', "C:\\users\\new", "x\\", '"', "\x1b[31mred", "a\u2028print('run')", "\ud800"]
+)
+def test_names_in_a_profile_are_never_run(name: str) -> None:
+    profile = explorer.load_profile("resnet50-small-cpu")
+    batch = (TensorSpec(f"batch[0]{name}", (1,), "float32"), *profile.graph.batch)
+    hostile = replace(
+        profile,
+        graph=replace(profile.graph, model=name, batch=batch),
+        device=replace(profile.device, name=name),
+    )
+    program = snippet(hostile, plain(profile), file=name, bundled=None)
+    tree = ast.parse(program)
+    assert not any(isinstance(x, ast.Constant) and x.value == "run" for x in ast.walk(tree))
+    normal = ast.parse(snippet(profile, plain(profile), file="a.json", bundled=None))
+    assert [type(x) for x in tree.body] == [type(x) for x in normal.body]
+    assert all(x.isprintable() or x == "\n" for x in program)
