@@ -154,7 +154,7 @@ class SolveMemory:
         row = {
             "problem": problem,
             "budget_bytes": answer.budget_bytes,
-            "label": label,
+            "label": label.encode(errors="replace").decode(),
             "used": time.time(),
             "spent_s": answer.spent_s,
             "bound_ms": answer.bound_ms,
@@ -202,9 +202,12 @@ class SolveMemory:
             try:
                 with _database(file) as database:
                     return use(database)
-            except sqlite3.DatabaseError as error:
+            except (OSError, OverflowError, UnicodeEncodeError) as error:  # a budget beyond what SQLite can count
+                _LOG.warning("the memory of past solves is not available: %s", error)
+                return otherwise
+            except (sqlite3.Error, ValueError, TypeError) as error:
                 # Locked for long, a disk that is full or read-only. SQLITE_ERROR is a table that is not ours, no code
-                # at all is text that is none.
+                # at all is text that is none; a value of another type, or bytes that are no text, are damaged too.
                 code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
                 if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
                     _LOG.warning("the memory of past solves is not available: %s", error)
@@ -213,9 +216,6 @@ class SolveMemory:
                 with suppress(OSError):
                     if _identity(file) == opened:  # else another process has made it anew since
                         file.unlink()
-            except (OSError, OverflowError) as error:  # a budget beyond what SQLite can count
-                _LOG.warning("the memory of past solves is not available: %s", error)
-                return otherwise
         return otherwise
 
 

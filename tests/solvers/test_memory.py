@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import subprocess
 import sys
@@ -271,3 +272,28 @@ def test_the_command_shows_and_clears(memory):
     assert ": all" in shown.output
     assert run(cli.app, ["cache", "--clear"]).exit_code == 0
     assert memory.contents() == ()
+
+
+def test_after_any_damage_what_is_found_is_remembered_again(memory):
+    """A byte that is another, a file that ends early, twenty bits: nothing raises, and nothing stops remembering."""
+    for number in range(30):
+        memory.remember(f"problem {number % 3}", answer(1000 + number), KEEP, label="a model on a device")
+    file = memory.folder / "solves.sqlite3"
+    whole, rng = file.read_bytes(), random.Random(0)
+    for number in range(200):
+        damaged = bytearray(whole)
+        if number % 3 == 0:
+            damaged[rng.randrange(4096)] = rng.randrange(256)
+        elif number % 3 == 1:
+            damaged = damaged[: rng.randrange(len(damaged))]
+        for _ in range(20 if number % 3 == 2 else 0):
+            damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        file.write_bytes(damaged)
+        for known in memory.recall("problem 1"):
+            memory.schedule("problem 1", known.budget_bytes)
+        memory.contents()
+        memory.remember("new", answer(5), KEEP, label="a lone \ud800")
+        assert [x.budget_bytes for x in memory.recall("new")] == [5]
+        assert memory.schedule("new", 5) == KEEP
+        memory.clear()
+        assert memory.contents() == ()
