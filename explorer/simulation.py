@@ -160,6 +160,10 @@ class _Simulator:
                 self._free(position, step)
         if missing := [x.name for x in self.graph.operators if x.id not in self.ran and not x.optional]:
             raise ValueError(f"the schedule never runs {len(missing)} operators, {missing[0]!r} first")
+        there = self.alive.keys() | self.graph.persistent
+        for held in [x.id for x in self.graph.storages if x.held and x.id not in there]:
+            if any(held in y.writes for x in self.graph.operators for y in x.implementations):
+                raise ValueError(f"the schedule never makes {self._name(held)}, which the caller receives")
         last = len(self.runs) - 1
         self.lifetimes += [Lifetime(x, start, last, category) for x, (start, category) in self.alive.items()]
         operators, implementations, stages = zip(*self.runs, strict=True) if self.runs else ((), (), ())

@@ -141,3 +141,18 @@ def test_another_graph_is_refused() -> None:
     other = replace(profile.graph, batch=(TensorSpec("x", (20,), "uint8"),))
     with pytest.raises(ValueError, match=r"batch differs: x uint8\[20\] here, x uint8\[10\] there"):
         simulate(profile, keep_all(other))
+
+
+def test_what_the_caller_receives_has_to_be_made() -> None:
+    """By an implementation that leaves a gradient to another operator, which may be optional and not there."""
+    profile = small_profile()
+    last = profile.graph.operators[-1]
+    half = Implementation("half", (7, 1), (), last.default().cost)
+    graph = replace(
+        profile.graph,
+        operators=(*profile.graph.operators[:-1], replace(last, implementations=(last.default(), half))),
+    )
+    whole = keep_all(graph)
+    steps = tuple(Run(x.operator, "half") if isinstance(x, Run) and x.operator == last.id else x for x in whole.steps)
+    with pytest.raises(ValueError, match="never makes 'grad weight', which the caller receives"):
+        simulate(replace(profile, graph=graph), replace(whole, steps=steps))
