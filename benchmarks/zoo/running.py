@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from dataclasses import dataclass, field, replace
@@ -157,7 +158,7 @@ def run(specimen: Specimen, options: Options) -> Result:
 
 def _told(error: BaseException) -> str:
     """An error as a user reads it, with where it was raised if it is not meant for users."""
-    said = f"{type(error).__name__}: {error}"
+    said = re.sub(r"(?:/[^\s:/]+)+/(?=[^\s:/]+\.py:)", "", f"{type(error).__name__}: {error}")
     if isinstance(error, ValueError):
         return said
     last = traceback.extract_tb(error.__traceback__)[-1]

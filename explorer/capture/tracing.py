@@ -212,6 +212,11 @@ def _explained(error: Exception) -> Exception:
     if not isinstance(error, _DATA_DEPENDENT) and "data-dependent" not in str(error).lower():
         return error
     place = _user_line(error)
+    if any(x.name == "_detect_is_causal_mask" for x in traceback.extract_tb(error.__traceback__)):
+        return ValueError(
+            f"PyTorch looks at a mask to see whether it is causal{place}. A schedule is fixed before the values are "
+            "known: say it beside the mask, is_causal=True or False (tgt_is_causal, memory_is_causal of nn.Transformer)"
+        )
     return ValueError(
         f"the model's control flow or shapes depend on the values of tensors{place}. A schedule is fixed before the "
         "values are known: replace the branch by torch.where or a mask, or move it out of the model."

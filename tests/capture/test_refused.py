@@ -199,6 +199,15 @@ def backward_hook():
     return model, batch, loss
 
 
+@refused("PyTorch looks at a mask to see whether it is causal", "tgt_is_causal")
+def causal_mask_of_a_transformer():
+    def function(m, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return m.transformer(x, x, tgt_mask=mask)
+
+    return sample(function, 2, 3, 6, transformer=nn.Transformer(6, 1, 1, 1, 8, batch_first=True))
+
+
 @dataclasses.dataclass
 class Pair:
     left: torch.Tensor
@@ -211,7 +220,7 @@ def dataclass_batch():
     return model, (Pair(torch.ones(2, 6), torch.ones(2, 6)), torch.zeros(1)), None
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning", "ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_in_one_sentence(name: str) -> None:
     torch.manual_seed(0)

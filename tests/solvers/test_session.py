@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -273,9 +274,15 @@ def test_the_solver_comes_last_once_it_is_loaded(profile):
 
 def test_what_scip_says_can_be_read(hard):
     heard = Heard()
-    with SolveSession(hard, on_event=heard.queue.put, time_limit=8.0, gap=0.0, remember=False) as session:
-        heard.final(session.request(between(hard, 0.5)))
+    with SolveSession(hard, on_event=heard.queue.put, time_limit=300.0, gap=0.0, remember=False) as session:
+        request = session.request(between(hard, 0.5))
+        for _ in range(3000):
+            if "dualbound" in session.scip_log:
+                break
+            time.sleep(0.1)
         assert "dualbound" in session.scip_log
+        session.cancel()
+        heard.final(request)
     assert session.scip_log == ""
 
 
