@@ -20,7 +20,12 @@ aten = torch.ops.aten
 
 
 class Absence:
-    """Which gradients are absent, as a backward pass goes on."""
+    """Which gradients are absent, as a backward pass goes on.
+
+    Attributes:
+        fills_sums: a sum of gradients has zeros for one that is absent, because what follows counts on its layout;
+            eager mode has the other one there as it lies in memory, and may add it up in another order later.
+    """
 
     def __init__(self, capture: Capture, tangents: Collection[fx.Node]) -> None:
         """Begin with the tangents that have not come."""
@@ -28,6 +33,7 @@ class Absence:
         depending = backward_nodes(capture.traced)
         self._gradients = {self._storage_of[node] for node in depending if node in self._storage_of}
         self._absent = {self._storage_of[node] for node in tangents}
+        self.fills_sums = False
 
     def lacks(self, node: fx.Node) -> bool:
         """Is this gradient absent?"""
@@ -46,6 +52,7 @@ class Absence:
         (other, *_) = (x for x in gradients if x not in missing)
         if call.target in _SUMS and len(call.args) == 2 and not call.kwargs and _alike(other, call.results[0]):
             return replace(call, target=aten.clone.default, args=(other,), overwrites=None), ()
+        self.fills_sums = self.fills_sums or call.target in _SUMS
         return call, tuple(missing)
 
     def _made(self, call: Call) -> set[int]:

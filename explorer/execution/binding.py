@@ -16,6 +16,10 @@ from explorer.execution.guards import ModelChangedError, ModelGuards, Versions
 from explorer.execution.surroundings import watched_surroundings
 from explorer.units import format_bytes
 
+_TWICE = (
+    "the batch holds one tensor twice that requires a gradient, whose parts are added up in another order than in "
+    "eager mode: it may differ in the last bits"
+)
 _CALLS_WATCHED = 16  # for gradients of an earlier step in every parameter
 
 
@@ -72,7 +76,9 @@ class Binding:
             (index, int(x.name)) for index, x in enumerate(capture.traced.inputs) if x.source is Source.INPUT
         ]
         leaves = zip(capture.batch.leaves, capture.batch_gradients, strict=True)
-        self._constant = [n for n, (x, trained) in enumerate(leaves) if isinstance(x, TensorLayout) and not trained]
+        tensors = [(number, trained) for number, (x, trained) in enumerate(leaves) if isinstance(x, TensorLayout)]
+        self._constant = [number for number, trained in tensors if not trained]
+        self._trained = [number for number, trained in tensors if trained]
         self._places = [
             _place(model, capture.loss, index, x)
             for index, x in enumerate(capture.traced.inputs)
@@ -85,7 +91,7 @@ class Binding:
         self._holders = Versions([*(x.holder for x in self._places), *ties])
         self._tensors: list[torch.Tensor] = []
         self._calls = 0
-        self._told = False
+        self._told = self._twice_told = False
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The value of each graph input in this step; None for tangents, which come later.
@@ -97,6 +103,9 @@ class Binding:
         for number in self._constant:
             if leaves[number].requires_grad:
                 raise ModelChangedError(_new_gradient(self._capture.batch.names[number]))
+        if len({id(leaves[x]) for x in self._trained}) < len(self._trained) and not self._twice_told:
+            self._twice_told = True
+            warnings.warn(_TWICE, stacklevel=4)
         self._check()
         values: list[Any] = [None] * self._size
         for place, tensor in zip(self._places, self._current(), strict=True):

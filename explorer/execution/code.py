@@ -43,6 +43,7 @@ class Program:
         backward_source: likewise.
         places: what runs in which line, by the name of the pass and the line's number.
         schedule: what was compiled.
+        fills_sums: as in ``Absence``.
     """
 
     forward: Compiled
@@ -54,6 +55,7 @@ class Program:
     backward_source: str
     places: dict[tuple[str, int], str]
     schedule: Schedule
+    fills_sums: bool = False
 
     def place(self, error: BaseException) -> str:
         """The operator in whose line an error was raised."""
@@ -116,6 +118,7 @@ def generate(
         backward_source=backward.source,
         places=forward.places | backward.places,
         schedule=schedule,
+        fills_sums=backward.gradients is not None and backward.gradients.fills_sums,
     )
 
 

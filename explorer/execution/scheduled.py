@@ -94,7 +94,18 @@ class Plan:
             tangents = [x.node for x in self.capture.traced.inputs if x.source is Source.TANGENT]
             absent = [tangents[x] for x in missing]
             self.partial[key] = generate(self.capture, program.schedule, absent=absent)
+            if self.partial[key].fills_sums and self._is_exact(program.schedule):
+                warnings.warn(
+                    "not every result is trained on here, so that gradients may differ from eager mode's in the last "
+                    "bits: let the model return what is trained on alone, or put it into a loss",
+                    stacklevel=2,
+                )
         return self.partial[key].backward
+
+    def _is_exact(self, schedule: Schedule) -> bool:
+        operators = self.capture.graph.operators
+        runs = (x for x in schedule.steps if isinstance(x, Run))
+        return all(operators[x.operator].implementation(x.implementation).exact for x in runs)
 
     def program_for(self, values: list[Any]) -> Program:
         """The program for a step with these graph inputs: another one where the condition of a guard does not hold."""

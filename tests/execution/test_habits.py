@@ -82,6 +82,28 @@ def test_what_an_unused_loss_alone_reaches_gets_no_gradient() -> None:
     assert model.other.weight.grad is None
 
 
+def test_gradients_in_another_order_are_told_once() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(6))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            hidden = x * self.weight + 0 * y
+            twice = hidden + hidden
+            return functional.scaled_dot_product_attention(hidden, hidden, twice, dropout_p=0.3), twice
+
+    x = torch.randn(2, 2, 6, requires_grad=True, dtype=torch.float64)
+    batch, model = (x, x.detach().clone().requires_grad_()), Two().double()
+    scheduled = explorer.apply(model, explorer.keep_all(capture(model, batch).graph), batch)
+    with pytest.warns(UserWarning, match="one tensor twice that requires a gradient"):
+        scheduled(x, x)
+    with pytest.warns(UserWarning, match="not every result is trained on"):
+        scheduled(x, x)[1].sum().backward()
+    scheduled.zero_grad()
+    scheduled(x, x)[1].sum().backward()
+
+
 def test_one_of_two_results_that_are_views_of_one_tensor_may_be_trained_alone() -> None:
     class Views(nn.Module):
         def __init__(self) -> None:
