@@ -89,7 +89,7 @@ def gradients_in_dense_layouts() -> Iterator[None]:
     original = layouts.from_tensor
 
     def from_tensor(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        with nullcontext() if _is_dense(tensor) else settings.patch(guess_tangent_strides_as_outputs=False):
+        with nullcontext() if is_dense(tensor) else settings.patch(guess_tangent_strides_as_outputs=False):
             return original(tensor, *args, **kwargs)
 
     layouts.from_tensor = staticmethod(from_tensor)
@@ -101,12 +101,12 @@ def gradients_in_dense_layouts() -> Iterator[None]:
 
 def ones_for(result: torch.Tensor) -> torch.Tensor:
     """A gradient of ones, in the layout that a trace expects of that of this result."""
-    if _is_dense(result):
+    if is_dense(result):
         return torch.ones_like(result)
     return torch.ones_like(result, memory_format=suggest_memory_format(result))
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
+def is_dense(tensor: torch.Tensor) -> bool:
     private: Any = torch
     return tensor.layout != torch.strided or private._debug_has_internal_overlap(tensor) == 0
 

@@ -19,12 +19,13 @@ from explorer.capture.eager_memory import (
 )
 from explorer.capture.scatter import write_at_once
 from explorer.capture.tracing import GraphInput, Source, Traced
-from explorer.operators.dropout import dropout_of_eager, dropout_scale
+from explorer.operators.dropout import dropout_from_mask, dropout_of_eager, dropout_scale
 from explorer.operators.registry import (
     AS_EAGER,
     changes_its_arguments,
     device_kind,
     draws_random_numbers,
+    fits_over,
     is_dense,
     layout_of,
 )
@@ -58,7 +59,7 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     _forget_statistics_in_backward(traced)
     _protect_old_buffers(traced)
     _keep_masks(traced)
-    _scale_as_eager(traced)
+    _dropout_as_eager(traced)
     traced = _own_gradients(traced)
     mark_sums_of_gradients(backward_nodes(traced))
     _sweep(traced)
@@ -265,8 +266,8 @@ def _keep_masks(traced: Traced) -> None:
             mask.meta = {**node.meta, "val": value_of(node)[1]}
 
 
-def _scale_as_eager(traced: Traced) -> None:
-    """A trace scales dropout by a number that eager mode rounds to the tensor's dtype first, on the CPU."""
+def _dropout_as_eager(traced: Traced) -> None:
+    """On the CPU, eager mode rounds dropout's scale to the tensor's dtype, and makes no copy of a mask as numbers."""
     for node in traced.graph.nodes:
         if node.target is aten.native_dropout.default:
             source, probability, training = node.args
@@ -278,6 +279,8 @@ def _scale_as_eager(traced: Traced) -> None:
             drawn = mask.args[0] if mask.target is operator.getitem else mask
             if drawn.target is aten.native_dropout.default:
                 node.args = (gradient, mask, dropout_scale(drawn.args[1], gradient))
+            if device_kind(value_of(gradient).device) == "cpu" and fits_over(gradient, node):
+                node.meta[AS_EAGER] = (dropout_from_mask, node.args, {})
 
 
 def _own_gradients(traced: Traced) -> Traced:

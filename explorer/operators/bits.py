@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from explorer.torch_private import is_dense
+
+_WORTH_CUTTING = 4096
+"""Elements from which on eight products of an eighth are worth their memory."""
 _SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -50,6 +54,20 @@ def multiply(source: torch.Tensor, packed: torch.Tensor, out: torch.Tensor) -> t
     """``source`` times its bits (so that NaN and infinity stay or become NaN), written to ``out``; as ``select``."""
     for bit, part, chosen, result in _eighths_of(source, packed, out):
         torch.mul(part, chosen.bitwise_right_shift(bit).bitwise_and_(1), out=result)
+    return out
+
+
+def multiply_by_truth(source: torch.Tensor, mask: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """``source`` times truth values, written to ``out``, which may be ``source`` itself.
+
+    On the CPU a product of two dtypes makes a copy of the truth values as numbers first; so of an eighth at a time.
+    """
+    alike = source.shape == mask.shape and source.stride() == mask.stride() == out.stride()
+    if source.device.type != "cpu" or source.numel() < _WORTH_CUTTING or not (alike and is_dense(source)):
+        return torch.mul(source, mask, out=out)
+    count = -(-source.numel() // 8)
+    for part, chosen, result in zip(*(_eighths(in_memory_order(x), count) for x in (source, mask, out)), strict=True):
+        torch.mul(part, chosen, out=result)
     return out
 
 

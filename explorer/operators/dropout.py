@@ -114,23 +114,23 @@ def mask_bits(mask: torch.Tensor) -> torch.Tensor:
 def dropout_(source: torch.Tensor, probability: float, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
     """``native_dropout`` over its source: the same random numbers and the same products."""
     mask = torch.empty_like(source, dtype=torch.bool).bernoulli_(1 - probability)
-    return source.mul_(mask).mul_(scale), mask
+    return dropout_from_mask_(source, mask, scale), mask
 
 
 def dropout_of_eager(source: torch.Tensor, probability: float, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
     """``native_dropout`` with a scale that is rounded as eager mode's noise: for p = 0.15 the last bits differ."""
     mask = torch.empty_like(source, dtype=torch.bool).bernoulli_(1 - probability)
-    return source.mul(mask).mul_(scale), mask
+    return dropout_from_mask(source, mask, scale), mask
 
 
 def dropout_from_mask(source: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     """``source * mask * scale`` in the order of PyTorch's own kernel, so that the bits are the same."""
-    return source.mul(mask).mul_(scale)
+    return bits.multiply_by_truth(source, mask, torch.empty_like(source)).mul_(scale)
 
 
 def dropout_from_mask_(source: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     """``dropout_from_mask`` over its source; or over the gradient, for which the same product is wanted."""
-    return source.mul_(mask).mul_(scale)
+    return bits.multiply_by_truth(source, mask, source).mul_(scale)
 
 
 def dropout_from_bits(source: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
