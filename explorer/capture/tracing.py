@@ -209,6 +209,11 @@ def _explained(error: Exception) -> Exception:
             "the batch holds one memory twice (a tensor that is there twice, or a view of another), and the model "
             "changes it in place: give a copy of one of them (.clone())"
         )
+    if "is not supported for tensor subclasses" in str(error):  # numpy(), tolist(), …
+        return ValueError(
+            f"the model takes the values of a tensor out of PyTorch{_user_line(error)}. A schedule runs PyTorch's "
+            "operators only: compute it with torch instead of NumPy or Python numbers, or move it out of the model"
+        )
     if not isinstance(error, _DATA_DEPENDENT) and "data-dependent" not in str(error).lower():
         return error
     place = _user_line(error)

@@ -57,6 +57,11 @@ def nonzero():
     return sample(lambda _, x: x.flatten()[x.nonzero()[:, 0]])
 
 
+@refused("takes the values of a tensor out of PyTorch", "x.detach().numpy()", "compute it with torch")
+def numpy_inside():
+    return sample(lambda _, x: x * torch.from_numpy(x.detach().numpy() + 1))
+
+
 @refused("norm is a BatchNorm1d with momentum=None", "give it a momentum")
 def batch_norm_cumulative():
     return sample(lambda m, x: m.norm(x), norm=nn.BatchNorm1d(6, momentum=None))
