@@ -155,8 +155,8 @@ class Problem:
         forward: in order; index = operator id.
         backward: in order; index = operator id − ``forward_count``. The first is the boundary.
         fixed_bytes: in memory throughout.
-        slack_ms: no schedule of the graph is quicker than the best of this problem by more than that: operators that
-            the problem always runs in halves may be quicker in one piece.
+        slack_ms: no schedule of the graph is quicker than the best of this problem by more than that: what
+            the problem always runs in halves may be quicker in one piece, and the other way round.
         pins: what the user decided; it is in the forms already, but for ``kept``.
         kept: activations that must be in memory when the backward pass begins; nothing makes them again, and the
             ``keeper`` reads them.

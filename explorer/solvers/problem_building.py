@@ -75,25 +75,32 @@ class _Builder:
         """Where an optional backward operator makes what an earlier one need not make, run both, always.
 
         Memory is never worse for it: what the first half alone reads is free to go before the second. A half that needs
-        more workspace than the whole is the exception: then the whole runs, always.
+        more than the whole, by its workspace or because the whole runs in place, is the exception: then the whole runs,
+        always. Either way the other may be quicker, which ``slack_ms`` tells. That halves may do with less memory where
+        the whole is forced (by making again between them what the second alone reads) nothing tells yet.
         """
         for half in (x for x in self.graph.backward if x.optional):
             written = set(half.default().writes)
             whole = next(op.id for op in self.graph.backward if written & set(op.default().writes))
             pieces = [x for x in self.chosen[whole] if not written & set(x.writes)]
             rest = [x for x in self.chosen[whole] if x not in pieces]
-            if not pieces or not self.chosen[half.id] or self._needs_more(pieces, self.chosen[half.id], than=rest):
-                self.chosen[half.id] = ()
-                self.chosen[whole] = tuple(rest)
-                continue
-            quickest = [min(self._ms(x) for x in found) for found in (pieces, self.chosen[half.id])]
-            whole_ms = min((self._ms(x) for x in rest), default=float("inf"))
-            self.slack_ms += max(0.0, sum(quickest) - whole_ms)
-            self.chosen[whole] = tuple(pieces)
+            if not pieces or not self.chosen[half.id]:
+                self.chosen[half.id], self.chosen[whole] = (), tuple(rest)
+            elif rest:
+                halves_ms = sum(min(self._ms(x) for x in found) for found in (pieces, self.chosen[half.id]))
+                whole_ms = min(self._ms(x) for x in rest)
+                in_halves = not self._needs_more(pieces, self.chosen[half.id], than=rest)
+                self.slack_ms += max(0.0, halves_ms - whole_ms if in_halves else whole_ms - halves_ms)
+                self.chosen[whole] = tuple(pieces if in_halves else rest)
+                self.chosen[half.id] = self.chosen[half.id] if in_halves else ()
 
     def _needs_more(self, *halves: Sequence[Implementation], than: Sequence[Implementation]) -> bool:
         least_bytes = [min(self.profile.workspace_bytes(x) for x in half) for half in halves]
-        return bool(than) and max(least_bytes) > min(self.profile.workspace_bytes(x) for x in than)
+        return max(least_bytes) > min(self.profile.workspace_bytes(x) - self._overwritten_bytes(x) for x in than)
+
+    def _overwritten_bytes(self, implementation: Implementation) -> int:
+        over = implementation.overwrites
+        return 0 if over is None else self.profile.allocated_bytes(self.graph.storages[over])
 
     def _leave_out_unserved(self) -> None:
         """What reads the result of an optional operator that is not among the optimizations takes no part."""

@@ -163,6 +163,41 @@ class GraphBuilder:
         self._operator(Phase.BACKWARD, tuple(implementations))
         return writes[0]
 
+    def halved(
+        self,
+        reads: tuple[int, ...],
+        sizes: tuple[int, int],
+        *,
+        whole: tuple[float, int],
+        halves: tuple[tuple[float, int], tuple[float, int]],
+        overwrites: int | None = None,
+    ) -> int:
+        """A backward operator in one piece or in two; returns the gradient that its first half writes.
+
+        Args:
+            reads: storages, of the whole and of each half.
+            sizes: bytes of the gradient, and of the parameter's.
+            whole: milliseconds and workspace bytes.
+            halves: the same of each.
+            overwrites: what another implementation of the whole, as quick, overwrites.
+        """
+        made = self._storage(sizes[0], Role.GRADIENT, held=False)
+        held = self._storage(sizes[1], Role.PARAMETER_GRADIENT, held=True)
+        key = f"b{len(self.operators)}"
+        for name, cost in zip(("whole", "first", "second"), (whole, *halves), strict=True):
+            self.costs[f"{key} {name}"] = Cost(*cost)
+        wholes = [Implementation("whole", reads, (made, held), f"{key} whole")]
+        if overwrites is not None:
+            part = Optimization.INPLACE
+            over = Implementation(
+                "in place", reads, (made, held), f"{key} whole", overwrites=overwrites, optimization=part
+            )
+            wholes.append(over)
+        self._operator(Phase.BACKWARD, (*wholes, Implementation("first half", reads, (made,), f"{key} first")))
+        second = Implementation("second half", reads, (held,), f"{key} second")
+        self._operator(Phase.BACKWARD, (second,), optional=True)
+        return made
+
     def profile(self) -> Profile:
         """What was built."""
         batch = (TensorSpec("x", (10,), "float32"),)

@@ -195,3 +195,34 @@ def test_equal_seeds_and_steps_give_equal_answers():
 def test_a_curve_of_one_point_is_refused():
     with pytest.raises(ValueError, match="points is 1"):
         trade_off(chain(3), points=1)
+
+
+@pytest.mark.parametrize(("whole_bytes", "half_bytes"), [(0, 1), (1, 0), (0, 0)])
+@pytest.mark.parametrize(("whole_ms", "half_ms"), [(10.0, 2.0), (2.0, 10.0)])
+def test_nothing_is_proven_optimal_that_halves_or_the_whole_would_beat(
+    *, whole_bytes: int, half_bytes: int, whole_ms: float, half_ms: float
+):
+    builder = GraphBuilder()
+    (out,) = builder.forward((INPUT,), (10,), time_ms=1.0)
+    gradient = builder.start_backward()
+    builder.halved(
+        (gradient, out), (4, 4), whole=(whole_ms, whole_bytes), halves=((half_ms, half_bytes), (half_ms, half_bytes))
+    )
+    solution = solve(builder.profile(), budget=1000, time_limit=0.5, gap=0.0, remember=False)
+    best_ms = 1.0 + min(whole_ms, 2 * half_ms)
+    bound_ms = solution.bound_ms()
+    assert bound_ms is not None
+    assert bound_ms <= best_ms <= solution.time_ms
+    assert (solution.status is Status.OPTIMAL) == (solution.time_ms == best_ms)
+
+
+def test_a_whole_in_place_fits_where_its_halves_do_not():
+    builder = GraphBuilder()
+    (out,) = builder.forward((INPUT,), (10,), time_ms=1.0)
+    gradient = builder.start_backward(100)
+    builder.halved((gradient, out), (100, 4), whole=(10.0, 0), halves=((2.0, 0), (2.0, 0)), overwrites=gradient)
+    profile = builder.profile()
+    budget = profile.fixed_bytes + 10 + 100 + 4
+    solution = solve(profile, budget=budget, time_limit=0.5, gap=0.0, remember=False)
+    assert solution.schedule is not None
+    assert simulate(profile, solution.schedule).peak_bytes == budget
