@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from explorer import storage_format
-from explorer.arguments import a_path
+from explorer.arguments import a_path, a_whole_number
 from explorer.conversion import to_plain
-from explorer.graph import Implementation, Storage, TrainingGraph
+from explorer.graph import MOST_BYTES, Implementation, Storage, TrainingGraph
+from explorer.units import shown
 
 SCHEMA = 1
 BUNDLED_FOR = "a100-80gb"
 """Whose profile a model's name alone stands for."""
+_MOST_ROUNDING_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Cost:
         """Raises ValueError for a negative or non-finite figure."""
         if not 0 <= self.time_ms < float("inf"):
             raise ValueError(f"time_ms is {self.time_ms}; it must be 0 or more")
-        if self.workspace_bytes < 0:
-            raise ValueError(f"workspace_bytes is {self.workspace_bytes}; it must be 0 or more")
+        if not 0 <= self.workspace_bytes <= MOST_BYTES:
+            raise ValueError(f"workspace_bytes is {shown(self.workspace_bytes)}; it must be from 0 to {MOST_BYTES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,13 @@ class Device:
     memory_bytes: int | None = None
     estimated: bool = False
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for amounts of memory that there cannot be."""
+        a_whole_number(self.rounding_bytes, "rounding_bytes", least=1, most=_MOST_ROUNDING_BYTES)
+        a_whole_number(self.persistent_workspace_bytes, "persistent_workspace_bytes", least=0, most=MOST_BYTES)
+        if self.memory_bytes is not None:
+            a_whole_number(self.memory_bytes, "memory_bytes", least=0, most=MOST_BYTES)
 
     @property
     def label(self) -> str:
@@ -94,7 +103,14 @@ class Profile:
     optimizer: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError if an implementation has no cost."""
+        """Raises ValueError if an implementation has no cost, or a figure is none that there can be."""
+        a_whole_number(self.optimizer_state_bytes, "optimizer_state_bytes", least=0, most=MOST_BYTES)
+        for name in ("eager_time_ms", "calibration"):
+            amount = getattr(self, name)
+            if amount is not None and not 0 <= amount < float("inf"):
+                raise ValueError(f"{name} is {amount}; it must be 0 or more")
+        if self.eager_peak_bytes is not None:
+            a_whole_number(self.eager_peak_bytes, "eager_peak_bytes", least=0, most=MOST_BYTES)
         for operator in self.graph.operators:
             for implementation in operator.implementations:
                 if implementation.cost not in self.costs:

@@ -13,6 +13,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
+from explorer.arguments import a_whole_number
+
+MOST_BYTES = 2**50
+"""Of one storage or workspace: far more than any device has, and sums of thousands are still 64-bit numbers."""
+
 
 class Phase(StrEnum):
     """Which pass an operator belongs to. Backward is what depends on a gradient (or only serves one)."""
@@ -293,8 +298,7 @@ def _check_structure(graph: TrainingGraph) -> None:
             if item.id != position:
                 raise ValueError(f"{kind} {item.name!r} has id {item.id} at position {position}")
     for storage in graph.storages:
-        if storage.bytes < 0:
-            raise ValueError(f"storage {storage.name!r} has {storage.bytes} bytes; it must be 0 or more")
+        a_whole_number(storage.bytes, f"the size of storage {storage.name!r} in bytes", least=0, most=MOST_BYTES)
     known = {storage.id for storage in graph.storages if storage.role.persistent}
     backward = False
     for operator in graph.operators:
