@@ -107,6 +107,7 @@ def ones_for(result: torch.Tensor) -> torch.Tensor:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
+    """Has every element memory of its own? Also of what is not strided, of which nobody asks."""
     private: Any = torch
     return tensor.layout != torch.strided or private._debug_has_internal_overlap(tensor) == 0
 
