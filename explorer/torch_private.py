@@ -11,6 +11,7 @@ import torch._library.simple_registry
 import torch.utils.checkpoint
 from torch import fx
 from torch._prims_common import suggest_memory_format
+from torch.autograd.function import BackwardCFunction
 
 OpOverload = torch._ops.OpOverload
 """The type of ``torch.ops.aten.relu.default``."""
@@ -24,6 +25,29 @@ _dict_version: Callable[[Any], int] | None = getattr(
 def storage_key(tensor: torch.Tensor) -> int:
     """Equal for tensors, real or fake, that share their memory."""
     return tensor.untyped_storage()._cdata
+
+
+def is_cut_off(tensor: torch.Tensor) -> bool:
+    """Is it a view that was made without gradients, of what requires one? It requires one itself, and gets none."""
+    made_without = tensor.requires_grad and tensor.grad_fn is None and tensor._is_view()
+    return made_without and tensor._base is not None and tensor._base.requires_grad
+
+
+def own_function(tensor: torch.Tensor) -> str | None:
+    """The ``torch.autograd.Function`` by which a view came from its base, as its backward node is called, if any."""
+    if not tensor._is_view() or tensor._base is None:
+        return None
+    end, node = tensor._base.grad_fn, tensor.grad_fn
+    while node is not None and node is not end:
+        if isinstance(node, BackwardCFunction):
+            return type(node).__name__
+        node = next((x for x, _ in node.next_functions if x is not None), None)
+    return None
+
+
+def unviewed(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as no view: autograd ties the history of a view to that of all others of its base."""
+    return tensor.detach() if tensor._is_view() else tensor
 
 
 def bare_binding(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from explorer.capture.results import take_apart, tensors_of_result
 from explorer.graph import TensorSpec
+from explorer.torch_private import is_cut_off
 
 Batch = Any
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine")
@@ -78,7 +79,11 @@ class TrainingStep(nn.Module):
 
 
 def with_scalar_gradients(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Tensors of a result as it is trained on: beside scalars that carry a gradient, everything else is detached."""
+    """Tensors of a result as it is trained on: beside scalars that carry a gradient, everything else is detached.
+
+    So is a view that ``torch.no_grad()`` made: it says that it requires a gradient, and PyTorch gives it none.
+    """
+    tensors = [x.detach() if is_cut_off(x) else x for x in tensors]
     if not any(x.ndim == 0 and x.requires_grad for x in tensors):
         return tensors
     return [x if x.ndim == 0 else x.detach() for x in tensors]

@@ -18,7 +18,7 @@ from explorer.capture.batch import TrainingStep, with_scalar_gradients
 from explorer.capture.refusing import is_traced
 from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
 from explorer.capture.state import Change, ObjectState
-from explorer.torch_private import parameters_cast_once, storage_key
+from explorer.torch_private import is_cut_off, own_function, parameters_cast_once, storage_key
 
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 _OVERWRITING = {"__setitem__", *(f"__i{x}__" for x in _OPERATORS)}
@@ -65,6 +65,7 @@ class Interface(nn.Module):
         refused: for each of those, whether it lost the gradient that it has in eager mode, because only scalars carry
             one where there are any.
         differentiable: likewise, whether it carries a gradient.
+        given: likewise, whether it is a tensor of the batch or the model itself, and no view of one.
         stored: what the step assigns; those tensors come after the result's.
     """
 
@@ -76,6 +77,7 @@ class Interface(nn.Module):
         self.structure: ResultStructure | None = None
         self.refused: tuple[bool, ...] = ()
         self.differentiable: tuple[bool, ...] = ()
+        self.given: tuple[bool, ...] = ()
         self.stored: tuple[Stored, ...] = ()
         self.training = step.training
         self.casts_once = torch.is_autocast_cache_enabled()
@@ -102,8 +104,14 @@ class Interface(nn.Module):
         found = [(x, value) for x in changes for value in tensors_of_result(x.after) if _is_new(x, value, own)]
         self.stored = tuple(self._stored(x, value, own.get(id(x.before))) for x, value in found)
         kept = with_scalar_gradients(tensors)
+        known = {*own, *(id(x) for x in pytree.tree_leaves((args, kwargs)))}
+        self.given = tuple(id(x) in known for x in tensors)
+        for x, given in zip(kept, self.given, strict=True):
+            _refuse_history(x, given=given)
         self.differentiable = tuple(x.requires_grad for x in kept)
-        self.refused = tuple(a.requires_grad and not b.requires_grad for a, b in zip(tensors, kept, strict=True))
+        self.refused = tuple(
+            a.requires_grad and not (b.requires_grad or is_cut_off(a)) for a, b in zip(tensors, kept, strict=True)
+        )
         # Two buffers may take each other's value: what shares memory with the model is copied before any is changed.
         states = {storage_key(x) for x in (*self.step.parameters(), *self.step.buffers())}
         with torch.no_grad():
@@ -135,6 +143,22 @@ class Interface(nn.Module):
 def _is_new(change: Change, value: torch.Tensor, own: dict[int, str]) -> bool:
     """Is it more than another reference to a parameter or buffer?"""
     return id(value) not in own or (value is change.after and id(change.before) in own)
+
+
+def _refuse_history(result: torch.Tensor, *, given: bool) -> None:
+    """Refuse a result whose gradient would go elsewhere in eager mode than in a scheduled step."""
+    if not result.requires_grad or given:
+        return
+    if result.grad_fn is None:
+        raise ValueError(
+            f"the model returns a tensor {tuple(result.shape)} that it makes and lets require a gradient, which "
+            "nothing beyond it gets: register it as nn.Parameter, or call requires_grad_() on what comes back"
+        )
+    if name := own_function(result):
+        raise ValueError(
+            f"the model returns a view that {name.removesuffix('Backward')}, an autograd.Function, made, of which a "
+            "scheduled step knows only whose memory it is: return a copy of it (.clone())"
+        )
 
 
 def _refuse_counting(change: Change) -> None:

@@ -90,6 +90,7 @@ class Traced:
         returned: how many of the outputs the result has.
         refused: for each of those, whether it has no gradient here but has one in eager mode.
         differentiable: likewise, whether it carries a gradient.
+        given: likewise, whether it is the caller's own tensor, and no view of one.
         changed: graph inputs that the forward pass changes, at its end or on the way.
         as_compiled: it is what the model does while it is compiled, because otherwise it looks at values: the same
             mathematics, but library code may take other kernels then, with other last bits.
@@ -104,6 +105,7 @@ class Traced:
     returned: int
     refused: tuple[bool, ...]
     differentiable: tuple[bool, ...]
+    given: tuple[bool, ...]
     changed: tuple[GraphInput, ...]
     as_compiled: bool = False
 
@@ -338,6 +340,7 @@ def _resolve(joint: Any, interface: Interface) -> Traced:
         returned=returned,
         refused=interface.refused,
         differentiable=interface.differentiable,
+        given=interface.given,
         changed=tuple(mutations),
     )
 

@@ -17,19 +17,21 @@ from explorer.capture.tracing import Source
 class Returning:
     """Puts the outputs of a step together, so that gradients flow as in eager mode.
 
-    A tensor that the caller gave comes back as it is. An output that is a view of another one, or of what was given, is
-    made from that one by the captured views: autograd knows it as a view then. An output that lost its gradient,
-    because only scalars carry one, says so when a gradient arrives at it.
+    A tensor that the caller gave comes back as it is. What carries no gradient comes back detached, as an object of its
+    own. An output that is a view of another one, or of what was given, is made from that one by the captured views:
+    autograd knows it as a view then. An output that lost its gradient, because only scalars carry one, says so when a
+    gradient arrives at it.
     """
 
     def __init__(self, capture: Capture) -> None:
         """For the steps of one capture."""
         traced = capture.traced
         self._outputs = traced.outputs[: traced.returned]
-        self._given = _given(capture)
+        self._inputs = _given(capture)
         self._own = {traced.outputs[index]: number for number, index in enumerate(made_by_step(capture))}
         self._refused = traced.refused
         self._differentiable = traced.differentiable
+        self._given = traced.given
 
     def outputs(self, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
         """The tensors of one step's result.
@@ -38,7 +40,7 @@ class Returning:
             values: of the graph inputs, as the caller gave them.
             tensors: what the step's autograd function returned.
         """
-        known: dict[fx.Node, Any] = {node: values[index] for node, index in self._given.items()}
+        known: dict[fx.Node, Any] = {node: values[index] for node, index in self._inputs.items()}
         known |= {node: tensors[number] for node, number in self._own.items()}
         anchor = next((x for x in tensors if x.requires_grad), None)
         return [self._output(index, known, anchor) for index in range(len(self._outputs))]
@@ -50,10 +52,12 @@ class Returning:
         for view in _views_to(node, known) or ():
             known[view] = _view(view, known)
         found = known[node]
+        if self._given[index] and node in self._inputs:
+            return found
         if self._refused[index] and anchor is not None:
             return _WithoutGradient.apply(found.detach(), anchor)
-        # What the model detached has the memory of another tensor, and not its gradient.
-        return found.detach() if found.requires_grad and not self._differentiable[index] else found
+        # What the model detached has the memory of another tensor, and not its gradient; nor is it the same object.
+        return found if self._differentiable[index] else found.detach()
 
 
 def made_by_step(capture: Capture) -> list[int]:

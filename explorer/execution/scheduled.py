@@ -23,7 +23,7 @@ from explorer.execution.out_of_memory import named
 from explorer.execution.returning import Returning, made_by_step
 from explorer.operators import Guard
 from explorer.schedule import Run, Schedule
-from explorer.torch_private import graph_is_kept
+from explorer.torch_private import graph_is_kept, unviewed
 
 _ADVICE = "Solve for a smaller budget, or free what else is on the device."
 
@@ -240,7 +240,7 @@ class _Step(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         with torch.autocast(differentiable[0].device.type, enabled=False), named(program.place, advice=_ADVICE):
             results = program.forward([values[i] for i in program.inputs])
-        outputs = tuple(results[: program.output_count])
+        outputs = tuple(unviewed(x) for x in results[: program.output_count])
         ctx.plan, ctx.program = plan, program
         # An output that the backward pass reads is saved as another tensor of the same memory: saving the output
         # itself would make a reference cycle, which keeps every activation until the garbage collector runs.
