@@ -45,15 +45,18 @@ def merge_constants(traced: Traced) -> Traced:
 
 
 def separate_tangents(traced: Traced) -> None:
-    """Let the gradient of every result be memory of its own; a trace has those of two views of one tensor share it."""
+    """Let the gradient of every result be memory of its own, and no more than it takes.
+
+    A trace has the gradients of two views of one tensor share it, and that of a view be as large as what it views.
+    """
     known: set[int] = set()
     for graph_input in traced.inputs:
         if graph_input.source is Source.TANGENT:
             made = graph_input.node.meta["val"]
-            if storage_key(made) in known:
-                with made.fake_mode:
-                    options = {"dtype": made.dtype, "device": made.device}
-                    graph_input.node.meta["val"] = torch.empty_strided(made.shape, made.stride(), **options)
+            with made.fake_mode:
+                own = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device=made.device)
+            if storage_key(made) in known or own.untyped_storage().nbytes() < made.untyped_storage().nbytes():
+                graph_input.node.meta["val"] = own
             known.add(storage_key(graph_input.node.meta["val"]))
 
 

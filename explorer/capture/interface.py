@@ -23,6 +23,7 @@ from explorer.torch_private import is_cut_off, own_function, parameters_cast_onc
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 _OVERWRITING = {"__setitem__", *(f"__i{x}__" for x in _OPERATORS)}
 _HARMLESS = {"requires_grad_", "share_memory_", "rename_"}
+_RESHAPING = {f"{x}_" for x in ("detach", "unsqueeze", "squeeze", "t", "transpose", "swapaxes", "swapdims")}
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,11 @@ class _OwnTensorsOnly(TorchFunctionMode):
                     f"{name} changes in place a tensor {tuple(tensor.shape)} that is neither a parameter nor a buffer "
                     "of the model: register it with register_buffer"
                 )
+            if isinstance(tensor, torch.Tensor) and name not in _RESHAPING and _overlaps(tensor):
+                raise ValueError(
+                    f"{name} changes in place a tensor {tuple(tensor.shape)} of which several elements share one "
+                    "memory, as after expand or unfold, which a schedule cannot: change a copy (.clone())"
+                )
         for tensor in pytree.tree_leaves((args, kwargs)):
             if _foreign(tensor) and tensor.requires_grad and torch.is_grad_enabled() and name != "__get__":
                 raise ValueError(
@@ -212,6 +218,18 @@ class _OwnTensorsOnly(TorchFunctionMode):
 
 def _overwrites(name: str) -> bool:
     return name in _OVERWRITING or (name.endswith("_") and not name.endswith("__") and name not in _HARMLESS)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Does an element share its memory with another one? A trace adds up what is written to each of them."""
+    if tensor.layout is not torch.strided or tensor.numel() < 2:
+        return False
+    reach = 1
+    for stride, size in sorted((y, x) for x, y in zip(tensor.shape, tensor.stride(), strict=True) if x > 1):
+        if stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False
 
 
 def _foreign(value: Any) -> bool:

@@ -64,3 +64,22 @@ def test_dropout_takes_no_copy_of_its_mask_as_numbers(*, channels_last: bool, p:
     for operator in dropped:
         for implementation in operator.implementations:
             assert profile.workspace_bytes(implementation) <= result_bytes // 6, implementation.name
+
+
+class Slices(nn.Module):
+    """Returns a result of which a part is taken; the gradient that comes is as large as that part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2.0 * self.weight, (x * self.weight)[:1]
+
+
+def test_the_gradient_of_a_part_is_as_large_as_the_part() -> None:
+    model, batch = Slices(), torch.randn(32, 64)
+    profile = explorer.profile(model, batch)
+    schedule = explorer.keep_all(profile.graph)
+    measured = explorer.measure(explorer.apply(model, schedule, batch), batch, steps=1).peak_bytes
+    assert simulate(profile, schedule).peak_bytes == measured

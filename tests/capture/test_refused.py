@@ -164,6 +164,15 @@ def foreign_tensor():
     return sample(body)
 
 
+@refused("zero_ changes in place a tensor (3, 4, 6)", "change a copy (.clone())")
+def expanded_tensor():
+    def body(_: Any, x: torch.Tensor) -> torch.Tensor:
+        x.detach().expand(3, *x.shape).zero_()
+        return x
+
+    return sample(body)
+
+
 @refused("linear reads a tensor (6, 6) that needs a gradient", "nn.ModuleList")
 def unregistered_module():
     model, batch, loss = sample(lambda m, x: m.layers[0](x))
