@@ -201,7 +201,7 @@ class _OwnTensorsOnly(TorchFunctionMode):
                     f"{name} changes in place a tensor {tuple(tensor.shape)} that is neither a parameter nor a buffer "
                     "of the model: register it with register_buffer"
                 )
-            if isinstance(tensor, torch.Tensor) and name not in _RESHAPING and _overlaps(tensor):
+            if name not in _RESHAPING and not _sets_a_part(name, args) and _overlaps(tensor):
                 raise ValueError(
                     f"{name} changes in place a tensor {tuple(tensor.shape)} of which several elements share one "
                     "memory, as after expand or unfold, which a schedule cannot: change a copy (.clone())"
@@ -220,9 +220,17 @@ def _overwrites(name: str) -> bool:
     return name in _OVERWRITING or (name.endswith("_") and not name.endswith("__") and name not in _HARMLESS)
 
 
-def _overlaps(tensor: torch.Tensor) -> bool:
+def _sets_a_part(name: str, args: Any) -> bool:
+    """Is it an assignment to plain indices? PyTorch itself refuses it where elements of that part share memory."""
+    if name != "__setitem__":
+        return False
+    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    return all(x is None or x is ... or isinstance(x, int | slice) for x in index)
+
+
+def _overlaps(tensor: Any) -> bool:
     """Does an element share its memory with another one? A trace adds up what is written to each of them."""
-    if tensor.layout is not torch.strided or tensor.numel() < 2:
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.numel() < 2:
         return False
     reach = 1
     for stride, size in sorted((y, x) for x, y in zip(tensor.shape, tensor.stride(), strict=True) if x > 1):
