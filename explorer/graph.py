@@ -300,15 +300,42 @@ def _check_structure(graph: TrainingGraph) -> None:
     for storage in graph.storages:
         a_whole_number(storage.bytes, f"the size of storage {storage.name!r} in bytes", least=0, most=MOST_BYTES)
     known = {storage.id for storage in graph.storages if storage.role.persistent}
+    sure, backward_sure = set(known), set()
     backward = False
     for operator in graph.operators:
         if backward and operator.phase is Phase.FORWARD:
             raise ValueError(f"forward operator {operator.name!r} stands after a backward one")
         backward = operator.phase is Phase.BACKWARD
+        if operator.optional:
+            _check_optional(operator, graph, known, backward_sure)
+        else:
+            _check_default(operator, sure)
+            sure |= set(operator.default().writes)
+            backward_sure |= set(operator.default().writes) if backward else set()
         _check_operator(operator, known, len(graph.storages))
     for storage in graph.storages:
         if storage.id not in known:
             raise ValueError(f"storage {storage.name!r} is written by no operator")
+
+
+def _check_default(operator: Operator, sure: set[int]) -> None:
+    """PyTorch's own implementation can run whatever else is chosen: only on what is there in any case."""
+    own = operator.implementations[0] if operator.implementations else None
+    if own is not None and not (own.first and sure.issuperset(own.reads)):
+        raise ValueError(
+            f"{own.name!r} of {operator.name!r} is PyTorch's own implementation: it must serve a first run, and "
+            "read only what operators make that are not optional"
+        )
+
+
+def _check_optional(operator: Operator, graph: TrainingGraph, known: set[int], backward_sure: set[int]) -> None:
+    """An optional operator makes something of its own in the forward pass, in the backward what another one makes."""
+    written = {x for implementation in operator.implementations for x in implementation.writes}
+    if operator.phase is Phase.BACKWARD:
+        if not written <= backward_sure:
+            raise ValueError(f"{operator.name!r} is optional: it must make what an earlier backward operator makes too")
+    elif written & known or any(graph.storages[x].held for x in written if 0 <= x < len(graph.storages)):
+        raise ValueError(f"{operator.name!r} is optional: it must make something of its own that the caller never gets")
 
 
 def _check_operator(operator: Operator, known: set[int], storages: int) -> None:

@@ -55,7 +55,8 @@ def _choose_forms(genes: np.ndarray, arrays: PlanArrays, relaxation: Relaxation,
     merged, decisions = layout.merged, layout.decisions
 
     def take(site: int, form: int) -> None:
-        if arrays.form_gene[site] >= 0:
+        # What a bound knows besides, in other ways to divide a backward operator's work, is no form of a plan.
+        if arrays.form_gene[site] >= 0 and form < arrays.form_start[site + 1] - arrays.form_start[site]:
             genes[arrays.form_gene[site]] = form
 
     for operator, decision in decisions.first.items():

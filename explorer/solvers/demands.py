@@ -13,7 +13,7 @@ import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solvers.plan_arrays import PlanArrays
-from explorer.solvers.problem import Choice, Problem
+from explorer.solvers.problem import Choice, Problem, Reading
 
 _MORE = 0.4  # how often there is one more demand
 
@@ -29,11 +29,12 @@ def demand(problem: Problem, arrays: PlanArrays, schedule: Schedule, *, seed: in
 
     Returns:
         int64, like ``arrays.option_extra``: slower options of the chosen forms need as much as the demanded one. None
-        where every run of the schedule has its quickest option.
+        where every run of the schedule has its quickest option, or the schedule is none of the problem's.
     """
     lost_ms: dict[int, float] = {}
     slowest: dict[int, int] = {}
-    for form, option in _chosen(problem, arrays, schedule):
+    reading = problem.read(schedule)
+    for form, option in () if reading is None else _chosen(arrays, reading):
         first = arrays.option_start[form]
         if option:
             lost = float(arrays.option_ms[first + option] - arrays.option_ms[first])
@@ -52,10 +53,8 @@ def demand(problem: Problem, arrays: PlanArrays, schedule: Schedule, *, seed: in
     return extra
 
 
-def _chosen(problem: Problem, arrays: PlanArrays, schedule: Schedule) -> Iterator[tuple[int, int]]:
+def _chosen(arrays: PlanArrays, reading: Reading) -> Iterator[tuple[int, int]]:
     """Form, as numbered in the arrays, and option of every run."""
-    reading = problem.read(schedule)
-    assert reading is not None
     n = arrays.forward_count
 
     def found(choice: Choice, site: int) -> tuple[int, int]:

@@ -20,14 +20,27 @@ def exact_minimum(problem: Problem) -> Schedule | None:
     Returns:
         None where there are too many sets of activations to try them all, and with pins.
     """
+    found = _swept(problem)
+    if found is None:
+        return None
+    sweep, peak_bytes = found
+    return problem.schedule_of(sweep.order(peak_bytes), method="exhaustion", budget_bytes=peak_bytes)
+
+
+def smallest_peak(problem: Problem) -> int | None:
+    """The smallest peak of a problem for bounds, in bytes; None as in ``exact_minimum``."""
+    found = _swept(problem)
+    return None if found is None else found[1]
+
+
+def _swept(problem: Problem) -> tuple[_Sweep, int] | None:
     if problem.pins:
         return None
     sweep = _Sweep(problem)
     try:
-        peak_bytes = sweep.run()
+        return sweep, sweep.run()
     except _TooManyError:
         return None
-    return problem.schedule_of(sweep.order(peak_bytes), method="exhaustion", budget_bytes=peak_bytes)
 
 
 class _TooManyError(Exception):

@@ -230,9 +230,11 @@ class PlanSearch:
         if self.has_choices:
             self._remember(self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalty=_STRICT), None)
             with self._lock:
-                smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[0]
-                plan = self._archive.genes[smallest : smallest + 1].copy()
-            self._remember(plan, None)
+                # None, where keeping everything takes less than any plan.
+                smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[:1]
+                plans = self._archive.genes[smallest]
+            for plan in plans:
+                self._remember(plan[None], None)
         return self.frontier.points()[0]
 
     def budgets(self, points: int) -> list[int]:

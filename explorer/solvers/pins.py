@@ -232,7 +232,7 @@ def _check_runs(
     for x in sorted(ran):
         operator = graph.operators[x]
         able = [i for i in found[x] if i.first or x >= graph.forward_count]
-        if not able and not (operator.optional and x < graph.forward_count and x not in pinned.implementations):
+        if not able and not (operator.optional and x not in pinned.implementations):
             missing = [graph.storages[y].name for y in sorted(pinned.dropped)]
             because = f"; {', '.join(map(repr, missing))} cannot be made again for it" if missing else ""
             raise ValueError(f"pins contradict each other: with them, {operator.name!r} cannot run{because}")

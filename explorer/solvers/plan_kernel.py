@@ -191,6 +191,7 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, li
                 stack[depth] = maker
                 depth += 1
             a = work.next_before[a]
+        valid &= number > 0 or depth == 0  # nothing runs again before the boundary
         while depth:
             depth -= 1
             maker = stack[depth]

@@ -18,6 +18,7 @@ from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, 
 from explorer.solvers.frontier import Frontier, Point, judged
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.memory import Answer
+from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.options import Options
 from explorer.solvers.problem import Problem
 from explorer.units import format_bytes
@@ -61,8 +62,8 @@ class Planner:
         self.search = PlanSearch(problem, frontier=frontier)
         self.frontier = self.search.frontier
         # A bound holds for its budget and every smaller one.
-        self._bounds: dict[float, float] = {float("inf"): problem.base_time_ms - problem.slack_ms}
-        self._excluded_bytes = self.search.floor.peak_bytes - 1
+        self._bounds: dict[float, float] = {float("inf"): problem.for_bounds.base_time_ms}
+        self._excluded_bytes = peak_lower_bound(problem.for_bounds).peak_bytes - 1
         self._sought_minimum = False
         self._spent_s: dict[int, float] = {}
         self._unread: dict[int, Answer] = {}  # recalled, by budget, whose schedules were not looked at
@@ -272,10 +273,10 @@ class Planner:
                 self._bounds[budget_bytes] = max(found_ms, self._bounds.get(budget_bytes, 0.0))
 
         if threshold is None:
-            found_ms = bound.linear_bound(self.problem, budget_bytes, on_bound=take, should_stop=should_stop)
+            found_ms = bound.linear_bound(self.problem.for_bounds, budget_bytes, on_bound=take, should_stop=should_stop)
         else:
             found_ms = bound.integer_bound(
-                self.problem,
+                self.problem.for_bounds,
                 budget_bytes,
                 threshold=threshold,
                 time_limit=time_limit,
@@ -301,7 +302,7 @@ class Planner:
         from explorer.solvers.monet import bound  # here because cvxpy takes a second to import
 
         return bound.critical_ends(
-            self.problem, budget_bytes, threshold=threshold, time_limit=time_limit, should_stop=should_stop
+            self.problem.for_bounds, budget_bytes, threshold=threshold, time_limit=time_limit, should_stop=should_stop
         )
 
     def minimum(self) -> Minimum:

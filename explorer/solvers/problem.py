@@ -155,8 +155,9 @@ class Problem:
         forward: in order; index = operator id.
         backward: in order; index = operator id − ``forward_count``. The first is the boundary.
         fixed_bytes: in memory throughout.
-        slack_ms: no schedule of the graph is quicker than the best of this problem by more than that: what
-            the problem always runs in halves may be quicker in one piece, and the other way round.
+        every_way: the same with all ways to divide the work of backward operators, of which this problem knows one.
+            Each operator chooses by itself, so that it allows more than a schedule can do, and is for bounds alone.
+            None where there is no other way.
         pins: what the user decided; it is in the forms already, but for ``kept``.
         kept: activations that must be in memory when the backward pass begins; nothing makes them again, and the
             ``keeper`` reads them.
@@ -169,7 +170,7 @@ class Problem:
     forward: tuple[ForwardOperator, ...]
     backward: tuple[BackwardOperator, ...]
     fixed_bytes: int
-    slack_ms: float = 0.0
+    every_way: Problem | None = None
     pins: Pins = NO_PINS
     kept: frozenset[int] = frozenset()
     dropped: Mapping[int, int] = field(default_factory=dict)
@@ -203,6 +204,11 @@ class Problem:
             return wanted and (implementation.exact or not exact)
 
         return build(profile, allowed, pins)
+
+    @property
+    def for_bounds(self) -> Problem:
+        """The problem whose bounds hold for every schedule of the graph."""
+        return self if self.every_way is None else self.every_way
 
     @property
     def graph(self) -> TrainingGraph:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from explorer.device_profile import Profile
-from explorer.graph import Implementation, Operator, Storage
-from explorer.solvers.pins import NO_PINS, Pins, check_served, resolve, restricted, without_unserved
+from explorer.graph import Implementation, Operator, Phase, Storage
+from explorer.solvers.backward_ways import BackwardWays, Piece, read_by_all, written_by_all
+from explorer.solvers.pins import NO_PINS, Pins, check_served, resolve, restricted, serving, without_unserved
 from explorer.solvers.problem import Activation, BackwardOperator, Form, ForwardOperator, Option, Problem
 
 Allowed = Callable[[Implementation], bool]
@@ -29,15 +30,18 @@ class _Builder:
         self.profile = profile
         self.graph = profile.graph
         self.pins, self.pinned = pins, resolve(pins, profile.graph)
-        self.chosen = {x.id: self._implementations(x, allowed) for x in profile.graph.operators}
-        self.slack_ms = 0.0
-        self._leave_out_unserved()
-        self._use_halves()
-        if pins:
-            check_served(self.graph, self.pinned, self.chosen)
-            self.chosen = without_unserved(self.graph, self.pinned, self.chosen)
+        allowed_here = {x.id: self._implementations(x, allowed) for x in profile.graph.operators}
+        check_served(self.graph, self.pinned, allowed_here)
+        able = without_unserved(self.graph, self.pinned, allowed_here)
+        ways = BackwardWays(profile, able, wanted=self.pinned.implementations)
+        best = ways.best()
+        check_served(self.graph, self.pinned, able | best)
+        self.first = {op.id: able[op.id] for op in self.graph.forward}
+        self.best = best
+        self.able = {op.id: able[op.id] for op in self.graph.backward}
+        self.all_pieces = ways.all()
         self._leave_out_useless()
-        made = {x: op.id for op in self.graph.forward for impl in self.chosen[op.id] for x in impl.writes}
+        made = {x: op.id for op in self.graph.forward for impl in self.first[op.id] for x in impl.writes}
         self.index = {storage: position for position, storage in enumerate(made)}
         for x in self.pinned.kept - made.keys():
             raise ValueError(f"{self.graph.storages[x].name!r} cannot be kept: it is of no use to what may be chosen")
@@ -46,16 +50,20 @@ class _Builder:
         self.activations = tuple(self._activation(self.graph.storages[x], made[x]) for x in (*made, *dropped))
 
     def build(self) -> Problem:
-        return Problem(
+        pieces = {at: [Piece.of(self.profile, x) for x in found] for at, found in self.best.items()}
+        problem = Problem(
             profile=self.profile,
             activations=self.activations,
             forward=tuple(self._forward(op) for op in self.graph.forward),
-            backward=self._backward(),
+            backward=self._backward(pieces, self.best),
             fixed_bytes=self.profile.fixed_bytes,
-            slack_ms=self.slack_ms,
             pins=self.pins,
             kept=self._kept,
             dropped={self.index[x]: stand_in for x, stand_in in self.stand_ins.items()},
+        )
+        all_ways = self._backward(self.all_pieces, self.able)
+        return (
+            problem if all_ways == problem.backward else replace(problem, every_way=replace(problem, backward=all_ways))
         )
 
     @property
@@ -69,87 +77,55 @@ class _Builder:
         # PyTorch's own is always to be had, unless the operator exists for an optimization's sake only.
         first = () if operator.optional else operator.implementations[:1]
         found = tuple(x for x in operator.implementations if allowed(x) or x in first)
-        return restricted(self.pinned, operator, found)
-
-    def _use_halves(self) -> None:
-        """Where an optional backward operator makes what an earlier one need not make, run both, always.
-
-        Memory is never worse for it: what the first half alone reads is free to go before the second. A half that needs
-        more than the whole, by its workspace or because the whole runs in place, is the exception: then the whole runs,
-        always. Either way the other may be quicker, which ``slack_ms`` tells. That halves may do with less memory where
-        the whole is forced (by making again between them what the second alone reads) nothing tells yet.
-        """
-        for half in (x for x in self.graph.backward if x.optional):
-            written = set(half.default().writes)
-            whole = next(op.id for op in self.graph.backward if written & set(op.default().writes))
-            pieces = [x for x in self.chosen[whole] if not written & set(x.writes)]
-            rest = [x for x in self.chosen[whole] if x not in pieces]
-            if not pieces or not self.chosen[half.id]:
-                self.chosen[half.id], self.chosen[whole] = (), tuple(rest)
-            elif rest:
-                halves_ms = sum(min(self._ms(x) for x in found) for found in (pieces, self.chosen[half.id]))
-                whole_ms = min(self._ms(x) for x in rest)
-                in_halves = not self._needs_more(pieces, self.chosen[half.id], than=rest)
-                self.slack_ms += max(0.0, halves_ms - whole_ms if in_halves else whole_ms - halves_ms)
-                self.chosen[whole] = tuple(pieces if in_halves else rest)
-                self.chosen[half.id] = self.chosen[half.id] if in_halves else ()
-
-    def _needs_more(self, *halves: Sequence[Implementation], than: Sequence[Implementation]) -> bool:
-        least_bytes = [min(self.profile.workspace_bytes(x) for x in half) for half in halves]
-        return max(least_bytes) > min(self.profile.workspace_bytes(x) - self._overwritten_bytes(x) for x in than)
-
-    def _overwritten_bytes(self, implementation: Implementation) -> int:
-        over = implementation.overwrites
-        return 0 if over is None else self.profile.allocated_bytes(self.graph.storages[over])
-
-    def _leave_out_unserved(self) -> None:
-        """What reads the result of an optional operator that is not among the optimizations takes no part."""
-        missing = {
-            x for op in self.graph.forward if op.optional and not self.chosen[op.id] for x in op.default().writes
-        }
-        for operator, found in self.chosen.items():
-            self.chosen[operator] = tuple(x for x in found if not missing & set(x.reads))
+        held = {x for x in operator.default().writes if self.graph.storages[x].held}
+        able = []
+        for x in restricted(self.pinned, operator, found):
+            # Backward operators run once; and what the caller receives is made by the first run.
+            whole = operator.phase is Phase.BACKWARD or held <= set(x.writes)
+            again = operator.phase is Phase.FORWARD
+            able.append(serving(x, first=x.first and whole, again=x.again and again))
+        return tuple(x for x in able if x is not None)
 
     def _leave_out_useless(self) -> None:
         """Optional operators whose results nothing reads take no part."""
+        read_later = {x for found in self.all_pieces.values() for piece in found for x in piece.reads}
         for operator in reversed(self.graph.forward):
             if operator.optional:
-                read = {x for op, found in self.chosen.items() if op != operator.id for i in found for x in i.reads}
-                if not read & set(operator.default().writes):
-                    self.chosen[operator.id] = ()
-
-    def _ms(self, implementation: Implementation) -> float:
-        return self.profile.cost(implementation).time_ms
+                read = {x for op, found in self.first.items() if op != operator.id for i in found for x in i.reads}
+                if not (read | read_later) & set(operator.default().writes):
+                    self.first[operator.id] = ()
 
     def _forward(self, operator: Operator) -> ForwardOperator:
-        chosen = self.chosen[operator.id]
+        chosen = self.first[operator.id]
         return ForwardOperator(
-            self._forms([x for x in chosen if x.first], {}, self.index | self.stand_ins),
-            self._forms([x for x in chosen if x.again], {}, self.index),
+            self._forward_forms([x for x in chosen if x.first], self.index | self.stand_ins),
+            self._forward_forms([x for x in chosen if x.again], self.index),
             operator.optional,
         )
 
-    def _forms(
-        self, implementations: Sequence[Implementation], dying: Mapping[int, int], index: Mapping[int, int]
-    ) -> tuple[Form, ...]:
-        """Group by reads and writes; ``dying``: gradients that may be overwritten here, with their bytes."""
+    def _forward_forms(self, implementations: Sequence[Implementation], index: Mapping[int, int]) -> tuple[Form, ...]:
+        found = []
+        for x in implementations:
+            piece, over = Piece.of(self.profile, x), x.overwrites
+            if over is None or (over in index and not self.graph.storages[over].held):
+                found.append((piece, piece.workspace_bytes or 0))
+        return self._forms(found, index)
+
+    def _forms(self, pieces: Sequence[tuple[Piece, int]], index: Mapping[int, int]) -> tuple[Form, ...]:
+        """Group pieces, each with its workspace, by activations that they read and write."""
         groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Option]] = {}
-        for implementation in implementations:
-            over = implementation.overwrites
-            if over is not None and over not in index and over not in dying:
-                continue
-            if over is not None and over in index and self.graph.storages[over].held:
-                continue
-            reads = tuple(sorted({index[x] for x in implementation.reads if x in index}))
-            writes = tuple(sorted(index[x] for x in implementation.writes if x in index))
-            saved = 0 if over is None else dying.get(over, 0)
-            option = Option(
-                implementation.name,
-                self._ms(implementation),
-                self.profile.workspace_bytes(implementation) - saved,
-                None if over is None else index.get(over),
-            )
-            groups.setdefault((reads, writes), []).append(option)
+        for piece, workspace_bytes in pieces:
+            reads = tuple(sorted({index[x] for x in piece.reads if x in index}))
+            writes = tuple(sorted(index[x] for x in piece.writes if x in index))
+            over = None if piece.overwrites is None else index.get(piece.overwrites)
+            option = Option(piece.implementation, piece.time_ms, workspace_bytes, over)
+            if piece.real or not any(
+                set(other) <= set(reads) and not_beaten.workspace_bytes <= workspace_bytes
+                for (other, _), options in groups.items()
+                for not_beaten in options
+                if not_beaten.overwrites is None and not_beaten.time_ms <= piece.time_ms
+            ):
+                groups.setdefault((reads, writes), []).append(option)
         return tuple(Form(reads, writes, self._pareto(options)) for (reads, writes), options in groups.items())
 
     def _pareto(self, options: Sequence[Option]) -> tuple[Option, ...]:
@@ -165,24 +141,54 @@ class _Builder:
                 kept.append(option)
         return tuple(kept)
 
-    def _backward(self) -> tuple[BackwardOperator, ...]:
+    def _backward(
+        self, pieces: Mapping[int, Sequence[Piece]], chosen: Mapping[int, Sequence[Implementation]]
+    ) -> tuple[BackwardOperator, ...]:
+        """Every backward operator with the gradients that are in memory whatever runs at each place.
+
+        Between the last operator that may make a gradient and the last one that reads it in any case, it is there.
+        """
         graph, size = self.graph, self.profile.allocated_bytes
-        # All forms of an operator read and write the same gradients, so that every gradient's life is the same.
-        chosen = {op.id: self.chosen[op.id] for op in graph.backward}
-        last_use = {x: op for op, found in chosen.items() for impl in found[:1] for x in (*impl.reads, *impl.writes)}
+        born = {x: at for at, found in chosen.items() for implementation in found for x in implementation.writes}
+        last = {x: at for at, found in pieces.items() for x in read_by_all(found)}
+        last |= {x: len(graph.operators) for x in born if graph.storages[x].held}
         alive: dict[int, int] = {}
         keeps = not self._kept
         result = []
-        for operator in graph.backward:
-            idle = sum(alive.values())
-            dying = {x: alive[x] for x in alive if last_use[x] == operator.id and not graph.storages[x].held}
-            forms = self._forms(chosen[operator.id], dying, self.index)
-            if forms and not keeps and operator.id > graph.forward_count:
+        for at, found in pieces.items():
+            sure = written_by_all(found)
+            made = {x: size(graph.storages[x]) for x in born if born[x] == at and (last.get(x, -1) > at or x in sure)}
+            forms = self._backward_forms(at, found, alive, made, last)
+            if forms and not keeps and at > graph.forward_count:
                 keeps = True
                 forms = tuple(replace(form, reads=tuple(sorted({*form.reads, *self._kept}))) for form in forms)
-            if forms:
-                alive |= {x: size(graph.storages[x]) for x in chosen[operator.id][0].writes}
-            result.append(BackwardOperator(forms, idle, sum(alive.values()) - idle))
-            for x in [x for x in alive if last_use[x] == operator.id and not graph.storages[x].held]:
-                del alive[x]
+            result.append(BackwardOperator(forms, sum(alive.values()), sum(made.values())))
+            alive = {x: taken for x, taken in (alive | made).items() if last.get(x, -1) > at}
         return tuple(result)
+
+    def _backward_forms(
+        self,
+        at: int,
+        pieces: Sequence[Piece],
+        alive: Mapping[int, int],
+        made: Mapping[int, int],
+        last: Mapping[int, int],
+    ) -> tuple[Form, ...]:
+        """Forms by what is in memory: gradients that are made and do not count there are added to a workspace."""
+        graph, found = self.graph, []
+        for piece in sorted(pieces, key=lambda x: not x.real):
+            over = piece.overwrites
+            if over is not None:
+                stays = over in graph.persistent or graph.storages[over].held
+                if stays or (over in alive and last.get(over, -1) > max(at, piece.until)):
+                    continue
+            if piece.workspace_bytes is None:
+                everything = sum(x.bytes for x in self.activations) + sum(alive.values()) + sum(made.values())
+                found.append((piece, -everything))
+                continue
+            more = sum(
+                self.profile.allocated_bytes(graph.storages[x]) for x in piece.writes if x not in {**alive, **made}
+            )
+            saved = 0 if over is None else alive.get(over, 0)
+            found.append((piece, piece.workspace_bytes + more - saved))
+        return self._forms(found, self.index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from explorer.solvers.exact_minimum import exact_minimum
+from explorer.solvers.exact_minimum import exact_minimum, smallest_peak
 from explorer.solvers.planner import Planner
 
 _LEAST_S = 0.05
@@ -26,7 +26,11 @@ def find_smallest(planner: Planner, *, time_limit: float) -> None:
     effort = _QUICK
     exact = exact_minimum(planner.problem)
     if exact is not None:
-        planner.exclude(planner.add_schedule(exact).peak_bytes - 1)
+        peak_bytes = planner.add_schedule(exact).peak_bytes
+        every_way = planner.problem.every_way
+        least_bytes = peak_bytes if every_way is None else smallest_peak(every_way)
+        if least_bytes is not None:
+            planner.exclude(least_bytes - 1)
     elif not _found_at_once(planner):
         effort = _LONG
         _search(planner, deadline - (1 - _SHARE) * time_limit)

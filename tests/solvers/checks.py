@@ -64,7 +64,7 @@ def lower_bound(problem: Problem, budget_bytes: int, *, time_limit: float) -> fl
             found.append(bound.integer_bound(problem, budget_bytes, threshold=threshold, time_limit=time_limit / 2))
     if found[-1] is None:
         return None
-    return max(problem.base_time_ms - problem.slack_ms, *(x for x in found if x is not None))
+    return max(problem.base_time_ms, *(x for x in found if x is not None))
 
 
 def check_bound(problem: Problem, budget_bytes: int) -> None:

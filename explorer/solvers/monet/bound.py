@@ -53,7 +53,7 @@ def linear_bound(
         found = _linear_minimum(relaxation.build(merged, budget_bytes, threshold=threshold).milp)
         if found is None:
             return None
-        best = max(best, found - problem.slack_ms)
+        best = max(best, found)
         if on_bound is not None:
             on_bound(best)
     return best
@@ -88,7 +88,7 @@ def integer_bound(
     """
 
     def safe(found_ms: float) -> float:
-        return found_ms * (1 - _SLACK) - problem.slack_ms
+        return found_ms * (1 - _SLACK)
 
     found = relaxation.build(relax(problem), budget_bytes, threshold=threshold, ends=ends)
     result = minimise(

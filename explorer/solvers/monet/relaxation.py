@@ -120,7 +120,7 @@ class Relaxation:
 def build(
     merged: MergedProblem, budget_bytes: int, *, threshold: float, ends: Collection[int] = frozenset()
 ) -> Relaxation:
-    """State the program: no schedule within the budget takes less than its optimum, less ``problem.slack_ms``.
+    """State the program: no schedule within the budget takes less than its optimum.
 
     It holds for every schedule that the simulator accepts, that has the first runs of all but optional operators in the
     captured order, and that recomputes forward operators after the forward pass only: at any place between backward
