@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from threading import RLock
 from typing import TYPE_CHECKING
 
 import ipywidgets
 
+from explorer.harmless import in_html
 from widgets import fallback, text
 from widgets.controls import Controls
 from widgets.figures import Library
@@ -38,7 +38,7 @@ class View:
         self._scene: Scene | None = None
         self._drawn: dict[str, Scene] = {}
         self._hiding = fallback.hiding(mark)
-        self._heading = ipywidgets.HTML(self._hiding + html.escape(title))
+        self._heading = ipywidgets.HTML(self._hiding + in_html(title))
         self._tabbed = [name for name in self.panels if name in TABS]
         tabs = [self.panels[name] for name in self._tabbed]
         self._tabs = ipywidgets.Tab([x.box for x in tabs], titles=[x.title for x in tabs])
@@ -53,13 +53,13 @@ class View:
         """Draw a scene; a panel behind a tab once that is opened."""
         with self._lock:
             if self._scene is None or self._scene.profile is not scene.profile:
-                self._heading.value = self._hiding + html.escape(text.heading(scene.profile))
+                self._heading.value = self._hiding + in_html(text.heading(scene.profile))
                 self.controls.layer.options = [("none", ""), *((x, x) for x in module_paths(scene.profile.graph))]
                 self.mark(scene.selection)
             figures = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
             if scene.deviation is not None:
                 told = text.deviation(scene.profile, scene.drawn, scene.deviation)
-                figures += f"<p class='deviation'>{html.escape(told)}</p>"
+                figures += f"<p class='deviation'>{in_html(told)}</p>"
             self.controls.figures.value = figures
             self._scene = scene
             self._draw(self._in_sight())

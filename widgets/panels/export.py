@@ -9,6 +9,7 @@ import ipywidgets
 import traitlets
 
 from explorer import storage_format
+from explorer.harmless import in_html
 from explorer.schedule import SCHEMA
 from widgets import text
 from widgets.figures import frontend
@@ -106,7 +107,7 @@ class ExportPanel:
         try:
             self._save(key)
         except Exception as error:  # noqa: BLE001 - the page has no other place for it
-            self.said.value = f"<p role='alert'>Could not save {key}: {text.failure(error)}</p>"
+            self.said.value = f"<p role='alert'>{in_html(f'Could not save {key}: {text.failure(error)}')}</p>"
 
     def _save(self, key: str) -> None:
         scene = self._scene
