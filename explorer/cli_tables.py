@@ -37,7 +37,7 @@ class PlainConsole(Console):
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
-    """For capture and what follows, on standard error; gives what is called with steps done, steps in all and a label."""
+    """On standard error; gives what is called with the steps done, how many there are, and a label."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

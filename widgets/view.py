@@ -15,6 +15,7 @@ from widgets.figures import Library
 from widgets.layers import module_paths
 from widgets.panel import Panel, Scene
 from widgets.panels import MAIN, TABS
+from widgets.served import for_visitors
 
 if TYPE_CHECKING:
     from widgets.explorer import Explorer
@@ -32,7 +33,9 @@ class View:
 
     def __init__(self, explorer: Explorer, title: str, panels: Iterable[str], *, mark: str) -> None:
         """Nothing is drawn yet."""
-        self.controls = Controls(on_typed=explorer.choose_budget)
+        self.controls = Controls(
+            on_typed=explorer.choose_budget, on_wanted=explorer.send_schedule if for_visitors() else None
+        )
         self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](explorer) for name in panels}
         self._lock = RLock()
         self._scene: Scene | None = None
