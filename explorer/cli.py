@@ -27,6 +27,15 @@ from explorer.units import format_bytes
 class _Commands(TyperGroup):
     """Ends every command in an exit code and at most one line of error, never in a traceback."""
 
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **more)
+        except Exception as error:
+            if getattr(error, "option_name", None) is None:  # the help, where there are no arguments
+                raise
+            _complain("error", f"{error.format_message().rstrip('.')}; see 'schedule-explorer --help'")  # pyright: ignore[reportAttributeAccessIssue]
+            raise typer.Exit(2) from error
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

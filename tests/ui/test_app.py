@@ -74,7 +74,7 @@ def check_saved(page: Page, widget: Widget, folder: Path) -> None:
     with page.expect_download(timeout=LONG) as download:
         widget.button("Save schedule").click()
     download.value.save_as(folder / "saved.json")
-    assert explorer.load_schedule(folder / "saved.json").method == "monet"
+    assert explorer.load_schedule(folder / "saved.json").identity.model == "ResNet"
     assert re.fullmatch(r"resnet50-small-cpu-[\d.]+gib\.json", download.value.suggested_filename.lower())
     assert files_of_the_server() == before
 
