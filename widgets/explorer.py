@@ -13,7 +13,7 @@ from IPython.display import display
 
 from explorer import storage_format
 from explorer.device_profile import bundled_model
-from explorer.harmless import below_working_folder, check_replaceable, file_stem
+from explorer.harmless import below_working_folder, check_replaceable, file_stem, one_line
 from explorer.schedule import SCHEMA, Schedule
 from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
@@ -247,7 +247,7 @@ class Explorer(Work):
 
     def __repr__(self) -> str:
         """Name, budget and status."""
-        return f"<Explorer {self._subject.name}: budget {self.budget or 'not chosen yet'}, {self.status}>"
+        return f"<Explorer {one_line(self._subject.name)}: budget {self.budget or 'not chosen yet'}, {self.status}>"
 
     def _ipython_display_(self) -> None:
         """Two outputs: a picture for where no widget is alive, and the widget, which hides it.

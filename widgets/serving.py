@@ -7,6 +7,7 @@ told so at once. A place becomes free when its page is closed, was left alone, o
 from __future__ import annotations
 
 import math
+import time
 from typing import Any, cast
 from uuid import uuid4
 
@@ -33,16 +34,16 @@ class Places(AsyncMappingKernelManager):
     unused_s = Integer(1800, min=1, config=True, help="Seconds until a page that nobody touches gives up its place.")
     alone_s = Integer(60, min=1, config=True, help="Seconds until a kernel that no page is connected to is ended.")
     cull_interval = Integer(15, min=1, config=True, help="Seconds between two looks at which places can be freed.")
-    # When is said by the two above, and only by what goes on between page and kernel: neither a page that is open nor
-    # a cell that never ends holds a place for ever.
+    # Neither a page that is merely open nor a cell that never ends holds a place for ever.
     cull_connected = Bool(default_value=True)
     cull_busy = Bool(default_value=True)
 
     def __init__(self, **kwargs: Any) -> None:
         """All places are free."""
         super().__init__(**kwargs)
-        self.cull_idle_timeout = self.alone_s  # else nobody looks
+        self.cull_idle_timeout = self.unused_s
         self._coming: set[str] = set()
+        self._alone: dict[str, float] = {}  # since when no page is connected, as far as was seen
 
     async def start_kernel(self, **kwargs: Any) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Start a kernel, which is told that it is a visitor's.
@@ -54,6 +55,7 @@ class Places(AsyncMappingKernelManager):
             raise HTTPError(_TAKEN)
         taken = str(uuid4())
         self._coming.add(taken)
+        self._alone = {kernel: since for kernel, since in self._alone.items() if kernel in self}
         try:
             kwargs["env"] = {**kwargs.get("env", {}), VARIABLE: "1"}
             return await super().start_kernel(**kwargs, kernel_id=taken)
@@ -61,10 +63,13 @@ class Places(AsyncMappingKernelManager):
             self._coming.discard(taken)
 
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
-        """Each by its own patience."""
-        connected = self.kernel_model(kernel_id)["connections"] > 0
-        self.cull_idle_timeout = self.unused_s if connected else self.alone_s
-        await super().cull_kernel_if_idle(kernel_id)
+        """End it if its page does nothing, or if it has none: then also while it solves, maybe for hours."""
+        if self.kernel_model(kernel_id)["connections"]:
+            self._alone.pop(kernel_id, None)
+            await super().cull_kernel_if_idle(kernel_id)
+        elif time.monotonic() - self._alone.setdefault(kernel_id, time.monotonic()) > self.alone_s:
+            self.log.warning("Kernel %s has no page: it is ended", kernel_id)
+            await self.shutdown_kernel(kernel_id)
 
 
 class Page(TornadoVoilaHandler):

@@ -18,6 +18,7 @@ from tornado.websocket import websocket_connect
 from tests.ui.served import Served, served
 
 _PLACES = 2
+_ALONE_S = 8
 _ASKED = 8
 _PATIENCE_S = 120
 _KERNEL, _WORKER = "ipykernel_launcher", "explorer.solvers.worker"
@@ -26,7 +27,7 @@ _KERNEL, _WORKER = "ipykernel_launcher", "explorer.solvers.worker"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """With two places, which are free soon."""
-    options = (f"--Places.most={_PLACES}", "--Places.alone_s=8", "--Places.cull_interval=1")
+    options = (f"--Places.most={_PLACES}", f"--Places.alone_s={_ALONE_S}", "--Places.cull_interval=1")
     with served(tmp_path_factory.mktemp("voila"), *options) as running:
         yield running
 
@@ -104,6 +105,23 @@ def test_a_page_from_elsewhere_does_not_reach_a_kernel(server: Served) -> None:
         ]
 
     assert asyncio.run(statuses()) == [403, 403, 403, 101]
+
+
+@pytest.mark.timeout(300)
+def test_a_page_that_is_open_keeps_its_kernel_and_one_that_is_gone_does_not(server: Served) -> None:
+    wait_until(lambda: not server.processes(_KERNEL))
+    assert ask(server.url)[0] == 200
+    url = f"ws://127.0.0.1:{server.port}/api/kernels/{kernel_id(server)}/channels"
+
+    async def stay() -> int:
+        connection = await websocket_connect(url)
+        await asyncio.sleep(2 * _ALONE_S)
+        kept = len(server.processes(_KERNEL))
+        connection.close()
+        return kept
+
+    assert asyncio.run(stay()) == 1
+    wait_until(lambda: not server.processes(_KERNEL))
 
 
 @pytest.mark.timeout(300)
