@@ -6,18 +6,13 @@ import ast
 import json
 import os
 import random
-import re
 import tempfile
 from collections.abc import Callable
 from contextlib import chdir
 from dataclasses import replace
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
-
-from typer.testing import CliRunner
 
 import explorer
 from explorer import cli, harmless, storage_format
@@ -30,6 +25,7 @@ from explorer.simulation import simulate
 from explorer.solution import Solution, Status
 from explorer.solvers.memory import Answer, SolveMemory, label_of, problem_key
 from explorer.solvers.options import Options
+from tests.attack.holding import CONTROL, Parsed, call, check_figure, check_html, refused
 from tests.solvers.graphs import chain
 from widgets import fallback, text
 from widgets.comparing import Held, compare_figure
@@ -101,9 +97,6 @@ PAYLOADS = (
     "x" * 10_000,
     "<script>" * 2_000,
 )
-_TAGS = re.compile(r"</?(?:b|br|extra)>")
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\ufeff\ud800-\udfff]")
-_SHOWN = {"text", "hovertext", "hovertemplate", "ticktext", "name", "title", "legendgroup"}
 
 
 def hostile(rng: random.Random) -> str:
@@ -221,7 +214,7 @@ def to_program(rng: random.Random) -> str:
     starred = {program.count("scheduled(**batch)"), normal.count("scheduled(**batch)")}
     assert _bones(program.replace("(**batch)", "(*batch)")) == _bones(normal.replace("(**batch)", "(*batch)")), starred
     assert any(isinstance(x, ast.Constant) and x.value == file for x in ast.walk(ast.parse(program)))
-    assert not _CONTROL.search(program)
+    assert not CONTROL.search(program)
     source = json.loads(cli._notebook(file))["cells"][0]["source"]
     assert _bones(source) == _bones(json.loads(cli._notebook("a"))["cells"][0]["source"])
     return "held"
@@ -324,83 +317,6 @@ _COMMANDS = (
     ("BAD",),
     ("--BAD",),
 )
-
-
-# What must hold
-
-
-class Parsed(HTMLParser):
-    """Elements and attributes as a browser finds them."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.scripts: list[tuple[str, str]] = []
-        self.tags: set[str] = set()
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Nothing that runs."""
-        self.tags.add(tag)
-        for name, value in attrs:
-            assert not name.startswith("on"), (tag, name, value)
-            assert "javascript:" not in (value or "").lower() or name in {"aria-label", "title"}, (tag, name, value)
-        if tag == "script":
-            self.scripts.append((dict(attrs).get("type") or "", ""))
-
-    def handle_data(self, data: str) -> None:
-        """The text of a script belongs to it."""
-        if self.cdata_elem == "script":
-            kind, before = self.scripts.pop()
-            self.scripts.append((kind, before + data))
-
-
-def check_html(page: str, *, scripts: int) -> Parsed:
-    """A page of ours has its own elements alone."""
-    found = Parsed(page)
-    assert len(found.scripts) == scripts, [x[:80] for _, x in found.scripts]
-    assert not found.tags & {"a", "img", "iframe", "object", "embed", "form", "base"}, found.tags
-    own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
-    assert not _CONTROL.search(own), _CONTROL.search(own)
-    return found
-
-
-def check_figure(figure: Any, *, under: str = "") -> None:
-    """Where plotly takes a text for HTML, ours is all that there is."""
-    if isinstance(figure, dict):
-        for key, value in figure.items():
-            if key != "meta":
-                # Categories of a bar plot are written along its axis.
-                shown = key in _SHOWN or (key in "xy" and isinstance(value, list)) or (key == "text" == under)
-                check_figure(value, under=key if shown else "")
-    elif isinstance(figure, list):
-        for value in figure:
-            check_figure(value, under=under)
-    elif isinstance(figure, str) and under:
-        left = _TAGS.sub("", figure)
-        assert "<" not in left, (under, figure[:200])
-        assert not _CONTROL.search(figure), (under, figure[:200])
-        if under != "hovertemplate":
-            assert "%{" not in figure, (under, figure[:200])
-
-
-def refused(said: str) -> str:
-    """A sentence, with nothing in it that steers a terminal once it is printed there."""
-    shown = harmless.in_terminal(said)
-    assert shown.strip()
-    assert not _CONTROL.search(shown)
-    return f"refused: {shown[:200]}"
-
-
-def call(*arguments: str) -> str:
-    """A command, by its exit code: held, or refused with a sentence."""
-    result = CliRunner().invoke(cli.app, list(arguments))
-    said = result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code in {0, 1, 2}, (result.exit_code, said)
-    assert "Traceback" not in said, said
-    assert not _CONTROL.search(said), said[:500]
-    return "held" if result.exit_code == 0 else refused(said)
 
 
 def _bones(program: str) -> str:

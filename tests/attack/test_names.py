@@ -17,6 +17,7 @@ import pytest
 import explorer
 from explorer import harmless
 from tests.attack import names
+from tests.attack.holding import CONTROL, check_figure, check_html
 from widgets import Explorer
 from widgets.figures import Plot
 from widgets.panels.explain import ExplainPanel
@@ -70,10 +71,10 @@ def test_the_widget_shows_names_as_text(opened: Explorer) -> None:
     assert len(pages) > 5
     assert len(plots) > 4
     for page in pages:
-        names.check_html(page, scripts=0)
+        check_html(page, scripts=0)
     for figure in plots:
-        names.check_figure(json.loads(figure))
-    names.check_html(opened._pictured()["text/html"], scripts=0)
+        check_figure(json.loads(figure))
+    check_html(opened._pictured()["text/html"], scripts=0)
 
 
 def test_a_file_of_the_widget_stays_where_it_belongs(
@@ -84,7 +85,7 @@ def test_a_file_of_the_widget_stays_where_it_belongs(
     assert isinstance(export, ExportPanel)
     assert named is not None
     export.save("<img src=x onerror=run()>.png")
-    names.check_html(export.said.value, scripts=0)
+    check_html(export.said.value, scripts=0)
     for payload in names.PAYLOADS:
         before = {path.name for path in tmp_path.parent.iterdir()}
         named.value = payload
@@ -111,7 +112,7 @@ def test_a_terminal_is_not_steered(command: list[str], tmp_path: Path) -> None:
     said = (answer.stdout + answer.stderr).decode()
     assert answer.returncode == 2, said
     assert "Traceback" not in said
-    assert not names._CONTROL.search(said), said
+    assert not CONTROL.search(said), said
 
 
 def test_what_is_harmless_already_stays() -> None:
