@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 NOTEBOOK := notebooks/explore.ipynb
 APP := notebooks/app.ipynb
 PORT ?= 8866
+VISITORS ?= 4
 PROGRAMS ?= 10000
 GRAPHS ?= 2000
 
@@ -32,7 +33,7 @@ PYTEST_OPTIONS ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 help:
 	@echo 'make explore   set up .venv and open the explorer in JupyterLab'
-	@echo 'make app       set up .venv and serve the explorer as a page, for this machine only (PORT=$(PORT))'
+	@echo 'make app       set up .venv and serve the explorer as a page, for this machine only (PORT=$(PORT) VISITORS=$(VISITORS))'
 	@echo 'make test      set up .venv and a browser, then run linters and tests'
 	@echo 'make fuzz      run $(PROGRAMS) random programs against eager mode (PROGRAMS=…); goes on where it was stopped'
 	@echo 'make claims    hold what solvers claim of $(GRAPHS) random graphs against a search over all schedules (GRAPHS=…)'
@@ -44,7 +45,8 @@ explore: setup
 # Each visitor gets a kernel of their own; without --no-browser Voila would open a page by itself.
 app: setup
 	@echo 'Serving the explorer at http://127.0.0.1:$(PORT)/'
-	$(BIN)/python -m voila $(APP) --port=$(PORT) --Voila.ip=127.0.0.1 $(if $(SCREEN),,--no-browser)
+	$(BIN)/python -m widgets.serving $(APP) --port=$(PORT) --Voila.ip=127.0.0.1 --Places.most=$(VISITORS) \
+	  $(if $(SCREEN),,--no-browser)
 
 test: setup-test lint
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 from typer.core import TyperGroup
 
-from explorer.cli_tables import add_parts, run_table, solution_table, summary
+from explorer.cli_tables import PlainConsole, add_parts, progress_bar, run_table, solution_table, summary
 from explorer.device_profile import BUNDLED_FOR, bundled_profiles, load_profile
+from explorer.harmless import file_stem, in_terminal
 from explorer.kinds import a_budget
 from explorer.schedule import keep_all, load_schedule
 from explorer.simulation import CATEGORIES, simulate
@@ -27,6 +26,15 @@ from explorer.units import format_bytes
 
 class _Commands(TyperGroup):
     """Ends every command in an exit code and at most one line of error, never in a traceback."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **more)
+        except Exception as error:
+            if getattr(error, "option_name", None) is None:  # the help, where there are no arguments
+                raise
+            _complain("error", f"{error.format_message().rstrip('.')}; see 'schedule-explorer --help'")  # pyright: ignore[reportAttributeAccessIssue]
+            raise typer.Exit(2) from error
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -84,13 +92,12 @@ def profile(
     import explorer
     from explorer.operators.encodings import Encoding
 
-    target = output or Path(f"{model.rpartition(':')[2]}.json")
+    target = output or Path(f"{file_stem(model.rpartition(':')[2])}.json")
     _check_folder(target)
     encodings = None if encoding is None else Encoding.of(encoding)
     sizes = _sizes(batch_size, image_size, volume_size, sequence_length)
     made, batch, loss = _model(model, sizes, device=device)
-    with _progress() as bar:
-        task = bar.add_task("capture", total=None)
+    with progress_bar() as progress:
         result = explorer.profile(
             made,
             batch,
@@ -98,10 +105,10 @@ def profile(
             device=device,
             optimizer=optimizer,
             encoding=encodings,
-            progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
+            progress=progress,
         )
     result.save(target)
-    _out().print(f"{summary(result)} Wrote {target}")
+    PlainConsole().print(f"{summary(result)} Wrote {target}")
 
 
 @app.command()
@@ -129,14 +136,13 @@ def estimate(
     from explorer.profiling.devices import device_spec
 
     spec = device_spec(device)
-    target = output or Path(f"{model.rpartition(':')[2]}-{spec.name}.json")
+    target = output or Path(f"{file_stem(model.rpartition(':')[2])}-{file_stem(spec.name)}.json")
     _check_folder(target)
     sizes = _sizes(batch_size, image_size, volume_size, sequence_length)
     # A function of the user's may look at its tensors; the bundled models need no memory.
     with torch.device("cpu" if ":" in model else "meta"):
         made, batch, loss = _model(model, sizes)
-    with _progress() as bar:
-        task = bar.add_task("capture", total=None)
+    with progress_bar() as progress:
         result = explorer.estimate(
             made,
             batch,
@@ -144,10 +150,10 @@ def estimate(
             device=spec,
             precision=precision,
             optimizer=optimizer,
-            progress=lambda done, total, label: bar.update(task, completed=done, total=total, description=label),
+            progress=progress,
         )
     result.save(target)
-    _out().print(f"{summary(result)} Wrote {target}")
+    PlainConsole().print(f"{summary(result)} Wrote {target}")
 
 
 @app.command()
@@ -163,8 +169,8 @@ def profiles() -> None:
             known.device.label,
             f"{plain.time_ms:.0f} ms, {format_bytes(plain.peak_bytes)}",
         )
-    _out().print(table)
-    _out().print(f"A model's name alone stands for its profile that ends in {BUNDLED_FOR}.")
+    PlainConsole().print(table)
+    PlainConsole().print(f"A model's name alone stands for its profile that ends in {BUNDLED_FOR}.")
 
 
 @app.command()
@@ -197,7 +203,7 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
     _check_folder(output)
     loaded = load_profile(profile)
     budget_bytes = a_budget(budget, loaded)
-    with Console(stderr=True).status(f"solving for {format_bytes(budget_bytes)}, at most {time_limit:g} s"):
+    with PlainConsole(stderr=True).status(f"solving for {format_bytes(budget_bytes)}, at most {time_limit:g} s"):
         found = explorer.solve(
             loaded,
             budget=budget_bytes,
@@ -216,8 +222,8 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
             _complain(found.status.value, str(found.minimum))
         raise typer.Exit(1)
     found.schedule.save(output)
-    _out().print(solution_table(loaded, found))
-    _out().print(f"Wrote {output}")
+    PlainConsole().print(solution_table(loaded, found))
+    PlainConsole().print(f"Wrote {output}")
 
 
 @app.command()
@@ -228,7 +234,7 @@ def methods() -> None:
     table = Table("name", "what it is")
     for method in METHODS.values():
         table.add_row(method.name, method.title)
-    _out().print(table)
+    PlainConsole().print(table)
 
 
 @app.command("simulate")
@@ -247,8 +253,8 @@ def simulate_command(
     table.add_section()
     table.add_row("all", format_bytes(timeline.peak_bytes), "100 %")
     operator = loaded.graph.operators[timeline.operators[timeline.peak_run]]
-    _out().print(table)
-    _out().print(
+    PlainConsole().print(table)
+    PlainConsole().print(
         f"Peak at run {timeline.peak_run} of {len(timeline.operators)}: {operator.name}, "
         f"{operator.layer or 'no module'}, {timeline.stages[timeline.peak_run].value}.\n"
         f"Step {timeline.time_ms:.1f} ms, of which recomputation {timeline.recompute_time_ms:.1f} ms."
@@ -273,7 +279,7 @@ def run(
     known = None if profile is None else load_profile(profile)
     predicted = None if known is None else simulate(known, loaded)
     made, batch, loss = _model(model, {}, like=loaded.identity.batch, device=device)
-    with Console(stderr=True).status("applying the schedule") as status:
+    with PlainConsole(stderr=True).status("applying the schedule") as status:
         module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding)
         status.update(f"measuring {steps} steps")
         try:
@@ -284,7 +290,7 @@ def run(
     table = run_table(predicted, measured)
     if known is not None:
         add_parts(table, explorer.residual(known, loaded, measured))
-    _out().print(table)
+    PlainConsole().print(table)
 
 
 @app.command()
@@ -298,12 +304,12 @@ def explore(
 ) -> None:
     """Open JupyterLab on a notebook that explores a profile."""
     load_profile(profile)  # so that a wrong name is refused here, not in the notebook
-    notebook = Path(f"explore-{Path(profile).stem}.ipynb")
+    notebook = Path(f"explore-{file_stem(Path(profile).stem)}.ipynb")
     if not notebook.exists():
         notebook.write_text(_notebook(profile), encoding="utf-8")
     if browser and not _has_browser():
         browser = False
-        _out().print("There is no browser here: open one of the URLs that JupyterLab prints.")
+        PlainConsole().print("There is no browser here: open one of the URLs that JupyterLab prints.")
     command = [
         sys.executable,
         "-m",
@@ -324,9 +330,9 @@ def compile_command() -> None:
     from explorer.solvers.compiling import compile_all
 
     began = time.monotonic()
-    with Console(stderr=True).status("compiling the search, for up to a minute"):
+    with PlainConsole(stderr=True).status("compiling the search, for up to a minute"):
         folder = compile_all()
-    _out().print(f"The search is compiled ({time.monotonic() - began:.0f} s); the machine code is in {folder}")
+    PlainConsole().print(f"The search is compiled ({time.monotonic() - began:.0f} s); the machine code is in {folder}")
 
 
 @app.command()
@@ -337,7 +343,7 @@ def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everyth
 
     memory = SolveMemory()
     if memory.folder is None:
-        _out().print(f"Nothing is remembered: {VARIABLE} is 'off'.")
+        PlainConsole().print(f"Nothing is remembered: {VARIABLE} is 'off'.")
         return
     if clear:
         memory.clear()
@@ -346,7 +352,7 @@ def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everyth
     for problem in known:
         used = datetime.fromtimestamp(problem.used, UTC).astimezone()
         table.add_row(problem.label, str(problem.answers), f"{used:%Y-%m-%d %H:%M}")
-    _out().print(table if known else f"Nothing is remembered yet in {memory.folder}.")
+    PlainConsole().print(table if known else f"Nothing is remembered yet in {memory.folder}.")
 
 
 def _notebook(profile: str) -> str:
@@ -421,17 +427,8 @@ def _sides(size: str | None) -> tuple[int, ...] | int | None:
     return sides[0] if len(sides) == 1 else sides
 
 
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True))
-
-
-def _out() -> Console:
-    return Console(soft_wrap=True, highlight=False)
-
-
 def _complain(kind: str, message: str) -> None:
-    typer.echo(f"{kind}: {' '.join(message.split())}", err=True)
+    typer.echo(in_terminal(f"{kind}: {' '.join(message.split())}"), err=True)
 
 
 def _has_browser() -> bool:

@@ -1,11 +1,17 @@
-"""What the command line prints: sentences and tables."""
+"""What the command line prints, and on what: sentences and tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from explorer import harmless
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import Timeline, simulate
@@ -15,6 +21,34 @@ if TYPE_CHECKING:
     from explorer.measurement import Measurement
     from explorer.residuals import Residual
     from explorer.solution import Solution
+
+
+class PlainConsole(Console):
+    """Prints every text as it is, in tables too: no markup, and nothing that steers the terminal."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        """On standard output, or on standard error."""
+        super().__init__(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """What rich makes of every plain text that it prints."""
+        return super().render_str(harmless.in_terminal(text), **options)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
+    """On standard error; gives what is called with the steps done, how many there are, and a label."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=PlainConsole(stderr=True)) as bar:
+        task = bar.add_task("capture", total=None)
+        yield lambda done, total, label: bar.update(
+            task, completed=done, total=total, description=harmless.in_terminal(label)
+        )
 
 
 def summary(profile: Profile) -> str:

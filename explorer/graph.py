@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from explorer.arguments import a_whole_number
+from explorer.harmless import one_line
 
 MOST_BYTES = 2**50
 """Of one storage or workspace: far more than any device has, and sums of thousands are still 64-bit numbers."""
@@ -206,16 +207,17 @@ class Identity:
 
         The class name alone is no difference: a subclass with the same graph runs the same schedule.
         """
+        here, there = one_line(self.model), one_line(other.model)
         if self.parameters != other.parameters:
-            return f"the model differs: {self.model} here, {other.model} there, with other parameters"
+            return f"the model differs: {here} here, {there} there, with other parameters"
         for mine, theirs in zip(self.batch, other.batch, strict=False):
             if mine != theirs:
-                return f"the batch differs: {mine} here, {theirs} there"
+                return f"the batch differs: {one_line(str(mine))} here, {one_line(str(theirs))} there"
         if len(self.batch) != len(other.batch):
             return f"the batch differs: {len(self.batch)} tensors here, {len(other.batch)} there"
         if self.operators != other.operators:
             return (
-                f"the captured operators differ ({self.model} here, {other.model} there): another forward "
+                f"the captured operators differ ({here} here, {there} there): another forward "
                 "method, loss, dtype setting or torch version"
             )
         return None

@@ -6,6 +6,7 @@ from itertools import product
 
 import plotly.graph_objects as go
 
+from explorer.harmless import in_figure
 from explorer.solvers.comparison import Comparison, Curve
 from widgets import style
 
@@ -49,7 +50,7 @@ def comparison_figure(comparison: Comparison, *, most_overhead: float | None = N
         annotation={"text": "no recomputation", "font": {"color": style.TEXT}},
     )
     figure.update_layout(
-        title=f"{comparison.profile.graph.model}, {comparison.profile.device.label}",
+        title=in_figure(f"{comparison.profile.graph.model}, {comparison.profile.device.label}"),
         xaxis={"title": "budget, GiB"},
         yaxis={"title": "extra time, %", "range": [min(0.0, _lowest(comparison)) - 0.03 * top, top]},
         template="plotly_white",

@@ -12,9 +12,11 @@ import ipywidgets
 import traitlets
 
 from widgets.budget import presets
+from widgets.downloads import Downloads
 from widgets.figures import frontend
 
 _STEPS = 160
+_DOWNLOAD = [{"title": "", "buttons": [{"key": "schedule", "label": "Save schedule", "name": "Save schedule"}]}]
 
 
 class BudgetSlider(anywidget.AnyWidget):
@@ -62,22 +64,33 @@ class StatusLine(anywidget.AnyWidget):
 
 
 class Controls:
-    """Slider, status, buttons and the table of figures; what a click does is the explorer's business."""
+    """Slider, status, buttons and the table of figures; what a click does is the explorer's business.
 
-    def __init__(self, *, on_typed: Callable[[str], None]) -> None:
-        """Everything disabled; ``on_typed`` is called with what was typed as a budget."""
+    Args:
+        on_typed: called with what was typed as a budget.
+        on_wanted: called when a visitor wants the schedule, as a download: there is no name to type then, and nothing
+            that writes. None for the owner of the files, who names one.
+    """
+
+    def __init__(self, *, on_typed: Callable[[str], None], on_wanted: Callable[[str], object] | None = None) -> None:
+        """Everything disabled."""
         self.slider = BudgetSlider(on_typed=on_typed, layout=ipywidgets.Layout(flex="1 1 100%", min_width="300px"))
         self.status = StatusLine()
         self._saying = RLock()  # an observer of the status may say something, too
         self.play = button("Play", "forward", "Sweep the budget from PyTorch's peak to the smallest; Cancel stops it")
         self.run = button("Run", "play", "Run real training steps with this schedule and measure them")
         self.cancel = button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
-        self.save = button("Save schedule", "save", "Write the schedule as JSON to the file named beside this button")
-        self.file_name = ipywidgets.Text(
-            placeholder="file name",
-            tooltip="File name for Save schedule",
-            layout=ipywidgets.Layout(width="270px"),
-        )
+        self.save, self.file_name = None, None
+        self.download = None if on_wanted is None else Downloads(_DOWNLOAD, on_wanted=on_wanted)
+        if on_wanted is None:
+            self.save = button(
+                "Save schedule", "save", "Write the schedule as JSON to the file named beside this button"
+            )
+            self.file_name = ipywidgets.Text(
+                placeholder="file name",
+                tooltip="File name for Save schedule",
+                layout=ipywidgets.Layout(width="270px"),
+            )
         self.layer = ipywidgets.Dropdown(
             description="Layer",
             options=[("none", "")],
@@ -86,8 +99,9 @@ class Controls:
             layout=ipywidgets.Layout(width="220px"),
         )
         self.figures = ipywidgets.HTML()
+        saving = [x for x in (self.save, self.file_name, self.download) if x is not None]
         row = ipywidgets.HBox(
-            [self.slider, self.play, self.run, self.cancel, self.save, self.file_name, self.layer],
+            [self.slider, self.play, self.run, self.cancel, *saving, self.layer],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
         )
         self.box = ipywidgets.VBox([row, self.status, self.figures])
@@ -108,7 +122,9 @@ class Controls:
         self.cancel.disabled = not under_way
         self.play.disabled = playing or busy or self.slider.disabled
         self.run.disabled = busy or not schedule
-        self.save.disabled = not schedule
+        for saves in (self.save, self.download):
+            if saves is not None:
+                saves.disabled = not schedule
 
 
 def button(text: str, icon: str, tooltip: str) -> ipywidgets.Button:

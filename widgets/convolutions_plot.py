@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from explorer.harmless import in_figure
 from explorer.units import format_bytes
 from widgets import style
 from widgets.convolutions import Part, Way, plain_name
@@ -29,7 +29,7 @@ def convolution_figure(layer: str, ways: Sequence[Way]) -> Figure:
     if not again:
         notes[Part.RECOMPUTE] = " (not recomputed)"
     titles = [part.value + notes[part] for part in Part]
-    titles[0] = f"{html.escape(layer)}: {titles[0]}"
+    titles[0] = f"{in_figure(layer)}: {titles[0]}"
     places = columns([1.0] * len(Part), gap=0.05)
     traces: list[Trace] = []
     axes: dict[str, dict] = {}
@@ -99,7 +99,7 @@ def _traces(ways: Sequence[Way], labels: dict[Way, str], *, widest: float, legen
             y=[x.time_ms for x in members],
             # Else plotly mistakes one for another where the number of empty names changes, and drops some.
             ids=[f"{x.operator} {x.implementation}" for x in members],
-            text=["<br>".join(map(html.escape, wrap(labels.get(x, ""), _LINE))) for x in members],
+            text=["<br>".join(map(in_figure, wrap(labels.get(x, ""), _LINE))) for x in members],
             # Towards where there is room.
             textposition=["middle right" if x.workspace_bytes / _MIB < widest / 2 else "middle left" for x in members],
             textfont={"size": 10},
@@ -112,7 +112,7 @@ def _traces(ways: Sequence[Way], labels: dict[Way, str], *, widest: float, legen
 
 
 def _hover(way: Way) -> str:
-    lines = [f"<b>{html.escape(way.implementation)}</b>"]
+    lines = [f"<b>{in_figure(way.implementation)}</b>"]
     if way.both:
         lines.append("gradients of weight and input at once")
     lines.append(f"{style.format_ms(way.time_ms)}, workspace {format_bytes(way.workspace_bytes)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,8 +11,10 @@ from typing import Any, Self
 import traitlets
 from IPython.display import display
 
+from explorer import storage_format
 from explorer.device_profile import bundled_model
-from explorer.harmless import below_working_folder
+from explorer.harmless import below_working_folder, check_replaceable, file_stem, one_line
+from explorer.schedule import SCHEMA, Schedule
 from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
@@ -169,26 +170,33 @@ class Explorer(Work):
         """Write the schedule as JSON.
 
         Args:
-            path: where; if None, below the working folder, by the name in the widget's text box.
+            path: where; if None, below the working folder, by the name in the widget's text box, in place of a schedule
+                of that name.
 
         Returns:
             The absolute path written.
 
         Raises:
-            ValueError: there is no schedule yet, or the name in the text box leads out of the working folder.
+            ValueError: there is no schedule yet; or the name in the text box leads out of the working folder, or
+                is that of a file which is no schedule; or there is no text box, since visitors are at the page.
             OSError: the file cannot be written.
         """
-        solution = self.solution
-        if solution is None or solution.schedule is None:
-            raise ValueError("there is no schedule to save yet; wait for the solver, or choose a larger budget")
-        if path is None:
-            typed = self._view.controls.file_name.value.strip()
-            target = below_working_folder(typed or self._file_name(solution))
-        else:
-            target = Path(path).expanduser().resolve()
-        solution.schedule.save(target)
+        schedule = self._to_save()
+        target = self._named() if path is None else Path(path).expanduser().resolve()
+        schedule.save(target)
         self._say(f"Saved the schedule to {target}", "good")
         return target
+
+    def send_schedule(self, _: str) -> None:
+        """Have the page save the schedule. What a visitor's click does: errors end in the widget."""
+
+        def send() -> None:
+            download = self._view.controls.download
+            assert download is not None, "its button called"
+            content = storage_format.text_of(self._to_save(), schema=SCHEMA)
+            download.save(f"{self.file_stem}.json", content, "application/json")
+
+        self._guarded(send)
 
     def to_html(self) -> str:
         """A report of what is shown, as a page that works without Python and without a network.
@@ -239,7 +247,7 @@ class Explorer(Work):
 
     def __repr__(self) -> str:
         """Name, budget and status."""
-        return f"<Explorer {self._subject.name}: budget {self.budget or 'not chosen yet'}, {self.status}>"
+        return f"<Explorer {one_line(self._subject.name)}: budget {self.budget or 'not chosen yet'}, {self.status}>"
 
     def _ipython_display_(self) -> None:
         """Two outputs: a picture for where no widget is alive, and the widget, which hides it.
@@ -277,7 +285,8 @@ class Explorer(Work):
 
     @traitlets.observe("solution")
     def _name_file(self, change: Any) -> None:
-        self._view.controls.file_name.placeholder = self._file_name(change["new"])
+        if self._view.controls.file_name is not None:
+            self._view.controls.file_name.placeholder = self._file_name(change["new"])
 
     @traitlets.observe("status")
     def _keep_picture(self, change: Any) -> None:
@@ -312,7 +321,8 @@ class Explorer(Work):
             (controls.cancel, self.cancel),
             (controls.save, self._save_clicked),
         ):
-            button.on_click(lambda _, action=action: self._guarded(action))
+            if button is not None:
+                button.on_click(lambda _, action=action: self._guarded(action))
 
     def _guarded(self, action: Callable[[], object]) -> None:
         """What a click does must end in the widget, whatever happens: nobody sees a traceback there."""
@@ -327,7 +337,23 @@ class Explorer(Work):
         except (OSError, ValueError) as error:
             self._say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
 
+    def _to_save(self) -> Schedule:
+        if self.solution is None or self.solution.schedule is None:
+            raise ValueError("there is no schedule to save yet; wait for the solver, or choose a larger budget")
+        return self.solution.schedule
+
+    def _named(self) -> Path:
+        """The file of the text box."""
+        if self._view.controls.file_name is None:
+            raise ValueError(
+                "this page is served to visitors, who write nothing here: press 'Save schedule' in it, or call "
+                "save(path) from Python"
+            )
+        target = below_working_folder(self._view.controls.file_name.value.strip() or self._file_name(self.solution))
+        check_replaceable(target, kind="Schedule")
+        return target
+
     def _file_name(self, solution: Solution | None) -> str:
         """By the budget of the schedule that is shown: another one may be asked for already."""
         budget = "" if solution is None else "-" + style.format_gib(solution.budget_bytes).replace(" ", "")
-        return re.sub(r"[^\w.-]+", "-", self._subject.name).strip("-").lower() + budget + ".json"
+        return file_stem(self._subject.name).lower() + budget + ".json"

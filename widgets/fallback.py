@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from uuid import uuid4
 
 import numpy as np
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
+from explorer.harmless import in_html
 from explorer.simulation import Timeline
 from widgets import style, text
 from widgets.panel import Scene
@@ -46,10 +46,10 @@ def render(name: str, scene: Scene | None, *, mark: str) -> str:
     """Table and picture of what is known at this moment, as HTML without scripts; of the class ``mark``."""
     again = "<p>This is a picture of the schedule explorer, not the explorer itself: run this cell to explore on.</p>"
     if scene is None:
-        return f'<div class="{mark}"><p>{html.escape(name)}</p>{again}</div>'
+        return f'<div class="{mark}"><p>{in_html(name)}</p>{again}</div>'
     table = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
     picture = _picture(scene.keep_all, scene.timeline, scene.budget_bytes)
-    return f'<div class="{mark}"><p>{html.escape(text.heading(scene.profile))}</p>{table}{picture}{again}</div>'
+    return f'<div class="{mark}"><p>{in_html(text.heading(scene.profile))}</p>{table}{picture}{again}</div>'
 
 
 def hiding(mark: str) -> str:

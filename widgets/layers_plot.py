@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 import numpy as np
 
 from explorer.device_profile import Profile
+from explorer.harmless import in_figure
 from explorer.simulation import Category, Stage, Timeline
 from widgets import style
 from widgets.figures import Figure, Trace, axis, bar, base_layout, subtitle
@@ -56,7 +56,7 @@ def _bars(profile: Profile, keep_all: Timeline, timeline: Timeline, selection: s
         pattern = {"shape": hatch, "size": 5, "fillmode": "overlay", "fgcolor": "#ffffff", "fgopacity": 0.6}
         return bar(
             name=name,
-            x=[html.escape(label) for label in labels],
+            x=[in_figure(label) for label in labels],
             y=[values[i] for i in shown],
             customdata=labels,
             marker={"color": colour, "line": {"width": marked, "color": style.TEXT}, "pattern": pattern},

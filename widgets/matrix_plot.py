@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
-
 import numpy as np
 
 from explorer.graph import TrainingGraph
+from explorer.harmless import in_figure
 from explorer.simulation import Timeline
 from widgets import style
 from widgets.figures import Figure, Trace, axis, base_layout, heatmap, scatter
@@ -60,14 +59,14 @@ def matrix_figure(
             showgrid=False,
             tickangle=-35,
             tickvals=[(x.start + x.end - 1) / 2 for x in ticks],
-            ticktext=[html.escape(x.label) for x in ticks],
+            ticktext=[in_figure(x.label) for x in ticks],
         ),
         yaxis=axis(
             "stages",
             range=[rows - 0.5, -0.5],
             showgrid=False,
             tickvals=[(x.start + x.end - 1) / 2 for x in rules],
-            ticktext=[html.escape(x.label) for x in rules],
+            ticktext=[in_figure(x.label) for x in rules],
         ),
         shapes=[_boundary(matrix)],
     )

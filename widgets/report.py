@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 
 import plotly.graph_objects as go
@@ -10,6 +9,7 @@ import plotly.offline
 
 from explorer import storage_format
 from explorer.explaining import Fate, explain_all
+from explorer.harmless import in_html, in_script
 from explorer.schedule import SCHEMA
 from explorer.units import format_bytes
 from widgets import text
@@ -69,20 +69,20 @@ def report(scene: Scene, *, file: str, bundled: str | None) -> str:
         raise ValueError("there is no schedule to report yet; wait for the solver, or choose a larger budget")
     title = text.heading(scene.profile)
     table = text.figures(scene.profile, scene.keep_all, solution, scene.timeline, scene.measurement)
-    content = storage_format.text_of(solution.schedule, schema=SCHEMA).replace("</", "<\\/")
+    content = in_script(storage_format.text_of(solution.schedule, schema=SCHEMA))
     program = snippet(scene.profile, solution, file=file, bundled=bundled)
     parts = [
-        f"<h1>{html.escape(title)}</h1>",
-        f"<p>{html.escape(text.outcome(solution, scene.keep_all.time_ms))}</p>",
+        f"<h1>{in_html(title)}</h1>",
+        f"<p>{in_html(text.outcome(solution, scene.keep_all.time_ms))}</p>",
         table,
         *_plots(figures(scene)),
         f"<h2>Tensors</h2>{_tensors(scene)}",
-        f"<h2>To train with it</h2><pre>{html.escape(program)}</pre>",
+        f"<h2>To train with it</h2><pre>{in_html(program)}</pre>",
         f"<script type='application/json' id='schedule'>{content}</script>",
     ]
     return (
         "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'>"
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style>"
+        f"<title>{in_html(title)}</title><style>{_STYLE}</style>"
         f"<script>{plotly.offline.get_plotlyjs()}</script></head><body><main>{''.join(parts)}</main></body></html>"
     )
 
@@ -91,7 +91,7 @@ def _plots(found: Mapping[str, Figure]) -> list[str]:
     """Each as a figure with its description."""
     made = []
     for name, figure in found.items():
-        described = html.escape(str(figure.layout.get("meta", name)), quote=True)
+        described = in_html(str(figure.layout.get("meta", name)))
         page = go.Figure(figure.to_dict()).update_layout(font_color=_INK)
         drawn = page.to_html(
             full_html=False, include_plotlyjs=False, div_id=f"plot-{name}", config={"showSendToCloud": False}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
 
 from explorer.deviation import Deviation
 from explorer.device_profile import Profile
+from explorer.harmless import in_html
 from explorer.measurement import Measurement
 from explorer.simulation import Timeline
 from explorer.solution import BoundScope, Solution, Status
@@ -176,8 +176,8 @@ def figures(
             rows.append(_measured_row(timeline, measurement))
     head = "".join(f"<th scope='col'>{x}</th>" for x in ("", "peak memory", "step time", ""))
     body = "".join(
-        f"<tr><th scope='row'>{html.escape(name)}</th><td><strong>{html.escape(peak)}</strong></td>"
-        f"<td><strong>{html.escape(time)}</strong></td><td>{html.escape(note)}</td></tr>"
+        f"<tr><th scope='row'>{in_html(name)}</th><td><strong>{in_html(peak)}</strong></td>"
+        f"<td><strong>{in_html(time)}</strong></td><td>{in_html(note)}</td></tr>"
         for name, peak, time, note in rows
     )
     return f"<table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -204,7 +204,7 @@ def solver_table(solution: Solution | None) -> str:
             ("nonzeros", f"{sizes.nonzeros:,}"),
             ("groups of stages", f"{sizes.groups:,}"),
         ]
-    body = "".join(f"<tr><th scope='row'>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
+    body = "".join(f"<tr><th scope='row'>{name}</th><td>{in_html(value)}</td></tr>" for name, value in rows)
     return f"<table class='figures'><tbody>{body}</tbody></table>"
 
 

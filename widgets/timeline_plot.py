@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from explorer.deviation import runs_of
 from explorer.device_profile import Profile
+from explorer.harmless import in_figure
 from explorer.measurement import Measurement
 from explorer.simulation import CATEGORIES, Stage, Timeline
 from explorer.units import format_bytes
@@ -22,7 +22,7 @@ _HEADROOM = 1.12
 _BINS = 1500
 _CATEGORY_NAMES = [category.value for category in CATEGORIES]
 _amount = lru_cache(maxsize=8192)(format_bytes)  # the same amounts stand in run after run
-_escaped = lru_cache(maxsize=8192)(html.escape)
+_escaped = lru_cache(maxsize=8192)(in_figure)
 _NAMED = 10  # tensors, where the peak is pointed at
 
 
@@ -125,7 +125,7 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> dict:
             showgrid=False,
             tickangle=-35,
             tickvals=[(segment.start + segment.end) / 2 for segment in ticks],
-            ticktext=[html.escape(segment.label) for segment in ticks],
+            ticktext=[in_figure(segment.label) for segment in ticks],
         ),
         yaxis=axis("allocated (GiB)", range=[0, top]),
     )
@@ -229,7 +229,7 @@ def _peak(timeline: Timeline, alive: Sequence[Holding]) -> Trace:
         textfont={"size": 12},
         cliponaxis=False,
         showlegend=False,
-        hovertext="<br>".join([f"<b>peak {style.format_gib(timeline.peak_bytes)}</b>", *map(html.escape, told)]),
+        hovertext="<br>".join([f"<b>peak {style.format_gib(timeline.peak_bytes)}</b>", *map(in_figure, told)]),
         hovertemplate="%{hovertext}<extra></extra>",
     )
 

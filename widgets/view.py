@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from threading import RLock
 from typing import TYPE_CHECKING
 
 import ipywidgets
 
+from explorer.harmless import in_html
 from widgets import fallback, text
 from widgets.controls import Controls
 from widgets.figures import Library
 from widgets.layers import module_paths
 from widgets.panel import Panel, Scene
 from widgets.panels import MAIN, TABS
+from widgets.served import for_visitors
 
 if TYPE_CHECKING:
     from widgets.explorer import Explorer
@@ -32,13 +33,15 @@ class View:
 
     def __init__(self, explorer: Explorer, title: str, panels: Iterable[str], *, mark: str) -> None:
         """Nothing is drawn yet."""
-        self.controls = Controls(on_typed=explorer.choose_budget)
+        self.controls = Controls(
+            on_typed=explorer.choose_budget, on_wanted=explorer.send_schedule if for_visitors() else None
+        )
         self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](explorer) for name in panels}
         self._lock = RLock()
         self._scene: Scene | None = None
         self._drawn: dict[str, Scene] = {}
         self._hiding = fallback.hiding(mark)
-        self._heading = ipywidgets.HTML(self._hiding + html.escape(title))
+        self._heading = ipywidgets.HTML(self._hiding + in_html(title))
         self._tabbed = [name for name in self.panels if name in TABS]
         tabs = [self.panels[name] for name in self._tabbed]
         self._tabs = ipywidgets.Tab([x.box for x in tabs], titles=[x.title for x in tabs])
@@ -53,13 +56,13 @@ class View:
         """Draw a scene; a panel behind a tab once that is opened."""
         with self._lock:
             if self._scene is None or self._scene.profile is not scene.profile:
-                self._heading.value = self._hiding + html.escape(text.heading(scene.profile))
+                self._heading.value = self._hiding + in_html(text.heading(scene.profile))
                 self.controls.layer.options = [("none", ""), *((x, x) for x in module_paths(scene.profile.graph))]
                 self.mark(scene.selection)
             figures = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
             if scene.deviation is not None:
                 told = text.deviation(scene.profile, scene.drawn, scene.deviation)
-                figures += f"<p class='deviation'>{html.escape(told)}</p>"
+                figures += f"<p class='deviation'>{in_html(told)}</p>"
             self.controls.figures.value = figures
             self._scene = scene
             self._draw(self._in_sight())

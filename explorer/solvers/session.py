@@ -11,6 +11,7 @@ from typing import Self
 
 from explorer.arguments import a_flag
 from explorer.device_profile import Profile
+from explorer.harmless import one_line
 from explorer.kinds import a_budget, a_profile
 from explorer.solution import BoundScope, Solution, Status
 from explorer.solvers.frontier import Frontier, Point, judged
@@ -204,7 +205,9 @@ class SolveSession:
             if self._closed:
                 return
             if self._answered or self._latest is None:
-                _LOG.warning("the solver died while it was not solving (%s); the next request starts it again", reason)
+                _LOG.warning(
+                    "the solver died while it was not solving (%s); the next request starts it again", one_line(reason)
+                )
                 return
             event = self._again(self._latest, reason) or self._given_up(self._latest, reason)
             self._answered, another = event.final, self._worker
@@ -220,7 +223,7 @@ class SolveSession:
         try:
             another = self._worker_now(held=True)  # until it was told why there is another
         except Exception as error:  # noqa: BLE001 - no more processes or threads: the request must end
-            _LOG.warning("the solver could not be started again: %s", error)
+            _LOG.warning("the solver could not be started again: %s", one_line(str(error)))
             return None
         another.send(Ask(self._request, latest.budget_bytes, bound_ms=latest.bound_ms(BoundScope.PROBLEM) or 0.0))
         why = f"the solver died ({reason}); it was started again"

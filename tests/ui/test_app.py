@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,52 +11,19 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 import explorer
-from tests.ui.lab import REPOSITORY, Lab, _environment, _free_port
+from tests.ui.lab import REPOSITORY, Lab
+from tests.ui.served import served
 from tests.ui.test_explore import LONG, SOLVED, Widget, write_notebook
 from tests.widgets.trained import Trained
 
 pytestmark = pytest.mark.ui
-_START_S = 90
 
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a running Voila that serves the notebook of ``make app``."""
-    makefile = (REPOSITORY / "Makefile").read_text()
-    assert re.search(r"-m voila \$\(APP\)", makefile)
-    notebook = re.search(r"^APP := (\S+)", makefile, re.MULTILINE)
-    assert notebook is not None
-    home, port = tmp_path_factory.mktemp("voila"), _free_port()
-    with (home / "voila.log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "voila", str(REPOSITORY / notebook[1])),
-                *(f"--port={port}", "--Voila.ip=127.0.0.1", "--no-browser"),
-            ],
-            env=_environment(home),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            _wait(f"http://127.0.0.1:{port}/voila/static/voila.js", process, home / "voila.log")
-            yield f"http://127.0.0.1:{port}/"
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text()
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except urllib.error.HTTPError:
-            return  # it answers, whatever it thinks of that path
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise TimeoutError(log.read_text())
+    """The address of a running server of the app."""
+    with served(tmp_path_factory.mktemp("voila")) as server:
+        yield server.url
 
 
 def tab(page: Page, name: str) -> None:
@@ -94,6 +56,7 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     expect(page.locator(".schedule-explorer-compare .scatterlayer .trace")).to_have_count(2, timeout=LONG)
     page.screenshot(path=shots / "app-compare.png", full_page=True)
 
+    check_saved(page, widget, tmp_path)
     tab(page, "Export")
     with page.expect_download(timeout=LONG) as download:
         widget.button("Save a report that works without Python and without a network").click()
@@ -102,6 +65,23 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     assert found == []
     check_report(context, report, shots)
     page.close()
+
+
+def check_saved(page: Page, widget: Widget, folder: Path) -> None:
+    """A visitor gets the schedule as a download, and can name no file of the server's."""
+    assert page.get_by_placeholder(re.compile("json")).count() == 0
+    before = files_of_the_server()
+    with page.expect_download(timeout=LONG) as download:
+        widget.button("Save schedule").click()
+    download.value.save_as(folder / "saved.json")
+    assert explorer.load_schedule(folder / "saved.json").identity.model == "ResNet"
+    assert re.fullmatch(r"resnet50-small-cpu-[\d.]+gib\.json", download.value.suggested_filename.lower())
+    assert files_of_the_server() == before
+
+
+def files_of_the_server() -> set[Path]:
+    """Where its kernels work."""
+    return set((REPOSITORY / "notebooks").iterdir()) | set(REPOSITORY.iterdir())
 
 
 def cancel_when_there_is_one(widget: Widget) -> None:

@@ -29,7 +29,7 @@ class Widget:
 
     def __init__(self, page: Page, index: int = 0) -> None:
         self.box = page.locator(".schedule-explorer").nth(index)
-        self.status = self.box.get_by_role("status").first  # panels have others
+        self.status = self.box.locator(".schedule-explorer-status").get_by_role("status")
         self.slider = self.box.get_by_role("slider", name="Memory budget")
         self.readout = self.box.get_by_label("Memory budget in GiB")
         self.figures = self.box.locator("table.figures")

@@ -209,6 +209,27 @@ def test_a_typed_name_stays_below_the_working_folder(name: str, opened: Explorer
     opened._view.controls.file_name.value = ""
 
 
+def test_a_click_replaces_saved_schedules_alone(opened: Explorer, folder: Path) -> None:
+    (folder / "train.py").write_text("precious")
+    (folder / "saved.json").write_text("{}")
+    (folder / "beside").symlink_to(folder.parent)
+    for name, told in {
+        "train.py": "is there already and is no saved schedule",
+        "saved.json": "is there already and is no saved schedule",
+        "beside/x.json": "leads out of the working folder",
+        "a\x1b[31m.json": "characters that cannot be printed",
+    }.items():
+        opened._view.controls.file_name.value = name
+        opened._view.controls.save.click()
+        assert told in opened.message
+    assert (folder / "train.py").read_text() == "precious"
+    for name in ("new.json", "new.json", "packed.json.gz", "packed.json.gz"):
+        opened._view.controls.file_name.value = name
+        opened._view.controls.save.click()
+        assert "Saved the schedule to" in opened.message
+        assert explorer.load_schedule(folder / name) == opened.schedule
+
+
 def test_a_file_is_named_after_the_budget_of_its_schedule(opened: Explorer, folder: Path) -> None:
     named = opened.file_stem
     assert opened._view.controls.file_name.placeholder == f"{named}.json"

@@ -33,6 +33,7 @@ function render({ model, el }) {
       const group = document.createElement("fieldset");
       const legend = document.createElement("legend");
       legend.textContent = title;
+      legend.hidden = !title;
       const made = buttons.map(({ key, label, name }) => {
         const button = document.createElement("button");
         button.type = "button";

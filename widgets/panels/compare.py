@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from threading import RLock
 from typing import TYPE_CHECKING
 
 import ipywidgets
 
+from explorer.harmless import in_html
 from widgets import style
 from widgets.comparing import Held, change_rows, changes, compare_figure, differences
 from widgets.controls import button
@@ -98,7 +98,7 @@ class ComparePanel:
     def _told(self, more: str) -> str:
         if self.reference is None:
             return _EMPTY
-        return f"<p>Reference: {html.escape(self.reference.label)}. {more}</p>"
+        return f"<p>Reference: {in_html(self.reference.label)}. {more}</p>"
 
     def _held(self, scene: Scene) -> Held:
         assert scene.solution is not None, "asked before"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import ipywidgets
 
 from explorer.device_profile import Profile
+from explorer.harmless import in_html
 from widgets import style
 from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, shown_layer, ways
 from widgets.convolutions_plot import convolution_figure
@@ -49,7 +49,7 @@ class ConvolutionsPanel:
             return
         selected = [x for x in self._layers if covers(scene.selection, x)]
         why = "" if selected else " (select a layer, here or in a plot, to see another)"
-        self.heading.value = f"<p>Implementations of <strong>{html.escape(layer)}</strong>{why}</p>"
+        self.heading.value = f"<p>Implementations of <strong>{in_html(layer)}</strong>{why}</p>"
         self.plot.draw(convolution_figure(layer, ways(scene.profile, scene.drawn, layer)))
         found = chosen(scene.profile, scene.drawn)
         rows = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import ipywidgets
 
 from explorer.explaining import Fate, TensorExplanation, explain_all, sentence
 from explorer.graph import Operator
+from explorer.harmless import in_html
 from explorer.pricing import memory_price
 from explorer.schedule import Schedule
 from explorer.solvers.pins import Pins, Stay
@@ -88,7 +88,7 @@ class ExplainPanel:
         if schedule != self._explained:
             self._explained = schedule
             self._found = {x.storage.name: x for x in explain_all(scene.profile, schedule)}
-        self.price.value = f"<p>{html.escape(price_sentence(scene))}</p>"
+        self.price.value = f"<p>{in_html(price_sentence(scene))}</p>"
         shown = self._shown(scene)
         if self._chosen not in shown:
             self._chosen = next(iter(shown), "")
@@ -118,7 +118,7 @@ class ExplainPanel:
         rows = (Row(x, row_cells(self._found[x], graph.operators[self._found[x].producer or 0])) for x in shown)
         self.table.fill(rows, selected=[self._chosen], title=f"Tensors {of}")
         found = self._found.get(self._chosen)
-        self.told.value = "" if found is None else f"<p>{html.escape(sentence(scene.profile, found))}</p>"
+        self.told.value = "" if found is None else f"<p>{in_html(sentence(scene.profile, found))}</p>"
         self._offer_operators(scene, found)
 
     def _offer_operators(self, scene: Scene, found: TensorExplanation | None) -> None:
@@ -198,7 +198,7 @@ class ExplainPanel:
     def _show_pins(self) -> None:
         pins = self._explorer.choice.pins
         self.clear.disabled = not pins
-        listed = "".join(f"<li>{html.escape(name)}: {html.escape(choice)}</li>" for name, choice in pins.pairs)
+        listed = "".join(f"<li>{in_html(name)}: {in_html(choice)}</li>" for name, choice in pins.pairs)
         self.pins.value = f"<p>Pinned:</p><ul>{listed}</ul>" if pins else "<p>Nothing is pinned.</p>"
         self._offer_pins()
 

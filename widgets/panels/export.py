@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import anywidget
 import ipywidgets
-import traitlets
 
 from explorer import storage_format
+from explorer.harmless import in_html
 from explorer.schedule import SCHEMA
 from widgets import text
-from widgets.figures import frontend
+from widgets.downloads import Downloads
 from widgets.panel import EVERYTHING, Scene
 from widgets.report import figures, report
 from widgets.snippet import snippet
@@ -34,39 +33,6 @@ _MISSING = {
     "solver": "nothing was solved yet",
 }
 _KINDS = ("png", "svg")
-_WIDTH = 1000
-
-
-class Downloads(anywidget.AnyWidget):
-    """Buttons, and files that the page saves.
-
-    Args:
-        groups: a title with buttons each: key, label and a name that says what it saves.
-        on_wanted: called with the key of a button that is pressed.
-    """
-
-    _esm = frontend("export.js")
-    groups = traitlets.List().tag(sync=True)
-    disabled = traitlets.Bool(True).tag(sync=True)
-
-    def __init__(self, groups: list[dict[str, Any]], *, on_wanted: Any) -> None:
-        """Nothing can be saved yet."""
-        super().__init__(groups=groups)
-        self._on_wanted = on_wanted
-        self._view = ""  # of all on the page, the one whose button was pressed last; it alone saves
-        self.on_msg(lambda _, content, __: self._pressed(content))
-
-    def save(self, name: str, content: str, kind: str) -> None:
-        """Have the page save a file."""
-        self.send({"view": self._view, "name": name, "content": content, "type": kind})
-
-    def save_picture(self, name: str, figure: str, kind: str) -> None:
-        """Have the page draw a figure and save that."""
-        self.send({"view": self._view, "name": name, "figure": figure, "kind": kind, "width": _WIDTH})
-
-    def _pressed(self, content: dict[str, str]) -> None:
-        self._view = content["view"]
-        self._on_wanted(content["wanted"])
 
 
 class ExportPanel:
@@ -106,7 +72,7 @@ class ExportPanel:
         try:
             self._save(key)
         except Exception as error:  # noqa: BLE001 - the page has no other place for it
-            self.said.value = f"<p role='alert'>Could not save {key}: {text.failure(error)}</p>"
+            self.said.value = f"<p role='alert'>{in_html(f'Could not save {key}: {text.failure(error)}')}</p>"
 
     def _save(self, key: str) -> None:
         scene = self._scene
