@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,8 @@ from explorer import storage_format
 from explorer.arguments import a_path, a_whole_number
 from explorer.conversion import to_plain
 from explorer.graph import MOST_BYTES, Implementation, Storage, TrainingGraph
-from explorer.units import shown
+from explorer.summaries import Fact, Summarised, milliseconds
+from explorer.units import format_bytes, shown
 
 SCHEMA = 1
 BUNDLED_FOR = "a100-80gb"
@@ -78,8 +80,8 @@ class Device:
         return f"{self.name} (estimated)" if self.estimated else self.name
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Summarised):
     """A training graph with the cost of everything in it: all that a solver needs.
 
     Attributes:
@@ -115,6 +117,19 @@ class Profile:
             for implementation in operator.implementations:
                 if implementation.cost not in self.costs:
                     raise ValueError(f"{operator.name!r} has no cost for {implementation.cost!r}")
+
+    def facts(self) -> Iterator[Fact]:
+        """Of what and where it is."""
+        yield "model", self.graph.model
+        yield "device", self.device.label
+        yield "operators", f"{len(self.graph.operators)}"
+        yield "model and batch", format_bytes(self.fixed_bytes)
+        if self.eager_time_ms is not None:
+            yield "plain PyTorch's step", milliseconds(self.eager_time_ms)
+        if self.eager_peak_bytes is not None:
+            yield "its peak", format_bytes(self.eager_peak_bytes)
+        if self.optimizer is not None:
+            yield "optimizer", self.optimizer
 
     def cost(self, implementation: Implementation) -> Cost:
         """Its cost on this profile's device."""

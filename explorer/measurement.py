@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from explorer.summaries import Fact, Summarised, milliseconds
+from explorer.units import format_bytes
 
-@dataclass(frozen=True, eq=False)
-class Measurement:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Measurement(Summarised):
     """Memory and time of real training steps on a device.
 
     Attributes:
@@ -28,6 +32,15 @@ class Measurement:
     step_time_ms: float
     times_ms: np.ndarray
     allocated_bytes: np.ndarray
+
+    def facts(self) -> Iterator[Fact]:
+        """What was seen, and how."""
+        yield "peak", format_bytes(self.peak_bytes)
+        if self.reserved_peak_bytes is not None:
+            yield "reserved", format_bytes(self.reserved_peak_bytes)
+        yield "step", milliseconds(self.step_time_ms)
+        yield "on", self.device
+        yield "by", self.method
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,8 @@ from types import MappingProxyType
 from explorer import storage_format
 from explorer.arguments import a_path
 from explorer.graph import Identity, Implementation, Operator, TrainingGraph
+from explorer.summaries import Fact, Summarised
+from explorer.units import format_bytes
 
 SCHEMA = 1
 
@@ -36,8 +39,8 @@ Step = Run | Free
 _run, _free = cache(Run), cache(Free)
 
 
-@dataclass(frozen=True)
-class Schedule:
+@dataclass(frozen=True, repr=False)
+class Schedule(Summarised):
     """A complete training step for one graph.
 
     Steps before the first backward operator are the forward pass. Any operator may run again, forward ones in either
@@ -54,6 +57,15 @@ class Schedule:
     steps: tuple[Step, ...]
     method: str
     budget_bytes: int | None = None
+
+    def facts(self) -> Iterator[Fact]:
+        """For what it is, and how much it runs."""
+        runs = Counter(step.operator for step in self.steps if isinstance(step, Run))
+        yield "model", self.identity.model
+        yield "made by", self.method
+        yield "budget", "none" if self.budget_bytes is None else format_bytes(self.budget_bytes)
+        yield "operators", f"{len(runs)}, of which {sum(count > 1 for count in runs.values())} run again"
+        yield "runs", f"{runs.total()}"
 
     def save(self, path: str | Path) -> None:
         """Write the schedule as JSON, with a schema version and a checksum."""

@@ -6,6 +6,7 @@ the exact local set instead of its upper bound).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -15,6 +16,8 @@ import numpy as np
 from explorer.device_profile import Cost, Device, Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TrainingGraph
 from explorer.schedule import Free, Run, Schedule
+from explorer.summaries import Fact, Summarised, milliseconds
+from explorer.units import format_bytes
 
 
 class Category(StrEnum):
@@ -61,8 +64,8 @@ class Lifetime:
     category: Category
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
+@dataclass(frozen=True, eq=False, repr=False)
+class Timeline(Summarised):
     """Predicted memory and time of a schedule, one row per run.
 
     Attributes:
@@ -80,6 +83,12 @@ class Timeline:
     bytes: np.ndarray
     times_ms: np.ndarray
     lifetimes: tuple[Lifetime, ...]
+
+    def facts(self) -> Iterator[Fact]:
+        """What the step takes."""
+        yield "peak", f"{format_bytes(self.peak_bytes)} at run {self.peak_run} of {len(self.operators)}"
+        yield "step", milliseconds(self.time_ms)
+        yield "recomputation", milliseconds(self.recompute_time_ms)
 
     @cached_property
     def total_bytes(self) -> np.ndarray:

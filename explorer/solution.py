@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from explorer.schedule import Schedule
+from explorer.summaries import Fact, Summarised, milliseconds
 from explorer.units import format_bytes
 
 
@@ -87,8 +89,8 @@ class Statistics:
     groups: int
 
 
-@dataclass(frozen=True)
-class Solution:
+@dataclass(frozen=True, repr=False)
+class Solution(Summarised):
     """A schedule with what is known about it.
 
     Attributes:
@@ -114,6 +116,20 @@ class Solution:
     statistics: Statistics | None = None
     elapsed_s: float = 0.0
     message: str = ""
+
+    def facts(self) -> Iterator[Fact]:
+        """How the solve ended, and with what."""
+        yield "", self.status.value
+        yield "budget", format_bytes(self.budget_bytes)
+        if self.peak_bytes is not None and self.time_ms is not None:
+            yield "peak", format_bytes(self.peak_bytes)
+            yield "step", milliseconds(self.time_ms)
+        gap = self.gap()
+        if gap is not None:
+            yield "gap", f"{gap:.1%}"
+        if self.minimum is not None:
+            yield "smallest budget known", format_bytes(self.minimum.budget_bytes)
+        yield "after", f"{self.elapsed_s:.1f} s"
 
     def bound_ms(self, scope: BoundScope = BoundScope.PROBLEM) -> float | None:
         """The bound that holds for ``scope``, None if none is known."""
