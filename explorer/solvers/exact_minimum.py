@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -14,15 +15,19 @@ _MOST_TOGETHER = 18  # activations that can be of use at one point
 _WORK = 40_000_000  # sets looked at: about a second
 
 
-def exact_minimum(problem: Problem) -> Schedule | None:
+def exact_minimum(problem: Problem, *, until: float = np.inf) -> Schedule | None:
     """A schedule with the smallest peak that any has; its budget is that peak.
+
+    Args:
+        problem: graph, costs, and what may be chosen.
+        until: by the monotonic clock, when there is no more time.
 
     Returns:
         None where there are too many sets of activations to try them all, and with pins.
     """
     if problem.pins:
         return None
-    sweep = _Sweep(problem)
+    sweep = _Sweep(problem, until)
     try:
         peak_bytes = sweep.run()
     except _TooManyError:
@@ -31,7 +36,7 @@ def exact_minimum(problem: Problem) -> Schedule | None:
 
 
 class _TooManyError(Exception):
-    """There are more sets than can be tried."""
+    """There are more sets than can be tried, or than there is time for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +76,8 @@ class _Sweep:
     none of them, but always in memory.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, until: float) -> None:
+        self.problem, self.until = problem, until
         self.activations = problem.activations
         self.held = {x for x, activation in enumerate(problem.activations) if activation.held}
         self.base_bytes = problem.fixed_bytes
@@ -188,7 +193,7 @@ class _Sweep:
             after[without] = np.minimum(after[without], after[having])
         self.peaks = after
         self.work += after.size * (1 + len(touched))
-        if self.work > _WORK:
+        if self.work > _WORK or time.monotonic() > self.until:
             raise _TooManyError
 
     def _more_bytes(self, step: _Step, form: Form) -> int:

@@ -207,8 +207,17 @@ def _sources() -> str:
 anneal = _compiled(_sources())
 
 
+def was_compiled() -> bool:
+    """Does numba keep ``anneal`` on disk?"""
+    return any(_files("nbc"))
+
+
 def forget_compiled() -> None:
     """Delete what numba keeps of ``anneal`` on disk."""
-    for file in Path(anneal.stats.cache_path).glob(f"{__name__.rpartition('.')[2]}.*.nb[ci]"):
+    for file in _files("nb[ci]"):
         with suppress(OSError):
             file.unlink()
+
+
+def _files(suffix: str) -> list[Path]:
+    return list(Path(anneal.stats.cache_path).glob(f"{__name__.rpartition('.')[2]}.*.{suffix}"))
