@@ -12,7 +12,7 @@ from explorer.solvers.plan_arrays import GENE, PlanArrays
 _SHARES, _WORTHS = 17, 3
 SEGMENTS = range(2, 40)
 FIRST_SEGMENTS = _WORTHS * _SHARES
-"""The place among ``starting_plans`` of the first that keeps what lies between segments; as many as ``SEGMENTS`` says."""
+"""The place among ``starting_plans`` of the first that keeps what lies between segments; see ``SEGMENTS``."""
 
 
 def starting_plans(arrays: PlanArrays) -> Iterator[np.ndarray]:
