@@ -3,7 +3,7 @@
 # changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app test fuzz lint setup setup-test clean
+.PHONY: help explore app test fuzz attack lint setup setup-test clean
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -11,6 +11,7 @@ NOTEBOOK := notebooks/explore.ipynb
 APP := notebooks/app.ipynb
 PORT ?= 8866
 PROGRAMS ?= 10000
+ATTACKS ?= 20000
 
 # The first Python 3.11 or 3.12 that can make virtual environments; PYTHON=… names another.
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
@@ -34,6 +35,7 @@ help:
 	@echo 'make app       set up .venv and serve the explorer as a page, for this machine only (PORT=$(PORT))'
 	@echo 'make test      set up .venv and a browser, then run linters and tests'
 	@echo 'make fuzz      run $(PROGRAMS) random programs against eager mode (PROGRAMS=…); goes on where it was stopped'
+	@echo 'make attack    try $(ATTACKS) damaged and hostile files, names and caches, and kill processes (ATTACKS=…)'
 	@echo 'make clean     remove .venv'
 
 explore: setup
@@ -50,6 +52,10 @@ test: setup-test lint
 # An hour or two on two cores. What fails is written to test-output/fuzz, as small as it gets.
 fuzz: setup-test
 	$(BIN)/python -m tests.fuzz --programs $(PROGRAMS)
+
+# Half an hour or so on one core, most of it for the killed processes. What is found is printed.
+attack: setup-test
+	$(BIN)/python -m tests.attack --attacks $(ATTACKS)
 
 lint: setup-test
 	$(BIN)/ruff check .
