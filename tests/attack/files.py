@@ -29,6 +29,7 @@ from tests.test_simulation import small_profile
 FOUND = "FOUND"
 CANARY = "code-was-run"
 LONGEST_S = 10.0
+_LONGEST_MESSAGE = 5000  # it may quote two names
 _COLUMNS = "label", "used", "spent_s", "bound_ms", "excluded", "time_ms", "peak_bytes", "schedule"
 _COMMANDS = 10  # one file in so many goes through the command line too
 NUMBERS: tuple[Any, ...] = (
@@ -105,7 +106,7 @@ def _outcome(use: Callable[[], Any], command: list[str], draw: random.Random, be
         use()
     except ValueError as error:
         said = "refused"
-        if not str(error).strip() or len(str(error)) > 3000:
+        if not str(error).strip() or len(str(error)) > _LONGEST_MESSAGE:
             return f"{FOUND} a message of {len(str(error))} characters"
     if draw.randrange(_COMMANDS) == 0:
         ended = CliRunner().invoke(app, command)
