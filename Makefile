@@ -3,7 +3,7 @@
 # changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app test fuzz claims lint setup setup-test clean
+.PHONY: help explore app test fuzz claims attack lint setup setup-test clean
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -13,6 +13,7 @@ PORT ?= 8866
 VISITORS ?= 4
 PROGRAMS ?= 10000
 GRAPHS ?= 2000
+ATTACKS ?= 20000
 
 # The first Python 3.11 or 3.12 that can make virtual environments; PYTHON=… names another.
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
@@ -37,6 +38,7 @@ help:
 	@echo 'make test      set up .venv and a browser, then run linters and tests'
 	@echo 'make fuzz      run $(PROGRAMS) random programs against eager mode (PROGRAMS=…); goes on where it was stopped'
 	@echo 'make claims    hold what solvers claim of $(GRAPHS) random graphs against a search over all schedules (GRAPHS=…)'
+	@echo 'make attack    try $(ATTACKS) damaged and hostile files, names and caches, and kill processes (ATTACKS=…)'
 	@echo 'make clean     remove .venv'
 
 explore: setup
@@ -58,6 +60,10 @@ fuzz: setup-test
 # Half an hour on one core.
 claims: setup-test
 	$(BIN)/python -m tests.claims --graphs $(GRAPHS)
+
+# Half an hour or so on one core, most of it for the killed processes. What is found is printed.
+attack: setup-test
+	$(BIN)/python -m tests.attack --attacks $(ATTACKS)
 
 lint: setup-test
 	$(BIN)/ruff check .

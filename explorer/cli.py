@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import traceback
 import webbrowser
@@ -71,6 +72,7 @@ _MODEL = typer.Argument(
     "(model, batch, loss).",
 )
 _ENCODINGS = "lossless, fp16, fp10 or fp8"
+_SOLVERS = "plan search", "prove", "search", "scip"  # names of threads
 _SIZE = "one number for all sides, or one for each: 416x608"
 
 
@@ -441,4 +443,17 @@ def _has_browser() -> bool:
 
 def main() -> None:
     """Entry point of the installed command."""
-    app()
+    try:
+        app()
+    finally:
+        _end_solvers()
+
+
+def _end_solvers() -> None:
+    """End the process at once if a solver is still at work: all is written, and a compilation may take a minute."""
+    busy = any(thread.name.startswith(_SOLVERS) for thread in threading.enumerate())
+    ended = sys.exc_info()[1]
+    if busy and isinstance(ended, SystemExit) and isinstance(ended.code, int | None):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code or 0)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
+_LONGEST = 2000  # characters of a text, many times what names and notes have: messages quote them
 
 
 class WrongContentError(ValueError):
@@ -177,10 +178,11 @@ def _of_dict(convert: Convert) -> Convert:
             raise WrongContentError(f"it must be an object, not {content!r:.40}")
         found = {}
         for key, x in content.items():
+            name = _text(key if isinstance(key, str) else str(key))
             try:
-                found[str(key)] = convert(x)
+                found[name] = convert(x)
             except WrongContentError as error:
-                raise error.within(str(key)) from None
+                raise error.within(name) from None
         return found
 
     return read
@@ -216,8 +218,10 @@ def _number(content: Any) -> float:
 
 
 def _text(content: Any) -> str:
-    if isinstance(content, str):
+    if isinstance(content, str) and len(content) <= _LONGEST:
         return content
+    if isinstance(content, str):
+        raise WrongContentError(f"it is a text of {len(content)} characters, {content!r:.40}…; allowed: {_LONGEST}")
     raise WrongContentError(f"it must be a string, not {content!r:.40}")
 
 

@@ -21,6 +21,7 @@ SCHEMA = 1
 BUNDLED_FOR = "a100-80gb"
 """Whose profile a model's name alone stands for."""
 _MOST_ROUNDING_BYTES = 2**30
+_MOST_MS = 1e12  # thirty years: sums, and what solvers make of them, stay finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,9 @@ class Cost:
     workspace_bytes: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a negative or non-finite figure."""
-        if not 0 <= self.time_ms < float("inf"):
-            raise ValueError(f"time_ms is {self.time_ms}; it must be 0 or more")
+        """Raises ValueError for figures that there cannot be."""
+        if not 0 <= self.time_ms <= _MOST_MS:
+            raise ValueError(f"time_ms is {self.time_ms}; it must be 0 or more, and at most {_MOST_MS:g}")
         if not 0 <= self.workspace_bytes <= MOST_BYTES:
             raise ValueError(f"workspace_bytes is {shown(self.workspace_bytes)}; it must be from 0 to {MOST_BYTES}")
 
@@ -109,8 +110,8 @@ class Profile(Summarised):
         a_whole_number(self.optimizer_state_bytes, "optimizer_state_bytes", least=0, most=MOST_BYTES)
         for name in ("eager_time_ms", "calibration"):
             amount = getattr(self, name)
-            if amount is not None and not 0 <= amount < float("inf"):
-                raise ValueError(f"{name} is {amount}; it must be 0 or more")
+            if amount is not None and not 0 <= amount <= _MOST_MS:
+                raise ValueError(f"{name} is {amount}; it must be 0 or more, and at most {_MOST_MS:g}")
         if self.eager_peak_bytes is not None:
             a_whole_number(self.eager_peak_bytes, "eager_peak_bytes", least=0, most=MOST_BYTES)
         for operator in self.graph.operators:

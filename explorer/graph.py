@@ -8,7 +8,7 @@ so an operator that reads a view reads the storage below it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -119,6 +119,11 @@ class Implementation:
     overwrites: int | None = None
     optimization: Optimization | None = None
 
+    def __post_init__(self) -> None:
+        """Raises ValueError if it makes something twice."""
+        if len(set(self.writes)) < len(self.writes):
+            raise ValueError(f"{self.name!r} writes {sorted(self.writes)}: one of them twice")
+
     @property
     def first(self) -> bool:
         """May it serve the first run?"""
@@ -152,6 +157,11 @@ class Operator:
     layer: str
     implementations: tuple[Implementation, ...]
     optional: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if two implementations share a name, by which schedules choose them."""
+        if twice := _twice(x.name for x in self.implementations):
+            raise ValueError(f"operator {self.name!r} has two implementations {twice!r}")
 
     def implementation(self, name: str) -> Implementation:
         """The implementation called ``name``.
@@ -245,8 +255,11 @@ class TrainingGraph:
         """Check the structure, so that no later stage has to.
 
         Raises:
-            ValueError: an id is out of place, a read has no earlier writer, or the passes are mixed.
+            ValueError: an id is out of place, a read has no earlier writer, the passes are mixed, or two operators
+                share a name.
         """
+        if twice := _twice(x.name for x in self.operators):
+            raise ValueError(f"two operators are called {twice!r}")
         _check_structure(self)
 
     @cached_property
@@ -288,6 +301,12 @@ class TrainingGraph:
             parameters=_digest(self.parameters),
             operators=_digest((self.storages, tuple(replace(x, layer="") for x in self.operators))),
         )
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    """The first name that occurs again."""
+    seen: set[str] = set()
+    return next((x for x in names if x in seen or seen.add(x)), None)
 
 
 def _digest(value: object) -> str:

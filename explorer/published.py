@@ -40,7 +40,7 @@ def profile_of(document: dict[str, Any]) -> Profile:
     """
     try:
         return _Importer(document).build()
-    except (KeyError, TypeError, IndexError) as error:
+    except (LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a valid published instance: {type(error).__name__} {error}") from error
 
 

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from explorer.conversion import WrongContentError, from_plain, to_plain
+from explorer.units import shown
 
 T = TypeVar("T")
 
+_MOST_BYTES = 2**25
+"""Of a file, unpacked: fifteen times what a network of 3,400 operators takes, and what is made of it fits a GB."""
 _LOADERS = {
     "Profile": "; explorer.load_profile reads it",
     "Schedule": "; explorer.load_schedule reads it",
@@ -44,15 +47,21 @@ def parse(path: str | Path) -> Any:
     """Whatever JSON a file holds.
 
     Raises:
-        ValueError: the file is missing, or truncated, or no JSON.
+        ValueError: the file is missing, or truncated, or no JSON, or larger than any that was saved.
     """
+    opened = gzip.open if Path(path).suffix == ".gz" else open
     try:
-        data = Path(path).read_bytes()
-        return json.loads(gzip.decompress(data) if Path(path).suffix == ".gz" else data)
+        with opened(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)  # a few MB can unpack to gigabytes
+        if len(data) <= _MOST_BYTES:
+            return json.loads(data)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not complete JSON ({error}): truncated, or not a saved file") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise ValueError(f"{path} holds a number that there cannot be: one of too many digits") from error
+    raise ValueError(f"{path} is too large; allowed: {_MOST_BYTES // 2**20} MiB, unpacked")
 
 
 def read(path: str | Path, kind: type[T], *, schema: int) -> T:
@@ -70,9 +79,10 @@ def read_document(document: Any, kind: type[T], *, schema: int, origin: str) -> 
     """As ``read``, from what ``parse`` returned."""
     if not isinstance(document, dict) or document.get("kind") != kind.__name__:
         found = document.get("kind") if isinstance(document, dict) else type(document).__name__
-        raise ValueError(f"{origin} holds {found!r}, not a {kind.__name__}{_LOADERS.get(str(found), '')}")
-    if document.get("schema") != schema:
-        raise ValueError(f"{origin} has schema version {document.get('schema')!r}; this version reads {schema}")
+        loader = _LOADERS.get(found, "") if isinstance(found, str) else ""
+        raise ValueError(f"{origin} holds {shown(found)}, not a {kind.__name__}{loader}")
+    if type(document.get("schema")) is not int or document["schema"] != schema:
+        raise ValueError(f"{origin} has schema version {shown(document.get('schema'))}; this version reads {schema}")
     content = document.get("content")
     # An edit by hand is welcome: whoever deletes the checksum says that it was meant.
     if "checksum" in document and document["checksum"] != _checksum(content):
@@ -96,5 +106,8 @@ def from_content(content: Any, kind: type[T], *, origin: str) -> T:
 
 
 def _checksum(content: Any) -> str:
-    canonical = json.dumps(content, separators=(",", ":"), sort_keys=True)
+    try:
+        canonical = json.dumps(content, separators=(",", ":"), sort_keys=True)
+    except RecursionError as error:
+        raise ValueError("the content of a file is nested deeper than any that was saved") from error
     return hashlib.sha256(canonical.encode()).hexdigest()

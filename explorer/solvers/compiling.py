@@ -23,8 +23,17 @@ def compile_all() -> Path:
     """Compile the plan search and rotor's table, or load what was compiled before; where numba keeps the first.
 
     Whatever profile they are called with, the types of what they are given are the same: so is the machine code.
+
+    Raises:
+        ValueError: there is no folder to keep it in.
     """
+    folder = anneal.stats.cache_path
+    if folder is None:
+        raise ValueError(
+            "neither the package's folder nor the user's cache folder can be written, so that nothing compiled can be "
+            "kept; the environment variable NUMBA_CACHE_DIR may name another"
+        )
     profile = load_profile(_SMALL)
     PlanSearch(Options().problem(profile)).ready(timeout=_COMPILED_S)
     METHODS["rotor"].solve(profile, [plain_peak_bytes(profile)], options=Options("rotor"))
-    return Path(anneal.stats.cache_path)
+    return Path(folder)

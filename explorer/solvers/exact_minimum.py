@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -14,29 +15,33 @@ _MOST_TOGETHER = 18  # activations that can be of use at one point
 _WORK = 40_000_000  # sets looked at: about a second
 
 
-def exact_minimum(problem: Problem) -> Schedule | None:
+def exact_minimum(problem: Problem, *, until: float = np.inf) -> Schedule | None:
     """A schedule with the smallest peak that any has; its budget is that peak.
+
+    Args:
+        problem: graph, costs, and what may be chosen.
+        until: by the monotonic clock, when there is no more time.
 
     Returns:
         None where there are too many sets of activations to try them all, and with pins.
     """
-    found = _swept(problem)
+    found = _swept(problem, until)
     if found is None:
         return None
     sweep, peak_bytes = found
     return problem.schedule_of(sweep.order(peak_bytes), method="exhaustion", budget_bytes=peak_bytes)
 
 
-def smallest_peak(problem: Problem) -> int | None:
+def smallest_peak(problem: Problem, *, until: float = np.inf) -> int | None:
     """The smallest peak of a problem for bounds, in bytes; None as in ``exact_minimum``."""
-    found = _swept(problem)
+    found = _swept(problem, until)
     return None if found is None else found[1]
 
 
-def _swept(problem: Problem) -> tuple[_Sweep, int] | None:
+def _swept(problem: Problem, until: float) -> tuple[_Sweep, int] | None:
     if problem.pins:
         return None
-    sweep = _Sweep(problem)
+    sweep = _Sweep(problem, until)
     try:
         return sweep, sweep.run()
     except _TooManyError:
@@ -44,7 +49,7 @@ def _swept(problem: Problem) -> tuple[_Sweep, int] | None:
 
 
 class _TooManyError(Exception):
-    """There are more sets than can be tried."""
+    """There are more sets than can be tried, or than there is time for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +89,8 @@ class _Sweep:
     none of them, but always in memory.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, until: float) -> None:
+        self.problem, self.until = problem, until
         self.activations = problem.activations
         self.held = {x for x, activation in enumerate(problem.activations) if activation.held}
         self.base_bytes = problem.fixed_bytes
@@ -201,7 +206,7 @@ class _Sweep:
             after[without] = np.minimum(after[without], after[having])
         self.peaks = after
         self.work += after.size * (1 + len(touched))
-        if self.work > _WORK:
+        if self.work > _WORK or time.monotonic() > self.until:
             raise _TooManyError
 
     def _more_bytes(self, step: _Step, form: Form) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,15 +20,14 @@ from explorer.solvers.genes import genes_of
 from explorer.solvers.minimum import peak_lower_bound
 from explorer.solvers.plan_annealing import Archive, Course, anneal, forget_compiled
 from explorer.solvers.plan_arrays import GENE, PlanArrays, plan_arrays
-from explorer.solvers.plan_kernel import decode, judge
 from explorer.solvers.plan_starts import starting_plans
-from explorer.solvers.plan_trace import UNKNOWN, Work, workspace
+from explorer.solvers.plan_trace import Work, workspace
 from explorer.solvers.problem import Problem
+from explorer.solvers.sketching import interpreted, sketches
 
 _LOG = logging.getLogger(__name__)
 _ARCHIVE_CELLS = 128
 _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
-_SKETCHES = 20
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
 HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
 _COLD = (0.0015, 0.00002)  # of one from a good plan,
@@ -116,6 +115,21 @@ class PlanSearch:
             self._seeded.result()
         return self._loaded.is_set()
 
+    def loaded(self, *, timeout: float) -> bool:
+        """Is the kernel compiled, or was it tried in vain? Waits up to ``timeout`` seconds, and not for the archive."""
+        return self._loaded.wait(max(0.0, timeout))
+
+    def seeded(self, *, timeout: float) -> bool:
+        """Is the archive seeded too? As ``ready``, but waits no longer than ``timeout`` seconds for all of it.
+
+        Raises:
+            Exception: as ``ready``.
+        """
+        wait([self._seeded], max(0.0, timeout))
+        if self._seeded.done():
+            self._seeded.result()
+        return self._seeded.done()
+
     def learn(self, schedule: Schedule) -> None:
         """Take a schedule from elsewhere as one of the plans that the next search may start from."""
         genes = genes_of(self.problem, self.arrays, schedule)
@@ -123,14 +137,25 @@ class PlanSearch:
             with self._learning:
                 self._learned.append(genes)
 
-    def sketch(self, budget_bytes: int) -> Point | None:
-        """Answer without the compiled kernel, from a few plans decoded by the interpreter."""
+    def sketch(self, budget_bytes: int, *, until: float = np.inf) -> Point | None:
+        """Answer without the archive, and without the compiled kernel where that is not there yet, from a few plans.
+
+        Args:
+            budget_bytes: the peak allowed.
+            until: by the monotonic clock, when no other plan is begun with once one fits.
+        """
         work = workspace(self.arrays, length=self._work.trial.order.size)
-        plans = list(starting_plans(self.arrays))
-        for genes in plans[:: max(1, len(plans) // _SKETCHES)]:
-            count, quickest_ms = decode.py_func(self.arrays, genes, work, UNKNOWN, np.inf)
-            if count >= 0 and np.isfinite(judge.py_func(self.arrays, work, quickest_ms, budget_bytes, 0.0, np.inf)[1]):
-                self._add(self._schedule(work.trial.order[:count].tolist(), budget_bytes))
+
+        def evaluate(genes: np.ndarray) -> tuple[float, int]:
+            failed = self._seeded.done() and self._seeded.exception() is not None
+            if failed or not self._loaded.is_set():
+                return interpreted(self.arrays, genes, work, budget_bytes)
+            peak, _, runs = self._kernel(genes[None].copy(), budget_bytes, beside=(work, self._no_archive()))
+            return peak, int(runs) if np.isfinite(peak) else -1
+
+        for _ in sketches(self.arrays, evaluate, budget_bytes=budget_bytes, until=until):
+            order = work.trial.order[: work.trial.position[-1]].tolist()
+            self._add(self._schedule(order, budget_bytes))
         return self.frontier.best(budget_bytes)
 
     def best(self, budget_bytes: int) -> Point | None:
@@ -225,10 +250,17 @@ class PlanSearch:
     def _suspicious(self, point: Point | None) -> bool:
         return point is None or point.time_ms > _SUSPICIOUS * self.keep_all_ms
 
-    def shrink(self, *, effort: float = 2.0, seed: int = 1) -> Point:
-        """Search for the smallest peak, whatever the time; the smallest schedule known."""
+    def shrink(self, *, effort: float = 2.0, seed: int = 1, stop: np.ndarray | None = None) -> Point:
+        """Search for the smallest peak, whatever the time; the smallest schedule known.
+
+        Args:
+            effort: as for ``improve``.
+            seed: likewise.
+            stop: likewise.
+        """
         if self.has_choices:
-            self._remember(self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalty=_STRICT), None)
+            plan = self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalty=_STRICT, stop=stop)
+            self._remember(plan, None)
             with self._lock:
                 # None, where keeping everything takes less than any plan.
                 smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[:1]
@@ -241,11 +273,18 @@ class PlanSearch:
         """From the no-recompute peak downwards: a plan for a large budget is a good start for the next smaller one."""
         return np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64).tolist()
 
-    def fill(self, points: int, *, effort: float = 1.0) -> None:
-        """Search at ``points`` budgets spread from the smallest known peak to the no-recompute peak."""
+    def fill(self, points: int, *, effort: float = 1.0, stop: np.ndarray | None = None) -> None:
+        """Search at ``points`` budgets spread from the smallest known peak to the no-recompute peak.
+
+        Args:
+            points: how many.
+            effort: as for ``improve``.
+            stop: likewise.
+        """
         for budget in self.budgets(points):
-            self.improve(budget, effort=effort)
-        self.shrink()  # whatever the effort: where the curve begins is what people ask first
+            if stop is None or not stop[0]:
+                self.improve(budget, effort=effort, stop=stop)
+        self.shrink(stop=stop)  # whatever the effort: where the curve begins is what people ask first
 
     def collect(self) -> Frontier:
         """Turn everything remembered into schedules; the frontier that holds them."""

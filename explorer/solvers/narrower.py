@@ -5,9 +5,11 @@ So what may choose more is no slower than what may choose less, even where time 
 
 from __future__ import annotations
 
+import threading
 import time
 from itertools import islice
 
+from explorer.solvers.deadlines import stopping
 from explorer.solvers.instant import PlanSearch
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
@@ -23,6 +25,7 @@ def learn_checkpointing(
     options: Options,
     *,
     time_limit: float = float("inf"),
+    until: float = float("inf"),
     steps: int = _SEARCHES,
 ) -> None:
     """Search for a schedule with PyTorch's own implementations alone, and tell the planner of the joint problem.
@@ -31,7 +34,9 @@ def learn_checkpointing(
         planner: learns the best schedule found; its plan search then starts from that too.
         budget_bytes: peak allowed.
         options: of the joint problem; without optimizations, or with pins, nothing is done.
-        time_limit: seconds.
+        time_limit: seconds, after which no other search begins.
+        until: by the monotonic clock, when the search that is under way ends too; nothing is begun where what comes
+            before the first one would take till then.
         steps: at most this many searches.
     """
     if not options.optimizations or options.pins or planner.excludes(budget_bytes):
@@ -39,11 +44,14 @@ def learn_checkpointing(
     began = time.monotonic()
     problem = Problem.of(planner.profile, optimizations=(), exact=options.exact)
     search = PlanSearch(problem)
-    for effort, seed in islice(searches(options.seed), steps):
-        best = search.improve(budget_bytes, effort=effort, seed=seed)
-        ideal = best is not None and best.time_ms <= problem.base_time_ms
-        if ideal or time.monotonic() - began > time_limit:
-            break
+    if not search.seeded(timeout=min(until - time.monotonic(), threading.TIMEOUT_MAX)):
+        return
+    with stopping(until) as stop:
+        for effort, seed in islice(searches(options.seed), steps):
+            best = search.improve(budget_bytes, effort=effort, seed=seed, stop=stop)
+            ideal = best is not None and best.time_ms <= problem.base_time_ms
+            if ideal or time.monotonic() - began > time_limit or stop[0]:
+                break
     best = search.best(budget_bytes)
     if best is not None:
         planner.add_schedule(best.schedule)

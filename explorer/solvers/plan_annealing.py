@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from explorer.solvers.machine_code import compiled, kept_files
 from explorer.solvers.plan_arrays import PlanArrays
 from explorer.solvers.plan_kernel import decode, judge
 from explorer.solvers.plan_moves import vary
@@ -115,7 +115,7 @@ def _compiled(sources: str) -> Any:
     unnoticed.
     """
 
-    @njit(cache=True, nogil=True)
+    @compiled
     def anneal(
         arrays: PlanArrays,
         starts: np.ndarray,
@@ -207,8 +207,13 @@ def _sources() -> str:
 anneal = _compiled(_sources())
 
 
+def was_compiled() -> bool:
+    """Does numba keep ``anneal`` on disk?"""
+    return bool(kept_files(anneal, "nbc"))
+
+
 def forget_compiled() -> None:
     """Delete what numba keeps of ``anneal`` on disk."""
-    for file in Path(anneal.stats.cache_path).glob(f"{__name__.rpartition('.')[2]}.*.nb[ci]"):
+    for file in kept_files(anneal, "nb[ci]"):
         with suppress(OSError):
             file.unlink()

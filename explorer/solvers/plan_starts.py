@@ -9,6 +9,11 @@ import numpy as np
 
 from explorer.solvers.plan_arrays import GENE, PlanArrays
 
+_SHARES, _WORTHS = 17, 3
+SEGMENTS = range(2, 40)
+FIRST_SEGMENTS = _WORTHS * _SHARES
+"""The place among ``starting_plans`` of the first that keeps what lies between segments; see ``SEGMENTS``."""
+
 
 def starting_plans(arrays: PlanArrays) -> Iterator[np.ndarray]:
     """Plans from all to nothing kept: by cost per byte, by size, by segments and by stretches of the forward pass.
@@ -58,12 +63,14 @@ def _keep_rules(arrays: PlanArrays) -> Iterator[np.ndarray]:
 
     sizes = arrays.bytes[choices]
     per_byte = _again_ms(arrays)[arrays.producer[choices]] / np.maximum(sizes, 1)
+    worths = per_byte, -sizes, sizes
+    assert len(worths) == _WORTHS
     for later in (1, 0):
-        for worth in (per_byte, -sizes, sizes):
+        for worth in worths:
             rank = np.argsort(np.argsort(worth, kind="stable"), kind="stable")
-            for share in np.linspace(0, 1, 17):
+            for share in np.linspace(0, 1, _SHARES):
                 yield plan(rank >= share * choices.size, later=later)
-        for segments in range(2, 40):
+        for segments in SEGMENTS:
             yield plan(np.isin(choices, _cuts(arrays, segments)), later=later)
     yield from _stretches(arrays)
 

@@ -20,6 +20,8 @@ from explorer.solvers.rivals import Rivals
 
 _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
+_GRACE_S = 0.1  # for a search to end once it is told to: it nearly always takes less
+_SHRINK_S = 0.4  # more than a search for the smallest peak takes
 _STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
 # searches start from every kind of plan in turn
 _SEED = 1000  # a solve has fewer searches than that over _STEP; a multiple of 4, see ``PlanSearch.improve``
@@ -138,23 +140,25 @@ class _Refinement:
 
     def run(self) -> Solution:
         if not self.over():
-            with ThreadPoolExecutor(1, "search") as pool:
-                searching = pool.submit(self.search)
-                proving = self.planner.start_proof(self.prove)
-                try:
-                    while not self.over() and (running := [x for x in (searching, proving) if not x.done()]):
-                        wait(running, _POLL_S)
-                        self.tell()
-                finally:
-                    self.ended.set()
-                    self.stop[0] = 1
-            searching.result()
-            # What stops late does so alone; the next proof waits for it.
-            if not proving.cancel() and proving.done():
-                proving.result()
+            pool = ThreadPoolExecutor(1, "search")
+            searching = pool.submit(self.search)
+            pool.shutdown(wait=False)
+            proving = self.planner.start_proof(self.prove)
+            try:
+                while not self.over() and (running := [x for x in (searching, proving) if not x.done()]):
+                    wait(running, _POLL_S)
+                    self.tell()
+            finally:
+                self.ended.set()
+                self.stop[0] = 1
+            wait([searching], _GRACE_S)
+            # What stops late, while the kernel is compiled say, does so alone; the next proof waits for it.
+            for task in (searching, proving):
+                if not task.cancel() and task.done():
+                    task.result()
             self.tell()
-        if self.planner.frontier.best(self.budget_bytes) is None and not self.stopped():
-            self.planner.seek_minimum(timeout=max(0.0, self.left_s()))
+        if self.planner.frontier.best(self.budget_bytes) is None and not self.stopped() and self.left_s() > _SHRINK_S:
+            self.planner.seek_minimum(timeout=self.left_s() - _SHRINK_S)
         return self.planner.solution(self.progress, gap=self.options.gap, stopped=self.stopped())
 
     def search(self) -> None:
@@ -165,6 +169,8 @@ class _Refinement:
                 return
             known = self.planner.frontier.best(self.budget_bytes)
             self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
+            if self.planner.frontier.best(self.budget_bytes) is None:
+                self.planner.seek_minimum(timeout=0.0)  # while there is time: the answer names it
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
             owed += _BREEDING * effort
             while (owed > 0 or self.breeds_early(number)) and not self.over() and not self.idle():
@@ -239,6 +245,8 @@ class _Refinement:
 
     def cross(self) -> None:
         """Cross plans in a share of the time left."""
+        if not self.planner.search.ready(timeout=0.0):
+            return  # it would wait until the kernel is compiled; there is other work to do meanwhile
         close = self.large and self.planner.gap(self.budget_bytes) <= _CLOSE
         self.rivals.cross(time_limit=(_CROSSING_CLOSE if close else _CROSSING) * self.left_s())
 

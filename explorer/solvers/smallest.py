@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
+from explorer.schedule import Schedule
+from explorer.solvers.deadlines import first_answer, stopping
 from explorer.solvers.exact_minimum import exact_minimum, smallest_peak
 from explorer.solvers.planner import Planner
 
@@ -15,44 +19,54 @@ _EFFORTS = (0.03, 0.1)  # of the first searches, which are nearly always enough 
 _QUICK, _LONG = 0.1, 1.0  # effort for the time of a step with the smallest peak, after a short search and a long one
 
 
-def find_smallest(planner: Planner, *, time_limit: float) -> None:
+def find_smallest(planner: Planner, *, until: float) -> None:
     """Search for a schedule with the smallest peak there is, and prove that it is; quickly where the graph is small.
 
     Args:
         planner: learns the schedules and what is excluded.
-        time_limit: seconds; less is used where the smallest peak is proven earlier.
+        until: by the monotonic clock, when there is no more time; less is used where it is proven earlier.
     """
-    deadline = time.monotonic() + time_limit
+    time_limit = until - time.monotonic()
     effort = _QUICK
-    exact = exact_minimum(planner.problem)
-    if exact is not None:
-        peak_bytes = planner.add_schedule(exact).peak_bytes
-        every_way = planner.problem.every_way
-        least_bytes = peak_bytes if every_way is None else smallest_peak(every_way)
-        if least_bytes is not None:
-            planner.exclude(least_bytes - 1)
-    elif not _found_at_once(planner):
-        effort = _LONG
-        _search(planner, deadline - (1 - _SHARE) * time_limit)
-        _squeeze(planner, deadline)
-    planner.search.improve(planner.minimum().budget_bytes, effort=effort)
+    with stopping(until) as stop:
+        exact = exact_minimum(planner.problem, until=until)
+        if exact is not None:
+            _prove(planner, exact, until)
+        if not planner.search.seeded(timeout=until - time.monotonic()):
+            if exact is None:
+                first_answer(planner, planner.minimum().lower_bound_bytes, until=until)
+            return
+        if exact is None and not _found_at_once(planner, stop):
+            effort = _LONG
+            _search(planner, until - (1 - _SHARE) * time_limit, stop)
+            _squeeze(planner, until)
+        planner.search.improve(planner.minimum().budget_bytes, effort=effort, stop=stop)
 
 
-def _found_at_once(planner: Planner) -> bool:
+def _prove(planner: Planner, smallest: Schedule, until: float) -> None:
+    """Exclude what is smaller than the smallest schedule of the problem, however backward operators divide their work."""
+    least_bytes: int | None = planner.add_schedule(smallest).peak_bytes
+    if planner.problem.every_way is not None:
+        least_bytes = smallest_peak(planner.problem.every_way, until=until)
+    if least_bytes is not None:
+        planner.exclude(least_bytes - 1)
+
+
+def _found_at_once(planner: Planner, stop: np.ndarray) -> bool:
     """Is what a short search finds as small as can be?"""
     for seed, effort in enumerate(_EFFORTS, start=1):
-        planner.search.shrink(effort=effort, seed=seed)
+        planner.search.shrink(effort=effort, seed=seed, stop=stop)
         if planner.minimum().proven:
             return True
     return False
 
 
-def _search(planner: Planner, deadline: float) -> None:
-    planner.search.fill(8, effort=0.5)
+def _search(planner: Planner, deadline: float, stop: np.ndarray) -> None:
+    planner.search.fill(8, effort=0.5, stop=stop)
     seed = 0
     while time.monotonic() < deadline and not planner.minimum().proven:
         seed += 1
-        planner.search.shrink(seed=seed)
+        planner.search.shrink(seed=seed, stop=stop)
 
 
 def _squeeze(planner: Planner, deadline: float) -> None:

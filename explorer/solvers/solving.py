@@ -17,6 +17,7 @@ from explorer.device_profile import Profile
 from explorer.kinds import a_budget, a_profile
 from explorer.kinds import budgets as some_budgets
 from explorer.solution import Solution
+from explorer.solvers.deadlines import first_answer
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.methods import METHODS
 from explorer.solvers.narrower import learn_checkpointing
@@ -34,6 +35,7 @@ _LEAST_S = 0.05
 _NARROWER_S = 1.0  # at most, and
 _NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
 _COMPILED_S = 600.0
+_PREPARING = 0.25  # share of the time left: where the problem took longer to state, it is not stated once more for that
 _CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
 _CURVE_STEP = 6  # points between two views of it
 _MOST_POINTS = 1000  # of a curve: more are no longer seen
@@ -94,6 +96,9 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     a_flag(remember, "remember")
     if steps is not None:
         a_whole_number(steps, "steps", least=1)
+    if method == "monet-checkpointing":  # in its table it waits until everything is compiled
+        planner = Planner(replace(options, optimizations=frozenset()).problem(profile))
+        return _within(planner, budget_bytes, replace(options, optimizations=frozenset()), began=began)
     if method != "monet":
         (solution,) = METHODS[method].solve(profile, [budget_bytes], options=options)
         return replace(solution, elapsed_s=time.monotonic() - began)
@@ -105,10 +110,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         planner.recall(memory.recall(problem), partial(memory.schedule, problem))
     if planner.settled(budget_bytes, options=options):
         return planner.solution(Progress(budget_bytes), gap=gap)
-    planner.instant(budget_bytes)
-    learn_checkpointing(planner, budget_bytes, options, time_limit=_narrower_s(time_limit))
-    left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
-    solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
+    solution = _within(planner, budget_bytes, options, began=began)
     if remember:
         answer, schedule = planner.answer(budget_bytes, spent_s=planner.counted_s(budget_bytes, options=options))
         memory.remember(problem, answer, schedule, label=label_of(profile, options))
@@ -117,12 +119,22 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
 
 def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     """MONeT's joint problem, from nothing but the profile: the entry of the table of methods."""
-    began = time.monotonic()
     planner = Planner(options.problem(profile))
     planner.search.ready(timeout=_COMPILED_S)
-    planner.instant(budget_bytes)
-    learn_checkpointing(planner, budget_bytes, options, time_limit=_narrower_s(options.time_limit))
-    left_s = max(_LEAST_S, options.time_limit - (time.monotonic() - began))
+    return _within(planner, budget_bytes, options, began=time.monotonic())
+
+
+def _within(planner: Planner, budget_bytes: int, options: Options, *, began: float) -> Solution:
+    """Solve within the time limit, which began at a moment of the monotonic clock."""
+    until, stated = began + options.time_limit, time.monotonic()
+    first_answer(planner, budget_bytes, until=until)
+    left_s = until - time.monotonic()
+    if planner.search.seeded(timeout=0.0) and stated - began < _PREPARING * left_s:
+        narrower_until = until - left_s / 2
+        learn_checkpointing(
+            planner, budget_bytes, options, time_limit=_narrower_s(options.time_limit), until=narrower_until
+        )
+    left_s = max(_LEAST_S, until - time.monotonic())
     solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
     return replace(solution, elapsed_s=time.monotonic() - began)
 
@@ -172,7 +184,7 @@ def smallest_budget(
     chosen = parse_optimizations(optimizations)
     options = Options(time_limit=time_limit, optimizations=chosen, exact=exact, pins=parse_pins(pins))
     planner = Planner(options.problem(a_profile(profile)))
-    find_smallest(planner, time_limit=time_limit)
+    find_smallest(planner, until=began + time_limit)
     minimum = planner.minimum()
     solution = planner.solution(Progress(minimum.budget_bytes), gap=0.0)
     proof = "nothing smaller exists" if minimum.proven else f"nothing below {minimum.lower_bound_bytes} bytes exists"

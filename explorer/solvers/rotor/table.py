@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from explorer.solvers.machine_code import compiled
 from explorer.solvers.rotor.chain import Chain, Kind, Operation, Sequence
 
 SLOTS = 500
@@ -119,7 +120,7 @@ def _pair(n: int, s: int, t: int) -> int:
     return s * n - s * (s - 1) // 2 + t - s
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _fill(  # noqa: PLR0913, PLR0917 - one flat loop is what compiles to quick code
     slots: int,
     slot_bytes: int,

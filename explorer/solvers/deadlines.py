@@ -1,0 +1,69 @@
+"""A first answer, and searches that end, by a given moment: also where the kernel has to be compiled first."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from explorer.solvers.plan_annealing import was_compiled
+from explorer.solvers.planner import Planner
+
+_LOG = logging.getLogger(__name__)
+_LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it thirty times as long
+_LOADING, _COMPILING = 0.6, 0.05  # shares of the time left that are waited for the one, and for the other
+_WAITING = 0.5  # the same for the plans that begin the archive; and how much of it is for a sketch that fits already
+_SHRINK_S = 0.4  # more than a search for the smallest peak takes
+_QUICK = 0.1  # effort of one where there is no such time
+
+
+@contextmanager
+def stopping(until: float) -> Iterator[np.ndarray]:
+    """The ``stop`` of plan searches, set when the monotonic clock says ``until``."""
+    stop = np.zeros(1, np.uint8)
+    timer = threading.Timer(max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX)), stop.fill, (1,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()
+
+
+def first_answer(planner: Planner, budget_bytes: int, *, until: float) -> None:
+    """Let the planner know a schedule, or else the smallest budget: by plan search, or by a sketch without its kernel.
+
+    Args:
+        planner: what is known already; learns what is found.
+        budget_bytes: peak allowed.
+        until: by the monotonic clock, when there is no more time.
+    """
+    search = planner.search
+
+    def left_s() -> float:
+        return until - time.monotonic()
+
+    waiting = _LOADING if was_compiled() else _COMPILING
+    loaded = search.loaded(timeout=min(_LOADED_S, waiting * left_s()))
+    if not loaded and waiting == _COMPILING:
+        _LOG.warning(
+            "the search is being compiled, once for an installation: until it is, simple plans answer "
+            "('schedule-explorer compile' does it beforehand)"
+        )
+    with stopping(until) as stop:
+        if not (loaded and search.seeded(timeout=_WAITING * left_s())):
+            if planner.frontier.best(budget_bytes) is None:
+                search.sketch(budget_bytes, until=until - _WAITING * left_s())
+            return
+        if not planner.excludes(budget_bytes):
+            search.answer(budget_bytes, stop=stop)
+        if planner.frontier.best(budget_bytes) is not None:
+            return
+        if left_s() > _SHRINK_S:
+            planner.seek_minimum(timeout=0.0)
+        else:
+            search.shrink(effort=_QUICK, stop=stop)
