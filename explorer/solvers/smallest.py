@@ -44,7 +44,7 @@ def find_smallest(planner: Planner, *, until: float) -> None:
 
 
 def _prove(planner: Planner, smallest: Schedule, until: float) -> None:
-    """Exclude what is smaller than the smallest schedule of the problem, however backward operators divide their work."""
+    """Exclude what is smaller than the smallest schedule, in whichever way backward operators divide their work."""
     least_bytes: int | None = planner.add_schedule(smallest).peak_bytes
     if planner.problem.every_way is not None:
         least_bytes = smallest_peak(planner.problem.every_way, until=until)
