@@ -19,7 +19,7 @@ from playwright.sync_api import BrowserContext, Page
 
 REPOSITORY = Path(__file__).parents[2]
 _START_S = 90
-_ANSWER_S = 120
+_ANSWER_S = 240
 _IDLE = """() => {
   const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
   return session?.isReady && session.session?.kernel?.status === "idle";
