@@ -17,7 +17,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 import explorer
 from tests.ui.lab import REPOSITORY, Lab, _environment, _free_port
-from tests.ui.test_explore import LONG, SOLVED, Widget, write_notebook
+from tests.ui.test_explore import LONG, SOLVED, Widget, opening, write_notebook
 from tests.widgets.trained import Trained
 
 pytestmark = pytest.mark.ui
@@ -134,8 +134,7 @@ def test_explain_pin_and_export_in_jupyterlab(
     lab: Lab, page: Page, trained: Trained, shots: Path, tmp_path: Path
 ) -> None:
     trained.profile.save(lab.root / "tiny.json")
-    opening = "import explorer\n\nview = explorer.explore('tiny.json', time_limit=2)\nview"
-    write_notebook(lab, "take.ipynb", opening, "view")
+    write_notebook(lab, "take.ipynb", opening("tiny.json") + "view", "view")
     downloads: list[str] = []
     page.on("download", lambda download: downloads.append(download.suggested_filename))
     lab.open(page, "take.ipynb")
