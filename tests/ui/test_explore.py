@@ -63,7 +63,7 @@ def opening(profile: str) -> str:
     return (
         "import explorer\nfrom explorer.solvers import solving\n\n"
         "solving._CURVE_EFFORTS = solving._CURVE_EFFORTS[:1]\n"
-        f"view = explorer.explore({profile!r}, time_limit=1)\n"
+        f"view = explorer.explore({profile!r}, time_limit=2)\n"
     )
 
 
