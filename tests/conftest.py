@@ -1,12 +1,14 @@
-"""What all tests share: threads, random examples, and which tests need a GPU."""
+"""What all tests share: threads, garbage, random examples, and which tests need a GPU."""
 
 from __future__ import annotations
 
+import gc
 import os
 
-# Before torch is imported anywhere. Passive: waiting threads leave the cores to other processes.
+# Before torch is imported anywhere. Passive: waiting threads leave the cores to other processes. One thread: tensors
+# are small, two files of tests run at a time, and threads that share a step wait for the one that has no core.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Every test solves for itself; those of the memory name a folder.
 os.environ["SCHEDULE_EXPLORER_CACHE"] = "off"
 
@@ -35,3 +37,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device; run with --gpu"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _settled() -> None:
+    """Let the collector pass over what stays: it is asked before each measurement, and torch has a million objects."""
+    gc.collect()
+    gc.freeze()

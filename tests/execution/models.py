@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from explorer.capture import capture
+import explorer
+from explorer.capture import Capture, capture
 from explorer.graph import TrainingGraph
+from explorer.schedule import Schedule
 
 Sample = tuple[nn.Module, Any, Callable[[Any, Any], torch.Tensor] | None]
 
@@ -122,10 +126,34 @@ def shared() -> Sample:
 
 
 @cache
-def graph_of(make: Callable[[], Sample]) -> TrainingGraph:
-    """The graph of a sample, to draw schedules from; ``apply`` captures it again and refuses any other."""
+def capture_of(make: Callable[[], Sample]) -> Capture:
+    """The capture of a sample."""
     model, batch, loss = make()
-    return capture(model, batch, loss=loss).graph
+    return capture(model, batch, loss=loss)
+
+
+def graph_of(make: Callable[[], Sample]) -> TrainingGraph:
+    """The graph of a sample, to draw schedules from."""
+    return capture_of(make).graph
+
+
+_applied: set[Callable[[], Sample]] = set()
+
+
+def applied(make: Callable[[], Sample], schedule: Schedule, model: nn.Module | None = None) -> explorer.ScheduledModule:
+    """``apply`` to a sample; only the first of a sample captures it again, which takes most of the time.
+
+    Args:
+        make: the sample.
+        schedule: for it.
+        model: of that sample; None: a fresh one.
+    """
+    fresh, batch, loss = make()
+    known = mock.patch("explorer.execution.applying.capture", return_value=capture_of(make))
+    with known if make in _applied else nullcontext():
+        module = explorer.apply(fresh if model is None else model, schedule, batch, loss=loss)
+    _applied.add(make)
+    return module
 
 
 SAMPLES = {"branches": branches, "tied_attention": tied_attention, "shared": shared}

@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 import explorer
 from explorer.capture import capture
 from explorer.graph import Implementation, Optimization
-from tests.execution.models import SAMPLES, Sample, families, graph_of
-from tests.execution.test_exactness import assert_trains_like_eager, train
+from tests.execution.models import SAMPLES, Sample, applied, families, graph_of
+from tests.execution.test_exactness import assert_trained_alike, train
 from tests.schedules import random_schedule
 
 ALL = {**SAMPLES, "families": families}
@@ -50,7 +50,7 @@ def assert_close(left: list[Any], right: list[Any]) -> None:
 @given(seed=seeds, keep=keeps)
 def test_exact_implementations_give_the_same_bits(name: str, seed: int, keep: float) -> None:
     schedule = random_schedule(graph_of(ALL[name]), seed, keep=keep, allowed=lambda x: x.exact)
-    assert_trains_like_eager(ALL[name](), schedule, steps=2)
+    assert_trained_alike(applied(ALL[name], schedule), ALL[name](), steps=2)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -59,7 +59,7 @@ def test_exact_implementations_give_the_same_bits(name: str, seed: int, keep: fl
 def test_all_implementations_give_the_same_gradients(name: str, seed: int, keep: float) -> None:
     model, batch, loss = DOUBLED[name]()
     schedule = random_schedule(graph_of(DOUBLED[name]), seed, keep=keep, allowed=lambda _: True)
-    scheduled = explorer.apply(copy.deepcopy(model), schedule, batch, loss=loss)
+    scheduled = applied(DOUBLED[name], schedule)
     assert_close(train(scheduled, batch, loss, steps=2), train(model, batch, loss, steps=2))
 
 
@@ -71,7 +71,7 @@ def test_predicted_peak_is_measured(name: str) -> None:
         for keep in (1.0, 0.5, 0.0):
             schedule = random_schedule(profile.graph, seed, keep=keep, allowed=lambda _: True)
             predicted = explorer.simulate(profile, schedule).peak_bytes
-            scheduled = explorer.apply(model, schedule, batch, loss=loss)
+            scheduled = applied(ALL[name], schedule, model)
             measured = explorer.measure(scheduled, batch, steps=1).peak_bytes
             assert abs(predicted - measured) <= 0.01 * measured, (seed, keep, predicted, measured)
 

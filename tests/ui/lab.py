@@ -19,6 +19,7 @@ from playwright.sync_api import BrowserContext, Page
 
 REPOSITORY = Path(__file__).parents[2]
 _START_S = 90
+_ANSWER_S = 240
 _IDLE = """() => {
   const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
   return session?.isReady && session.session?.kernel?.status === "idle";
@@ -87,6 +88,13 @@ class Lab:
     def ask(self, page: Page, expression: str) -> str:
         """What the kernel of the notebook shown prints for an expression."""
         return page.evaluate(_ASK, f"print({expression})")
+
+    def ask_until(self, page: Page, expression: str, wanted: str) -> None:
+        """Wait for an answer of the kernel: what a page says of a solve may be of the one before."""
+        deadline = time.monotonic() + _ANSWER_S
+        while (answer := self.ask(page, expression)) != wanted:
+            assert time.monotonic() < deadline, f"{expression} is {answer}, not {wanted}\n{self.threads(page)}"
+            page.wait_for_timeout(200)
 
     def threads(self, page: Page) -> str:
         """Where the threads of the kernel of the notebook shown are, for those who wonder what it waits for."""

@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.ui.lab import Lab, fresh_page
 from tests.ui.reading import faint, unnamed, walk
-from tests.ui.test_explore import LONG, SOLVED, Widget, write_notebook
+from tests.ui.test_explore import LONG, SOLVED, Widget, opening, write_notebook
 from tests.widgets.trained import Trained
 
 pytestmark = pytest.mark.ui
@@ -47,8 +47,7 @@ def seen(lab: Lab, context: BrowserContext, trained: Trained) -> Iterator[tuple[
     write_notebook(
         lab,
         "panels.ipynb",
-        "import explorer\n\nview = explorer.explore('panels.json', time_limit=2)\nended = []\n"
-        "view.observe(lambda change: ended.append(view.message), 'message')\nview",
+        f"{opening('panels.json')}ended = []\nview.observe(lambda change: ended.append(view.message), 'message')\nview",
     )
     errors: list[str] = []
     sizes: list[int] = []

@@ -20,6 +20,7 @@ from tests.widgets.trained import Trained, train
 from widgets import Explorer
 
 _MOST_S = 1.0
+_PATIENCE = 4
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,15 @@ def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("widgets.solving.SolveSession", _Impatient)
         patch.setattr("explorer.solvers.solving._CURVE_EFFORTS", _CURVE_EFFORTS[:1])
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient() -> Iterator[None]:
+    """Nor is one about how long it takes: solvers leave the processor to whatever else runs on a busy machine."""
+    wait = Explorer.wait
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Explorer, "wait", lambda self, timeout=None: wait(self, timeout and _PATIENCE * timeout))
         yield
 
 
