@@ -116,6 +116,7 @@ class BackwardWays:
         self.profile, self.graph, self.chosen, self.wanted = profile, profile.graph, chosen, wanted
         backward = self.graph.backward
         self.made = {x for op in backward for i in op.implementations for x in i.writes}
+        self.held = {x.id for x in self.graph.storages if x.held}
         self.readers: dict[int, set[int]] = {}
         self.sure_readers: dict[int, set[int]] = {}
         for operator in backward:
@@ -158,7 +159,7 @@ class BackwardWays:
                 yield operator, parts.get(operator.id, [])
 
     def _family(self, whole: Operator, parts: list[Operator]) -> Family:
-        written, held = set(whole.default().writes), {x.id for x in self.graph.storages if x.held}
+        written, held = set(whole.default().writes), self.held
         needed = {x for x in written if x in held or self.readers.get(x, set()) - {whole.id}}
         least = {x for x in written if x in held or self.sure_readers.get(x)}
         ways = [way for x in self._groups(whole) for way in self._ways([x], parts, set(x[1][0].writes), least)]

@@ -14,9 +14,11 @@ from explorer.solvers.plan_annealing import was_compiled
 from explorer.solvers.planner import Planner
 
 _LOG = logging.getLogger(__name__)
-_LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it thirty times as long
-_LOADING, _COMPILING = 0.6, 0.05  # shares of the time left that are waited for the one, and for the other
-_WAITING = 0.5  # the same for the plans that begin the archive; and how much of it is for a sketch that fits already
+_LOADED_S = 1.0  # loading the compiled kernel takes a quarter of that, compiling it thirty times as long
+_COMPILING = 0.05  # share of the time left that is waited for that
+_SEEDED_S = 0.2  # for the plans that begin the archive, and
+_SEEDING = 0.8  # more of the time left; where stating the problem took more than all of it, as much once more
+_SKETCHING = 0.5  # share of the time left for a sketch that fits already
 _SHRINK_S = 0.4  # more than a search for the smallest peak takes
 _QUICK = 0.1  # effort of one where there is no such time
 
@@ -47,17 +49,17 @@ def first_answer(planner: Planner, budget_bytes: int, *, until: float) -> None:
     def left_s() -> float:
         return until - time.monotonic()
 
-    waiting = _LOADING if was_compiled() else _COMPILING
-    loaded = search.loaded(timeout=min(_LOADED_S, waiting * left_s()))
-    if not loaded and waiting == _COMPILING:
+    loading = was_compiled()
+    loaded = search.loaded(timeout=_LOADED_S if loading else min(_LOADED_S, _COMPILING * left_s()))
+    if not loaded and not loading:
         _LOG.warning(
             "the search is being compiled, once for an installation: until it is, simple plans answer "
             "('schedule-explorer compile' does it beforehand)"
         )
     with stopping(until) as stop:
-        if not (loaded and search.seeded(timeout=_WAITING * left_s())):
+        if not (loaded and search.seeded(timeout=max(_SEEDED_S, _SEEDING * left_s(), -left_s()))):
             if planner.frontier.best(budget_bytes) is None:
-                search.sketch(budget_bytes, until=until - _WAITING * left_s())
+                search.sketch(budget_bytes, until=until - _SKETCHING * left_s())
             return
         if not planner.excludes(budget_bytes):
             search.answer(budget_bytes, stop=stop)

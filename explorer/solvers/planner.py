@@ -63,7 +63,8 @@ class Planner:
         self.frontier = self.search.frontier
         # A bound holds for its budget and every smaller one.
         self._bounds: dict[float, float] = {float("inf"): problem.for_bounds.base_time_ms}
-        self._excluded_bytes = peak_lower_bound(problem.for_bounds).peak_bytes - 1
+        floor = self.search.floor if problem.every_way is None else peak_lower_bound(problem.every_way)
+        self._excluded_bytes = floor.peak_bytes - 1
         self._sought_minimum = False
         self._spent_s: dict[int, float] = {}
         self._unread: dict[int, Answer] = {}  # recalled, by budget, whose schedules were not looked at

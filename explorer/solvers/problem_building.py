@@ -150,20 +150,29 @@ class _Builder:
         """
         graph, size = self.graph, self.profile.allocated_bytes
         born = {x: at for at, found in chosen.items() for implementation in found for x in implementation.writes}
+        made_at: dict[int, list[int]] = {at: [] for at in pieces}
+        for x, at in born.items():
+            made_at[at].append(x)
         last = {x: at for at, found in pieces.items() for x in read_by_all(found)}
         last |= {x: len(graph.operators) for x in born if graph.storages[x].held}
+        gone_after: dict[int, list[int]] = {}
+        for x, at in born.items():
+            gone_after.setdefault(max(at, last.get(x, -1)), []).append(x)
         alive: dict[int, int] = {}
+        idle_bytes = 0
         keeps = not self._kept
         result = []
         for at, found in pieces.items():
             sure = written_by_all(found)
-            made = {x: size(graph.storages[x]) for x in born if born[x] == at and (last.get(x, -1) > at or x in sure)}
-            forms = self._backward_forms(at, found, alive, made, last)
+            made = {x: size(graph.storages[x]) for x in made_at[at] if last.get(x, -1) > at or x in sure}
+            made_bytes = sum(made.values())
+            alive |= made
+            forms = self._backward_forms(at, found, alive, idle_bytes + made_bytes, last)
             if forms and not keeps and at > graph.forward_count:
                 keeps = True
                 forms = tuple(replace(form, reads=tuple(sorted({*form.reads, *self._kept}))) for form in forms)
-            result.append(BackwardOperator(forms, sum(alive.values()), sum(made.values())))
-            alive = {x: taken for x, taken in (alive | made).items() if last.get(x, -1) > at}
+            result.append(BackwardOperator(forms, idle_bytes, made_bytes))
+            idle_bytes += made_bytes - sum(alive.pop(x, 0) for x in gone_after.get(at, ()))
         return tuple(result)
 
     def _backward_forms(
@@ -171,10 +180,10 @@ class _Builder:
         at: int,
         pieces: Sequence[Piece],
         alive: Mapping[int, int],
-        made: Mapping[int, int],
+        alive_bytes: int,
         last: Mapping[int, int],
     ) -> tuple[Form, ...]:
-        """Forms by what is in memory: gradients that are made and do not count there are added to a workspace."""
+        """Forms beside gradients that are alive in any case; what a piece makes besides is added to its workspace."""
         graph, found = self.graph, []
         for piece in sorted(pieces, key=lambda x: not x.real):
             over = piece.overwrites
@@ -183,12 +192,9 @@ class _Builder:
                 if stays or (over in alive and last.get(over, -1) > max(at, piece.until)):
                     continue
             if piece.workspace_bytes is None:
-                everything = sum(x.bytes for x in self.activations) + sum(alive.values()) + sum(made.values())
-                found.append((piece, -everything))
+                found.append((piece, -alive_bytes - sum(x.bytes for x in self.activations)))
                 continue
-            more = sum(
-                self.profile.allocated_bytes(graph.storages[x]) for x in piece.writes if x not in {**alive, **made}
-            )
+            more = sum(self.profile.allocated_bytes(graph.storages[x]) for x in piece.writes if x not in alive)
             saved = 0 if over is None else alive.get(over, 0)
             found.append((piece, piece.workspace_bytes + more - saved))
         return self._forms(found, self.index)
