@@ -65,14 +65,16 @@ def _keep_rules(arrays: PlanArrays) -> Iterator[np.ndarray]:
     per_byte = _again_ms(arrays)[arrays.producer[choices]] / np.maximum(sizes, 1)
     worths = per_byte, -sizes, sizes
     assert len(worths) == _WORTHS
+    last = _last_reads(arrays)
+    cuts = [np.isin(choices, _cuts(arrays, last, segments)) for segments in SEGMENTS]
     for later in (1, 0):
         for worth in worths:
             rank = np.argsort(np.argsort(worth, kind="stable"), kind="stable")
             for share in np.linspace(0, 1, _SHARES):
                 yield plan(rank >= share * choices.size, later=later)
-        for segments in SEGMENTS:
-            yield plan(np.isin(choices, _cuts(arrays, segments)), later=later)
-    yield from _stretches(arrays)
+        for kept in cuts:
+            yield plan(kept, later=later)
+    yield from _stretches(arrays, last)
 
 
 def _again_ms(arrays: PlanArrays) -> np.ndarray:
@@ -86,23 +88,23 @@ def _again_ms(arrays: PlanArrays) -> np.ndarray:
     return found
 
 
-def _stretches(arrays: PlanArrays) -> Iterator[np.ndarray]:
+def _stretches(arrays: PlanArrays, last_reads: np.ndarray) -> Iterator[np.ndarray]:
     """Plans in three stretches: dropped after each use, recomputed once and kept, kept from the start.
 
     They suit tight budgets: when the backward pass reaches the first operators, all gradients are in memory. What is
     alive where the first two stretches meet may stay, so that the second need not begin at the input.
     """
     choices, starts = arrays.choices, arrays.gene_start[arrays.choices]
-    ends = arrays.gene_start[choices + 1]
-    made, last = arrays.producer[choices], _last_reads(arrays)[choices]
+    counts = (arrays.gene_start[choices + 1] - starts).astype(np.int64)
+    own = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)  # places of their genes
+    made, last = arrays.producer[choices], last_reads[choices]
     places = np.linspace(0, arrays.forward_count, 17, dtype=np.int64)
     for kept_from in places:
         for dropped_to in places[places <= kept_from]:
             for bridge in (False, True):
                 genes = np.zeros(arrays.gene_count, GENE)
                 across = bridge & (made < dropped_to) & (last >= dropped_to)
-                for position in np.flatnonzero((made >= dropped_to) | across):
-                    genes[starts[position] : ends[position]] = 1
+                genes[own] = np.repeat((made >= dropped_to) | across, counts)
                 genes[starts] = (made >= kept_from) | across
                 yield genes
 
@@ -116,11 +118,10 @@ def _last_reads(arrays: PlanArrays) -> np.ndarray:
     return last
 
 
-def _cuts(arrays: PlanArrays, segments: int) -> np.ndarray:
+def _cuts(arrays: PlanArrays, last: np.ndarray, segments: int) -> np.ndarray:
     """What is alive at the narrowest places near the ends of ``segments`` equal parts of the forward pass."""
     forward = arrays.forward_count
     made = arrays.producer[arrays.choices]
-    last = _last_reads(arrays)
     sizes = arrays.bytes[arrays.choices]
     alive = np.zeros(forward + 1)
     np.add.at(alive, made, sizes)

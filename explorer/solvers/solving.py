@@ -105,7 +105,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     planner = Planner(options.problem(profile))
     if steps is not None:
         return _solve_in_steps(planner, budget_bytes, options, steps)
-    memory, problem = SolveMemory(), problem_key(profile, options)
+    memory, problem = SolveMemory(), problem_key(profile, options) if remember else ""
     if remember:
         planner.recall(memory.recall(problem), partial(memory.schedule, problem))
     if planner.settled(budget_bytes, options=options):
