@@ -31,7 +31,6 @@ from explorer.units import shown
 if TYPE_CHECKING:
     from explorer.solvers.comparison import Comparison
 
-_LEAST_S = 0.05
 _NARROWER_S = 1.0  # at most, and
 _NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
 _COMPILED_S = 600.0
@@ -134,8 +133,11 @@ def _within(planner: Planner, budget_bytes: int, options: Options, *, began: flo
         learn_checkpointing(
             planner, budget_bytes, options, time_limit=_narrower_s(options.time_limit), until=narrower_until
         )
-    left_s = max(_LEAST_S, until - time.monotonic())
-    solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
+    left_s = until - time.monotonic()
+    if left_s > 0:
+        solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
+    else:
+        solution = planner.solution(Progress(budget_bytes), gap=options.gap)
     return replace(solution, elapsed_s=time.monotonic() - began)
 
 
