@@ -8,11 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 
+import explorer
+from explorer.cache_folder import VARIABLE
 from explorer.solvers.memory import SolveMemory
 from tests.attack.files import FOUND
+from tests.solvers.graphs import chain
+from tests.solvers.hearing import between
 
 SESSION = """
 import sys, time
@@ -31,12 +36,13 @@ if __name__ == "__main__":
         time.sleep(0.5)
 """
 _GONE_S = 20.0
+_ROOT = Path(__file__).parents[2]
 
 
 def attack(seed: int, folder: Path) -> str:
     """Kill a notebook's process, or its worker, at a random moment; ``folder`` holds the memory of solves."""
     draw = random.Random(seed)
-    surroundings = {**os.environ, "SCHEDULE_EXPLORER_CACHE": str(folder)}
+    surroundings = {**os.environ, VARIABLE: str(folder), "PYTHONPATH": str(_ROOT)}
     memory = SolveMemory(folder)
     parent = subprocess.Popen([sys.executable, "-c", SESSION], env=surroundings, stdout=subprocess.PIPE, text=True)
     try:
@@ -61,7 +67,10 @@ def attack(seed: int, folder: Path) -> str:
         return f"{FOUND} {len(orphans)} orphans"
     if sum(x.answers for x in memory.contents()) < known:
         return f"{FOUND} an answer was lost"
-    return "held"
+    profile = chain(40)
+    with patch.dict(os.environ, {VARIABLE: str(folder)}):
+        after = explorer.solve(profile, budget=between(profile, 0.5), time_limit=0.2)
+    return "held" if after.schedule is not None else f"{FOUND} the next solve: {after.message}"
 
 
 def _alive(process: psutil.Process) -> bool:

@@ -34,6 +34,8 @@ from widgets.report import figures, report
 from widgets.snippet import snippet
 from widgets.trade_off_plot import TradeOff
 
+_LONGEST = 1900  # characters of a name that a file may hold, with something added to it
+
 PAYLOADS = (
     "",
     " ",
@@ -107,7 +109,7 @@ def hostile(rng: random.Random) -> str:
 
 def hostile_profile(rng: random.Random) -> Profile:
     """A small profile in which every name may be hostile; what has to be unique still is."""
-    profile, bad = chain(3), lambda: hostile(rng) if rng.random() < 0.7 else "plain"
+    profile, bad = chain(3), lambda: hostile(rng)[:_LONGEST] if rng.random() < 0.7 else "plain"
     graph = profile.graph
     graph = replace(
         graph,
