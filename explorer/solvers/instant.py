@@ -42,6 +42,7 @@ _DEMANDING = 3.0  # penalty while room is made for one
 _DRAWS = 1000  # more demands than in one search
 _NEED_NOT_FIT, _FROM_SCRATCH, _MAKE_ROOM = 1, 2, 3  # what searches start from, see ``improve``
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
+_LEAST_OPERATORS = 150  # below that a try takes no less time
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +232,7 @@ class PlanSearch:
         return Plan(starts[0], max(0.0, peak - budget_bytes), time_ms, point)
 
     def _tries(self, effort: float) -> int:
-        return max(200, int(effort * _WORK / self.operators))
+        return max(200, int(effort * _WORK / max(self.operators, _LEAST_OPERATORS)))
 
     def _no_archive(self) -> Archive:
         """An archive that no plan is good enough for."""
@@ -357,7 +358,7 @@ class PlanSearch:
             if extra is None:
                 return False
             demands = self.arrays._replace(option_extra=extra)
-            tries = max(100, int(min(effort, _DEMAND) / 2 * _WORK / self.operators))
+            tries = self._tries(min(effort, _DEMAND) / 2)
             with self._lock:
                 plan = self._start(budget_bytes, fitting=True, penalty=penalty)[None].copy()
                 strict = max(_DEMANDING, penalty)
