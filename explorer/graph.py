@@ -313,11 +313,15 @@ def _digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
-def _check_structure(graph: TrainingGraph) -> None:
+def _check_places(graph: TrainingGraph) -> None:
     for kind, items in (("storage", graph.storages), ("operator", graph.operators)):
         for position, item in enumerate(items):
             if item.id != position:
                 raise ValueError(f"{kind} {item.name!r} has id {item.id} at position {position}")
+
+
+def _check_structure(graph: TrainingGraph) -> None:
+    _check_places(graph)
     for storage in graph.storages:
         a_whole_number(storage.bytes, f"the size of storage {storage.name!r} in bytes", least=0, most=MOST_BYTES)
     known = {storage.id for storage in graph.storages if storage.role.persistent}
@@ -329,11 +333,11 @@ def _check_structure(graph: TrainingGraph) -> None:
         backward = operator.phase is Phase.BACKWARD
         if operator.optional:
             _check_optional(operator, graph, known, backward_sure)
-        else:
+        _check_operator(operator, known, len(graph.storages))
+        if not operator.optional:
             _check_default(operator, sure)
             sure |= set(operator.default().writes)
             backward_sure |= set(operator.default().writes) if backward else set()
-        _check_operator(operator, known, len(graph.storages))
     for storage in graph.storages:
         if storage.id not in known:
             raise ValueError(f"storage {storage.name!r} is written by no operator")

@@ -6,7 +6,7 @@ the exact local set instead of its upper bound).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -158,6 +158,7 @@ class _Simulator:
         self.lifetimes: list[Lifetime] = []
         self.rows: list[np.ndarray] = []
         self.times_ms: list[float] = []
+        self.results: Collection[int] = self.alive.keys()  # in memory when the forward pass ends
         self.runs: list[tuple[int, str, Stage]] = []
 
     def run(self) -> Timeline:
@@ -169,15 +170,24 @@ class _Simulator:
                 self._free(position, step)
         if missing := [x.name for x in self.graph.operators if x.id not in self.ran and not x.optional]:
             raise ValueError(f"the schedule never runs {len(missing)} operators, {missing[0]!r} first")
-        there = self.alive.keys() | self.graph.persistent
-        for held in [x.id for x in self.graph.storages if x.held and x.id not in there]:
-            if any(held in y.writes for x in self.graph.operators for y in x.implementations):
-                raise ValueError(f"the schedule never makes {self._name(held)}, which the caller receives")
+        self._check_made(
+            self.graph.operators, self.alive.keys(), "the schedule never makes {}, which the caller receives"
+        )
+        self._check_made(
+            self.graph.forward, self.results, "the forward pass ends without {}, which the caller receives"
+        )
         last = len(self.runs) - 1
         self.lifetimes += [Lifetime(x, start, last, category) for x, (start, category) in self.alive.items()]
         operators, implementations, stages = zip(*self.runs, strict=True) if self.runs else ((), (), ())
         rows = np.array(self.rows, dtype=np.int64).reshape(len(self.rows), len(CATEGORIES))
         return Timeline(operators, implementations, stages, rows, np.array(self.times_ms), tuple(self.lifetimes))
+
+    def _check_made(self, operators: Sequence[Operator], alive: Collection[int], message: str) -> None:
+        """All that these can make for the caller is in memory."""
+        there = self.graph.persistent.union(alive)
+        for held in [x.id for x in self.graph.storages if x.held and x.id not in there]:
+            if any(held in y.writes for x in operators for y in x.implementations):
+                raise ValueError(message.format(self._name(held)))
 
     def _run(self, position: int, step: Run, outlives_forward: set[tuple[int, int]]) -> None:
         if not 0 <= step.operator < len(self.graph.operators):
@@ -192,6 +202,8 @@ class _Simulator:
         for storage in implementation.reads:
             if storage not in self.alive and storage not in self.graph.persistent:
                 raise ValueError(f"{where} reads {self._name(storage)}, which is not in memory then")
+        if operator.phase is Phase.BACKWARD and not after_forward:
+            self.results = set(self.alive)
         stage = Stage(operator.phase.value) if not again else Stage.RECOMPUTE
         overwritten = implementation.overwrites
         if overwritten is not None:

@@ -7,7 +7,7 @@ may run there, and each place may choose by itself, so that no schedule is left 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from explorer.device_profile import Profile
@@ -113,14 +113,16 @@ class BackwardWays:
 
     def __init__(self, profile: Profile, chosen: Chosen, *, wanted: Mapping[int, Implementation]) -> None:
         """Collects them."""
-        self.profile, self.graph, self.chosen, self.wanted = profile, profile.graph, chosen, wanted
+        self.profile, self.graph, self.chosen, self.wanted = profile, profile.graph, dict(chosen), wanted
         backward = self.graph.backward
         self.made = {x for op in backward for i in op.implementations for x in i.writes}
         self.held = {x.id for x in self.graph.storages if x.held}
         self.readers: dict[int, set[int]] = {}
         self.sure_readers: dict[int, set[int]] = {}
-        for operator in backward:
-            reads = [self.made & set(x.reads) for x in chosen[operator.id]]
+        for operator in reversed(backward):
+            if operator.optional and not any(map(self._of_use, chosen[operator.id])):
+                self.chosen[operator.id] = ()
+            reads = [self.made & set(x.reads) for x in self.chosen[operator.id]]
             for x in set().union(*reads):
                 self.readers.setdefault(x, set()).add(operator.id)
             for x in set.intersection(*reads) if reads and not operator.optional else ():
@@ -147,6 +149,10 @@ class BackwardWays:
                 for place in family.places:
                     found[place] += self._pieces(family, way, place)
         return found
+
+    def _of_use(self, implementation: Implementation, made: Collection[int] = ()) -> bool:
+        """Does it make what the caller receives, or what something behind it may read, beside what was made?"""
+        return any(x in self.held or x in self.readers for x in set(implementation.writes).difference(made))
 
     def _members(self) -> Iterator[tuple[Operator, list[Operator]]]:
         parts: dict[int, list[Operator]] = {}
@@ -183,20 +189,27 @@ class BackwardWays:
         whole = self.graph.operators[groups[0][0]].default()
         for group in self._groups(parts[0]):
             of_its_own = set(group[1][0].reads) & set(whole.writes)
-            if of_its_own <= made and set(group[1][0].writes) - made:
+            if of_its_own <= made and self._of_use(group[1][0], made):
                 yield from self._ways([*groups, group], parts[1:], made | set(group[1][0].writes), least)
 
     def _in_time(self, way: Way) -> bool:
-        """Does it make nothing twice, and everything before anything may read it, writing over nothing if need be?"""
+        """Does it make nothing twice, everything before anything may read it, and write over nothing of use?"""
         made: set[int] = set()
         for place, group in way.groups:
             writes = set(group[0].writes)
             readers = {x for made_now in writes for x in self.readers.get(made_now, ())}
             late = any(way.places[0] < x < place for x in readers)
-            if made & writes or late or all(x.overwrites is not None for x in group):
+            if made & writes or late or not any(self._may_overwrite(place, x) for x in group):
                 return False
             made |= writes
         return True
+
+    def _may_overwrite(self, place: int, implementation: Implementation) -> bool:
+        """Is what it writes over, if anything, of no more use there, whatever else runs?"""
+        over = implementation.overwrites
+        if over is None or over in self.held or over in self.graph.persistent:
+            return over is None
+        return over not in self.made or all(x <= place for x in self.readers.get(over, ()))
 
     def _best(self, family: Family) -> Way:
         """The way that takes least memory, then the one in most pieces: what one alone reads may go before the next."""

@@ -17,7 +17,9 @@ _LOG = logging.getLogger(__name__)
 _LOADED_S = 1.0  # loading the compiled kernel takes a quarter of that, compiling it thirty times as long
 _COMPILING = 0.05  # share of the time left that is waited for that
 _SEEDED_S = 0.2  # for the plans that begin the archive, and
-_SEEDING = 0.8  # more of the time left; where stating the problem took more than all of it, as much once more
+_SEEDING = 0.8  # more of the time left
+_HOPELESS_S = 0.5  # as much too late already when the problem is stated, a search is worth what it takes:
+_HOPELESS = 3.0  # so many times what it is too late is waited for, and one search made
 _SKETCHING = 0.5  # share of the time left for a sketch that fits already
 _SHRINK_S = 0.4  # more than a search for the smallest peak takes
 _QUICK = 0.1  # effort of one where there is no such time
@@ -49,6 +51,7 @@ def first_answer(planner: Planner, budget_bytes: int, *, until: float) -> None:
     def left_s() -> float:
         return until - time.monotonic()
 
+    hopeless = left_s() < -_HOPELESS_S
     loading = was_compiled()
     loaded = search.loaded(timeout=_LOADED_S if loading else min(_LOADED_S, _COMPILING * left_s()))
     if not loaded and not loading:
@@ -57,11 +60,16 @@ def first_answer(planner: Planner, budget_bytes: int, *, until: float) -> None:
             "('schedule-explorer compile' does it beforehand)"
         )
     with stopping(until) as stop:
-        if not (loaded and search.seeded(timeout=max(_SEEDED_S, _SEEDING * left_s(), -left_s()))):
+        if not (
+            loaded
+            and search.seeded(timeout=max(_SEEDED_S, _SEEDING * left_s(), -_HOPELESS * left_s() if hopeless else 0.0))
+        ):
             if planner.frontier.best(budget_bytes) is None:
                 search.sketch(budget_bytes, until=until - _SKETCHING * left_s())
             return
-        if not planner.excludes(budget_bytes):
+        if hopeless:
+            search.improve(budget_bytes)
+        elif not planner.excludes(budget_bytes):
             search.answer(budget_bytes, stop=stop)
         if planner.frontier.best(budget_bytes) is not None:
             return

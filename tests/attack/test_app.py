@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import websocket_connect
+from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from tests.ui.served import Served, served
 
@@ -63,8 +63,15 @@ async def handshake(server: Served, kernel: str, **headers: str) -> int:
         connection = await websocket_connect(HTTPRequest(url, headers=headers))
     except HTTPClientError as error:
         return error.code
-    connection.close()
+    await closed(connection)
     return 101
+
+
+async def closed(connection: WebSocketClientConnection) -> None:
+    """Close it, and wait until it is: a socket left open is a warning in whatever test comes next."""
+    connection.close()
+    while await connection.read_message() is not None:
+        pass
 
 
 @pytest.mark.timeout(300)
@@ -117,7 +124,7 @@ def test_a_page_that_is_open_keeps_its_kernel_and_one_that_is_gone_does_not(serv
         connection = await websocket_connect(url)
         await asyncio.sleep(2 * _ALONE_S)
         kept = len(server.processes(_KERNEL))
-        connection.close()
+        await closed(connection)
         return kept
 
     assert asyncio.run(stay()) == 1

@@ -73,6 +73,8 @@ class Judge:
         self.bytes = {x.id: 0 if x.id in persistent else profile.allocated_bytes(x) for x in self.graph.storages}
         self.persistent = frozenset(persistent)
         self.held = frozenset(x.id for x in self.graph.storages if x.held) - persistent
+        # What the caller receives of the forward pass is there when that ends.
+        self.results = self.held & {s for op in self.graph.forward for x in op.implementations for s in x.writes}
 
     def fastest(self, budget_bytes: int) -> Verdict | None:
         """The schedule within a budget that takes least time; None if nothing fits."""
@@ -118,6 +120,8 @@ class Judge:
             yield self._useful(State(state.following + 1, state.alive))
 
     def _moves(self, state: State) -> Iterator[Move]:
+        if state.following == self.graph.forward_count and not self.results <= state.alive:
+            return
         if state.following < len(self.graph.operators):
             for x in self.allowed[state.following]:
                 if x.first:

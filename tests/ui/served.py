@@ -76,7 +76,8 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         try:
             with urllib.request.urlopen(url, timeout=2):
                 return
-        except urllib.error.HTTPError:
+        except urllib.error.HTTPError as error:
+            error.close()
             return  # it answers, whatever it thinks of that path
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
