@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
-import traceback
 import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,53 +12,18 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
-from typer.core import TyperGroup
 
+from explorer.cli_endings import Commands, complain, end_solvers
 from explorer.cli_tables import PlainConsole, add_parts, progress_bar, run_table, solution_table, summary
 from explorer.device_profile import BUNDLED_FOR, bundled_profiles, load_profile
-from explorer.harmless import file_stem, in_terminal
+from explorer.harmless import file_stem
 from explorer.kinds import a_budget
 from explorer.schedule import keep_all, load_schedule
 from explorer.simulation import CATEGORIES, simulate
 from explorer.units import format_bytes
 
-
-class _Commands(TyperGroup):
-    """Ends every command in an exit code and at most one line of error, never in a traceback."""
-
-    def make_context(self, *arguments: Any, **more: Any) -> Any:
-        try:
-            return super().make_context(*arguments, **more)
-        except Exception as error:
-            if getattr(error, "option_name", None) is None:  # the help, where there are no arguments
-                raise
-            _complain("error", f"{error.format_message().rstrip('.')}; see 'schedule-explorer --help'")  # pyright: ignore[reportAttributeAccessIssue]
-            raise typer.Exit(2) from error
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (ValueError, OSError) as error:
-            _complain("error", str(error))
-            raise typer.Exit(2) from error
-        except MemoryError as error:
-            _complain("failed", str(error) or "out of memory")
-            raise typer.Exit(1) from error
-        except (typer.Exit, typer.Abort):
-            raise
-        except Exception as error:
-            # What is wrong with the command's own arguments; of which class depends on Typer's version.
-            if (message := getattr(error, "format_message", None)) is not None:
-                command = (getattr(error, "ctx", None) or ctx).command_path
-                _complain("error", f"{message().rstrip('.')}; see '{command} --help'")
-                raise typer.Exit(2) from error
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            _complain("failed", f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}: {error}")
-            raise typer.Exit(1) from error
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -72,7 +35,6 @@ _MODEL = typer.Argument(
     "(model, batch, loss).",
 )
 _ENCODINGS = "lossless, fp16, fp10 or fp8"
-_SOLVERS = "plan search", "prove", "search", "scip"  # names of threads
 _SIZE = "one number for all sides, or one for each: 416x608"
 
 
@@ -219,9 +181,9 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
             remember=remember,
         )
     if found.schedule is None:
-        _complain(found.status.value, found.message or f"no schedule for {format_bytes(budget_bytes)}")
+        complain(found.status.value, found.message or f"no schedule for {format_bytes(budget_bytes)}")
         if found.minimum is not None and str(found.minimum) not in found.message:
-            _complain(found.status.value, str(found.minimum))
+            complain(found.status.value, str(found.minimum))
         raise typer.Exit(1)
     found.schedule.save(output)
     PlainConsole().print(solution_table(loaded, found))
@@ -287,7 +249,7 @@ def run(
         try:
             measured = explorer.measure(module, batch, steps=steps, optimizer=known.optimizer if known else None)
         except (RuntimeError, MemoryError) as error:
-            _complain("failed", f"the step did not run: {error}")
+            complain("failed", f"the step did not run: {error}")
             raise typer.Exit(1) from error
     table = run_table(predicted, measured)
     if known is not None:
@@ -429,10 +391,6 @@ def _sides(size: str | None) -> tuple[int, ...] | int | None:
     return sides[0] if len(sides) == 1 else sides
 
 
-def _complain(kind: str, message: str) -> None:
-    typer.echo(in_terminal(f"{kind}: {' '.join(message.split())}"), err=True)
-
-
 def _has_browser() -> bool:
     try:
         webbrowser.get()
@@ -446,14 +404,4 @@ def main() -> None:
     try:
         app()
     finally:
-        _end_solvers()
-
-
-def _end_solvers() -> None:
-    """End the process at once if a solver is still at work: all is written, and a compilation may take a minute."""
-    busy = any(thread.name.startswith(_SOLVERS) for thread in threading.enumerate())
-    ended = sys.exc_info()[1]
-    if busy and isinstance(ended, SystemExit) and isinstance(ended.code, int | None):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(ended.code or 0)
+        end_solvers()
