@@ -151,12 +151,11 @@ class PlanSearch:
             failed = self._seeded.done() and self._seeded.exception() is not None
             if failed or not self._loaded.is_set():
                 return interpreted(self.arrays, genes, work, budget_bytes)
-            peak, _, runs = self._kernel(genes[None].copy(), budget_bytes, beside=(work, self._no_archive()))
-            return peak, int(runs) if np.isfinite(peak) else -1
+            peak, time_ms, runs = self._kernel(genes[None].copy(), budget_bytes, beside=(work, self._no_archive()))
+            return (peak, int(runs)) if np.isfinite(time_ms) else (np.inf, -1)
 
-        for _ in sketches(self.arrays, evaluate, budget_bytes=budget_bytes, until=until):
-            order = work.trial.order[: work.trial.position[-1]].tolist()
-            self._add(self._schedule(order, budget_bytes))
+        for runs in sketches(self.arrays, evaluate, budget_bytes=budget_bytes, until=until):
+            self._add(self._schedule(work.trial.order[:runs].tolist(), budget_bytes))
         return self.frontier.best(budget_bytes)
 
     def best(self, budget_bytes: int) -> Point | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from explorer.solvers.problem import Form, Problem
 
-FIRST, OPTIONAL, AGAIN, BACKWARD = range(4)
+FIRST, OPTIONAL, ASKED, AGAIN, BACKWARD = range(5)
 GENE = np.uint16
 
 
@@ -25,7 +25,8 @@ class PlanArrays(NamedTuple):
         forward_count: n.
         form_start: uint32 (sites + 1,), forms of each site.
         form_site: uint32 (forms,), the site of each form.
-        form_kind: int32, ``FIRST``, ``OPTIONAL`` (a first run that may be left out), ``AGAIN`` or ``BACKWARD``.
+        form_kind: int32, ``FIRST``, ``OPTIONAL`` (a first run that is left out unless what it makes is kept), ``ASKED``
+            (likewise, unless another first run reads it), ``AGAIN`` or ``BACKWARD``.
         form_idle: int64, gradients alive just before a backward form, bytes.
         form_level: int64, what a form writes and the gradients that it makes, bytes.
         form_ms: float64, time of each form at its quickest.
@@ -179,6 +180,9 @@ def _kinds(problem: Problem, form_site: np.ndarray) -> np.ndarray:
     kinds = np.where(form_site < 2 * n, AGAIN, BACKWARD)
     first = form_site < n
     kinds[first] = np.where(optional[form_site[first]], OPTIONAL, FIRST)
+    read = {x for op in problem.forward for form in op.first for x in form.reads}
+    asked = np.array([any(read.intersection(form.writes) for form in op.first) for op in problem.forward], bool)
+    kinds[first] = np.where(optional[form_site[first]] & asked[form_site[first]], ASKED, kinds[first])
     return kinds.astype(np.int32)
 
 

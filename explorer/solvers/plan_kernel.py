@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from explorer.solvers.plan_arrays import AGAIN, BACKWARD, FIRST, OPTIONAL, PlanArrays
+from explorer.solvers.plan_arrays import AGAIN, ASKED, BACKWARD, FIRST, OPTIONAL, PlanArrays
 from explorer.solvers.plan_trace import Change, Work, inner
 
 _NEVER = np.iinfo(np.int64).max
@@ -343,7 +343,7 @@ def judge(
         kind = arrays.form_kind[form]
         spent_ms += float(arrays.form_ms[form])
         first_write, last_write = arrays.write_start[form], arrays.write_start[form + 1]
-        if kind in (AGAIN, OPTIONAL):
+        if kind in (AGAIN, OPTIONAL, ASKED):
             useful = False
             for at in range(first_write, last_write):
                 a = arrays.writes[at]
@@ -354,7 +354,7 @@ def judge(
         if kind == BACKWARD:
             idle = arrays.form_idle[form]
             backward = arrays.form_site[form] - 2 * arrays.forward_count
-        elif kind in (FIRST, OPTIONAL):
+        elif kind in (FIRST, OPTIONAL, ASKED):
             idle = 0
         for at in range(first_write, last_write):
             a = arrays.writes[at]

@@ -19,8 +19,8 @@ Evaluate = Callable[[np.ndarray], tuple[float, int]]
 """Genes to a peak, and how many entries of ``work.trial.order`` are its runs; −1 where the plan cannot run."""
 
 
-def sketches(arrays: PlanArrays, evaluate: Evaluate, *, budget_bytes: int, until: float) -> Iterator[np.ndarray]:
-    """Genes of a few plans that can run, each just evaluated; they need not fit.
+def sketches(arrays: PlanArrays, evaluate: Evaluate, *, budget_bytes: int, until: float) -> Iterator[int]:
+    """How many runs each of a few plans has that can run and was just evaluated; they need not fit.
 
     First those that drop most with little to recompute: segments, about as many as there are activations in each. One
     of these is sought without time too. Then, in no order, plans of every rule.
@@ -43,7 +43,7 @@ def sketches(arrays: PlanArrays, evaluate: Evaluate, *, budget_bytes: int, until
         peak, runs = evaluate(plans[number])
         found |= peak <= budget_bytes
         if runs >= 0:
-            yield plans[number]
+            yield runs
 
 
 def interpreted(arrays: PlanArrays, genes: np.ndarray, work: Work, budget_bytes: int) -> tuple[float, int]:
