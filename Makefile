@@ -57,7 +57,7 @@ test: setup-test lint
 fuzz: setup-test
 	$(BIN)/python -m tests.fuzz --programs $(PROGRAMS)
 
-# Half an hour on one core.
+# Ten minutes or so on one core.
 claims: setup-test
 	$(BIN)/python -m tests.claims --graphs $(GRAPHS)
 

@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphs", type=int, default=2000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--time-limit", type=float, default=0.2, help="seconds for each of three budgets")
+    parser.add_argument("--time-limit", type=float, default=0.1, help="seconds for each of three budgets")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     began = time.monotonic()
