@@ -60,10 +60,8 @@ def first_answer(planner: Planner, budget_bytes: int, *, until: float) -> None:
             "('schedule-explorer compile' does it beforehand)"
         )
     with stopping(until) as stop:
-        if not (
-            loaded
-            and search.seeded(timeout=max(_SEEDED_S, _SEEDING * left_s(), -_HOPELESS * left_s() if hopeless else 0.0))
-        ):
+        waiting_s = -_HOPELESS * left_s() if hopeless else max(_SEEDED_S, _SEEDING * left_s())
+        if not (loaded and search.seeded(timeout=waiting_s)):
             if planner.frontier.best(budget_bytes) is None:
                 search.sketch(budget_bytes, until=until - _SKETCHING * left_s())
             return

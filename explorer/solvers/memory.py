@@ -29,7 +29,7 @@ from explorer.solvers.options import ALL_OPTIMIZATIONS, Options
 T = TypeVar("T")
 
 _FILE = "solves.sqlite3"
-_VERSION = 3  # of the table, and of what problems and bounds mean
+_VERSION = 4  # of the table, and of what problems and bounds mean
 _BUSY_S = 2.0
 _SLACK = 1e-3  # a bound that is more than this above its schedule's time is damaged
 _MOST = 2000  # answers; those go first that were found or improved longest ago
