@@ -38,13 +38,14 @@ def stopping(until: float) -> Iterator[np.ndarray]:
         timer.cancel()
 
 
-def first_answer(planner: Planner, budget_bytes: int, *, until: float) -> None:
+def first_answer(planner: Planner, budget_bytes: int, *, until: float, stop: np.ndarray | None = None) -> None:
     """Let the planner know a schedule, or else the smallest budget: by plan search, or by a sketch without its kernel.
 
     Args:
         planner: what is known already; learns what is found.
         budget_bytes: peak allowed.
         until: by the monotonic clock, when there is no more time.
+        stop: uint8, shape (1,): another thread may set it to end a search, which time does not end then.
     """
     search = planner.search
 
@@ -59,7 +60,8 @@ def first_answer(planner: Planner, budget_bytes: int, *, until: float) -> None:
             "the search is being compiled, once for an installation: until it is, simple plans answer "
             "('schedule-explorer compile' does it beforehand)"
         )
-    with stopping(until) as stop:
+    with stopping(until) as timed:
+        stop = timed if stop is None else stop
         waiting_s = -_HOPELESS * left_s() if hopeless else max(_SEEDED_S, _SEEDING * left_s())
         if not (loaded and search.seeded(timeout=waiting_s)):
             if planner.frontier.best(budget_bytes) is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from explorer.solvers.plan_starts import starting_plans
 from explorer.solvers.plan_trace import Work, workspace
 from explorer.solvers.problem import Problem
 from explorer.solvers.sketching import interpreted, sketches
+from explorer.solvers.strategy import ALL_STARTS, Start
 
 _LOG = logging.getLogger(__name__)
 _ARCHIVE_CELLS = 128
@@ -34,13 +36,11 @@ _COLD = (0.0015, 0.00002)  # of one from a good plan,
 _PENALTY = 1.0  # see ``_per_byte``: the first of a search
 _EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
 _STRICT = 100.0  # where the smallest peak is wanted, whatever the time
-_SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so try …
-_STARTS = 4  # … this many searches, each …
+_SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so search from each start, …
 _STRICTER = 10.0  # … with so many times the penalty of the one before
 _DEMAND = 1.0  # effort for each demand (``demand``), half of it without
 _DEMANDING = 3.0  # penalty while room is made for one
 _DRAWS = 1000  # more demands than in one search
-_NEED_NOT_FIT, _FROM_SCRATCH, _MAKE_ROOM = 1, 2, 3  # what searches start from, see ``improve``
 _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
 _LEAST_OPERATORS = 150  # below that a try takes no less time
 
@@ -170,24 +170,29 @@ class PlanSearch:
         return self.frontier.best(budget_bytes)
 
     def improve(
-        self, budget_bytes: int, *, effort: float = 1.0, seed: int = 1, stop: np.ndarray | None = None
+        self,
+        budget_bytes: int,
+        *,
+        effort: float = 1.0,
+        starts: Sequence[Start] = ALL_STARTS,
+        seed: int = 1,
+        stop: np.ndarray | None = None,
     ) -> Point | None:
         """Anneal, then answer as ``best``.
 
         Args:
             budget_bytes: the peak allowed.
-            effort: of one search; 1 takes about 0.1 s whatever the graph's size. Where it finds nothing good, a few
-                more follow.
-            seed: of the random moves; equal seeds on equal histories give equal answers. By their remainder of 4 they
-                start from the best plan known, which need not fit (1), from keeping everything (2), or from the best
-                that fits: as it is (0), or after room was made there for something quicker (3). What was learned is a
-                start of all but (2).
+            effort: of one search; 1 takes about 0.1 s whatever the graph's size.
+            starts: what it begins with. Where it finds nothing good, another follows from each of the others.
+            seed: of the random moves; equal seeds on equal histories give equal answers.
             stop: uint8, shape (1,): another thread may set it to end the search.
         """
         if self.has_choices:
-            for start in range(_STARTS):
-                penalty = _PENALTY * _STRICTER**start
-                plan = self._anneal(budget_bytes, effort=effort, seed=seed + start, penalty=penalty, stop=stop)
+            for number, start in enumerate(starts):
+                penalty = _PENALTY * _STRICTER**number
+                plan = self._anneal(
+                    budget_bytes, effort=effort, start=start, seed=seed + number, penalty=penalty, stop=stop
+                )
                 self._remember(plan, budget_bytes)
                 if not self._suspicious(self.best(budget_bytes)) or (stop is not None and stop[0]):
                     break
@@ -250,16 +255,21 @@ class PlanSearch:
     def _suspicious(self, point: Point | None) -> bool:
         return point is None or point.time_ms > _SUSPICIOUS * self.keep_all_ms
 
-    def shrink(self, *, effort: float = 2.0, seed: int = 1, stop: np.ndarray | None = None) -> Point:
+    def shrink(
+        self, *, effort: float = 2.0, start: Start = Start.NEAR, seed: int = 1, stop: np.ndarray | None = None
+    ) -> Point:
         """Search for the smallest peak, whatever the time; the smallest schedule known.
 
         Args:
             effort: as for ``improve``.
+            start: what it begins with.
             seed: likewise.
             stop: likewise.
         """
         if self.has_choices:
-            plan = self._anneal(self.floor.peak_bytes, effort=effort, seed=seed, penalty=_STRICT, stop=stop)
+            plan = self._anneal(
+                self.floor.peak_bytes, effort=effort, start=start, seed=seed, penalty=_STRICT, stop=stop
+            )
             self._remember(plan, None)
             with self._lock:
                 # None, where keeping everything takes less than any plan.
@@ -320,6 +330,7 @@ class PlanSearch:
         budget_bytes: int,
         *,
         effort: float,
+        start: Start,
         seed: int,
         penalty: float = _PENALTY,
         stop: np.ndarray | None = None,
@@ -327,16 +338,14 @@ class PlanSearch:
         """Anneal from keeping everything, or from what was learned and the best of the archive."""
         self._seeded.result()
         tries = self._tries(effort)
-        if seed % 4 == _MAKE_ROOM and self._make_room(
-            budget_bytes, effort=effort, seed=seed, penalty=penalty, stop=stop
-        ):
+        if start is Start.ROOM and self._make_room(budget_bytes, effort=effort, seed=seed, penalty=penalty, stop=stop):
             tries = 0
         with self._lock:
             starts, temperatures = self._keep_everything(), HOT
-            if tries == 0 or seed % 4 != _FROM_SCRATCH:
-                start = self._start(budget_bytes, fitting=seed % 4 != _NEED_NOT_FIT, penalty=max(_EXCESS, penalty))
+            if tries == 0 or start is not Start.SCRATCH:
+                known = self._start(budget_bytes, fitting=start is not Start.NEAR, penalty=max(_EXCESS, penalty))
                 with self._learning:
-                    starts, self._learned = np.stack([start, *self._learned]), []
+                    starts, self._learned = np.stack([known, *self._learned]), []
                 temperatures = _COLD
             self._kernel(
                 starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop

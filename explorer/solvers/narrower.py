@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from itertools import islice
 
 from explorer.solvers.deadlines import stopping
-from explorer.solvers.instant import PlanSearch
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
-from explorer.solvers.problem import Problem
-from explorer.solvers.refinement import searches
 
 _SEARCHES = 1000
 
@@ -27,6 +25,7 @@ def learn_checkpointing(
     time_limit: float = float("inf"),
     until: float = float("inf"),
     steps: int = _SEARCHES,
+    should_stop: Callable[[], bool] | None = None,
 ) -> None:
     """Search for a schedule with PyTorch's own implementations alone, and tell the planner of the joint problem.
 
@@ -38,19 +37,22 @@ def learn_checkpointing(
         until: by the monotonic clock, when the search that is under way ends too; nothing is begun where what comes
             before the first one would take till then.
         steps: at most this many searches.
+        should_stop: polled between searches; true ends them.
     """
-    if not options.optimizations or options.pins or planner.excludes(budget_bytes):
+    if not options.strategy.checkpointing_first or not options.optimizations or options.pins:
+        return
+    if planner.excludes(budget_bytes):
         return
     began = time.monotonic()
-    problem = Problem.of(planner.profile, optimizations=(), exact=options.exact)
-    search = PlanSearch(problem)
+    search = planner.checkpointing(exact=options.exact)
     if not search.seeded(timeout=min(until - time.monotonic(), threading.TIMEOUT_MAX)):
         return
     with stopping(until) as stop:
-        for effort, seed in islice(searches(options.seed), steps):
-            best = search.improve(budget_bytes, effort=effort, seed=seed, stop=stop)
-            ideal = best is not None and best.time_ms <= problem.base_time_ms
-            if ideal or time.monotonic() - began > time_limit or stop[0]:
+        for x in islice(options.strategy.searches(options.seed), steps):
+            best = search.improve(budget_bytes, effort=x.effort, starts=x.starts, seed=x.seed, stop=stop)
+            ideal = best is not None and best.time_ms <= search.problem.base_time_ms
+            over = time.monotonic() - began > time_limit or (should_stop is not None and should_stop())
+            if ideal or over or stop[0]:
                 break
     best = search.best(budget_bytes)
     if best is not None:

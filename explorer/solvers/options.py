@@ -11,6 +11,7 @@ from explorer.graph import FAITHFUL, Optimization
 from explorer.solvers.methods import METHODS
 from explorer.solvers.pins import NO_PINS, Pins
 from explorer.solvers.problem import Problem
+from explorer.solvers.strategy import DEFAULT, Strategy
 from explorer.units import shown
 
 PINNABLE = ("monet", "monet-checkpointing")
@@ -37,6 +38,7 @@ class Options:
         exact: only bit-exact implementations.
         seed: of the plan search.
         pins: what is decided already.
+        strategy: how MONeT's joint problem is worked at.
     """
 
     method: str = "monet"
@@ -47,6 +49,7 @@ class Options:
     exact: bool = False
     seed: int = 0
     pins: Pins = NO_PINS
+    strategy: Strategy = DEFAULT
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that mean nothing."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from explorer.solvers.monet.relaxation import Relaxation
 
 _SAME = 2e-6  # relative difference of times that counts as none: bounds are less by half of it than what is proven
-_LOADED_S = 1.0  # loading the compiled kernel takes a third of that, compiling it ten times as long
 
 
 @dataclass
@@ -66,35 +65,24 @@ class Planner:
         floor = self.search.floor if problem.every_way is None else peak_lower_bound(problem.every_way)
         self._excluded_bytes = floor.peak_bytes - 1
         self._sought_minimum = False
+        self._checkpointing: PlanSearch | None = None
         self._spent_s: dict[int, float] = {}
         self._unread: dict[int, Answer] = {}  # recalled, by budget, whose schedules were not looked at
         self._read: Callable[[int], Schedule | None] = lambda _: None
         self._lock = threading.Lock()
         self._proving = ThreadPoolExecutor(1, "prove")
 
+    def checkpointing(self, *, exact: bool) -> PlanSearch:
+        """The plan search of the same with PyTorch's own implementations alone."""
+        if self._checkpointing is None:
+            self._checkpointing = PlanSearch(Problem.of(self.profile, optimizations=(), exact=exact))
+        return self._checkpointing
+
     def known(self, budget_bytes: int) -> Solution | None:
         """The best schedule known, without any search or wait for the kernel; None if there is none."""
         ready = self.search.ready(timeout=0.0)
         point = self.search.best(budget_bytes) if ready else self.frontier.best(budget_bytes)
         return None if point is None else self.solution(Progress(budget_bytes), gap=0.0)
-
-    def instant(self, budget_bytes: int, *, stop: np.ndarray | None = None) -> Solution:
-        """An answer within a fraction of a second: the best that the plan search knows.
-
-        Args:
-            budget_bytes: peak allowed.
-            stop: uint8, shape (1,): another thread may set it where the answer is not wanted any more.
-        """
-        progress = Progress(budget_bytes)
-        ready = self.search.ready(timeout=_LOADED_S)
-        if not self.excludes(budget_bytes):
-            if ready:
-                self.search.answer(budget_bytes, stop=stop)
-            elif self.frontier.best(budget_bytes) is None:
-                self.search.sketch(budget_bytes)
-        if self.frontier.best(budget_bytes) is None:
-            self.seek_minimum(timeout=0.0)
-        return self.solution(progress, gap=0.0)
 
     def seek_minimum(self, *, timeout: float) -> None:
         """Search for the smallest peak, once: an answer without a schedule names it.

@@ -17,20 +17,8 @@ from explorer.schedule import Schedule
 from explorer.solvers.frontier import Point
 from explorer.solvers.genes import genes_of, places_of
 from explorer.solvers.instant import HOT, Plan, PlanSearch
+from explorer.solvers.strategy import DEFAULT, Strategy
 
-_FOUNDERS = 12
-_FAVOURITES = 4  # of the founders; these are searched for longer, …
-_FAVOUR = 6.0  # … by so much
-_CHILD = 4.0  # effort of a child, as a multiple of a founder's
-_LONGER = 1.01  # how much longer each search is than the one before, from the first child on
-_PATIENCE = 2 * _FOUNDERS  # children in a row that are no better than a parent, before others are founded
-_STAGNANT = 3 * _FOUNDERS  # founders and children since the best member, before others are founded, alike or not
-_TEMPERATURES = (0.0003, 0.0006, 0.0012)  # of searches in turn: cool ones keep what is good, warm ones leave traps;
-_COOLEST = 0.00002  # the last
-_POLISHING = 0.00015, 0.000001  # of searches from the best plan: the others are too warm to end in the best nearby; …
-_POLISHED = 4  # … one search of so many, …
-_LASTING = _FOUNDERS  # … once there were so many since the best member, or others are founded
-_TWINS = 6  # searches of each blueprint
 _SAME_MS = 1e-6
 _SEED = 100_000  # a solve has fewer searches
 
@@ -59,10 +47,14 @@ class Population:
         budget_bytes: peak allowed.
         seed: of all searches.
         stop: uint8, shape (1,): another thread sets it to end a search.
+        strategy: favourites and polishing, and the sizes.
     """
 
-    def __init__(self, search: PlanSearch, budget_bytes: int, *, seed: int, stop: np.ndarray) -> None:
+    def __init__(
+        self, search: PlanSearch, budget_bytes: int, *, seed: int, stop: np.ndarray, strategy: Strategy = DEFAULT
+    ) -> None:
         """Empty."""
+        self._strategy, self._sizes = strategy, strategy.bred
         self._search, self._budget_bytes, self._stop = search, budget_bytes, stop
         self._places = places_of(search.arrays)
         self._random = np.random.default_rng(seed)
@@ -77,18 +69,23 @@ class Population:
         """The best of each population that came to an end, polished since."""
 
     def _begin(self) -> None:
-        self._to_found = _FOUNDERS
+        self._to_found = self._sizes.founders
         self._members: list[Plan] = []
         self._favoured: list[Plan] = []
         self._failures = self._stagnant = 0
         if self._latest is not None:
-            self._blueprints = [self._latest] * _TWINS
+            self._blueprints = [self._latest] * self._sizes.twins
 
     @property
     def members(self) -> tuple[Plan, ...]:
         """The best first; none while they are being founded."""
         with self._lock:
-            return self._ranked() if len(self._favoured) == _FAVOURITES else ()
+            return self._ranked() if self._founded() else ()
+
+    def _founded(self) -> bool:
+        """Is there nothing to do but children?"""
+        favoured = len(self._favoured) == self._sizes.favourites or not self._strategy.favourites
+        return not self._to_found and favoured
 
     def step(self) -> tuple[Plan, float]:
         """One search: from scratch, of a favourite, a child or the best; what it found, and its effort."""
@@ -109,7 +106,7 @@ class Population:
     def suggest(self, blueprint: np.ndarray) -> None:
         """Begin next with a plan that need not fit, instead of a founder or a child."""
         with self._lock:
-            self._latest, self._blueprints = blueprint, [blueprint] * _TWINS
+            self._latest, self._blueprints = blueprint, [blueprint] * self._sizes.twins
 
     def lacks(self, point: Point) -> bool:
         """Is a schedule better than all members? No while they are being founded."""
@@ -120,7 +117,7 @@ class Population:
         """Begin with a schedule from elsewhere (from scratch if no plan is like it); what was found; its effort."""
         genes = genes_of(self._search.problem, self._search.arrays, schedule)
         with self._lock:
-            seed, effort = next(self._seeds), _CHILD * self._longer
+            seed, effort = next(self._seeds), self._sizes.child * self._longer
         plan = self._anneal(genes, effort=effort, seed=seed)
         with self._lock:
             self._replace(plan, self._members)
@@ -134,7 +131,11 @@ class Population:
         seed: int,
         temperatures: tuple[float, float] | None = None,
     ) -> Plan:
-        usual = HOT if genes is None else (_TEMPERATURES[seed % len(_TEMPERATURES)], _COOLEST)
+        usual = (
+            HOT
+            if genes is None
+            else (self._sizes.temperatures[seed % len(self._sizes.temperatures)], self._sizes.coolest)
+        )
         return self._search.anneal_beside(
             self._budget_bytes,
             parent=genes,
@@ -147,21 +148,24 @@ class Population:
     def _next(self) -> _Search:
         if self._blueprints:
             self._to_found -= bool(self._to_found)
-            crowded = len(self._members) + self._to_found >= _FOUNDERS
-            return _Search(self._members.copy() if crowded else [], self._blueprints.pop(), _CHILD * self._longer)
+            crowded = len(self._members) + self._to_found >= self._sizes.founders
+            return _Search(
+                self._members.copy() if crowded else [], self._blueprints.pop(), self._sizes.child * self._longer
+            )
         if self._to_found:
             self._to_found -= 1
             return _Search([], None, self._longer)
-        if len(self._favoured) < _FAVOURITES:
+        if not self._founded():
             favourite = next(x for x in self._ranked() if x not in self._favoured)
             self._favoured.append(favourite)
-            return _Search([favourite], favourite.genes, _FAVOUR * self._longer)
-        if (self._stagnant >= _LASTING or self.champions) and next(self._turns) % _POLISHED == 0:
+            return _Search([favourite], favourite.genes, self._sizes.favour * self._longer)
+        lasting = self._stagnant >= self._sizes.lasting or bool(self.champions)
+        if self._strategy.polishing and lasting and next(self._turns) % self._sizes.polished == 0:
             best = min([*self._members, *self.champions], key=lambda x: x.rank)
-            return _Search([best], best.genes, _CHILD * self._longer, _POLISHING)
-        self._longer *= _LONGER
+            return _Search([best], best.genes, self._sizes.child * self._longer, self._sizes.polishing)
+        self._longer *= self._sizes.longer
         first, second = (self._members[x] for x in self._random.choice(len(self._members), 2, replace=False))
-        return _Search([first, second], self._cross(first, second), _CHILD * self._longer)
+        return _Search([first, second], self._cross(first, second), self._sizes.child * self._longer)
 
     def _cross(self, first: Plan, second: Plan) -> np.ndarray:
         """The first, with a stretch of the forward pass as in the second."""
@@ -180,7 +184,7 @@ class Population:
             self._failures += 1
         if len(parents) != 1:  # that a favourite or the best became a little better says nothing either
             self._stagnant = 0 if better else self._stagnant + 1
-        if self._failures >= _PATIENCE or self._stagnant >= _STAGNANT:
+        if self._failures >= self._sizes.patience or self._stagnant >= self._sizes.stagnant:
             self.champions.append(self._ranked()[0])
             self._begin()
 

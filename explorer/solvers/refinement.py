@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import chain, count
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -17,37 +17,12 @@ from explorer.solvers.milp import Milp
 from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner, Progress
 from explorer.solvers.rivals import Rivals
+from explorer.solvers.strategy import Proving
 
 _NEWS_S = 0.25  # bounds are passed on at most this often
 _POLL_S = 0.05
 _GRACE_S = 0.1  # for a search to end once it is told to: it nearly always takes less
 _SHRINK_S = 0.4  # more than a search for the smallest peak takes
-_STEP = 5  # apart enough for the seeds of one search, which takes several where it finds nothing good; odd, so that
-# searches start from every kind of plan in turn
-_SEED = 1000  # a solve has fewer searches than that over _STEP; a multiple of 4, see ``PlanSearch.improve``
-_LONGER = 1.3  # how much longer each search is than the one before, …
-_LONGEST = 60.0  # … up to this effort: about six seconds
-_PATIENCE = 4  # searches without a better plan before it ends, when integer programs have ended too
-_SMALL = 3000  # columns of an integer program that is solved in seconds; larger ones wait for the second turn
-_TURNS = ((_SMALL, 0.25, 0.5, 0.5), (np.inf, 0.4, 0.6, 0.3))
-"""Columns of the next integer program at most; shares of the time left for it and for a bound after it, and for what
-length of intervals."""
-_SHORTER, _SHORTEST = 0.5, 0.02  # lengths of intervals for the bounds of small problems after that; then none at all
-_TIGHTENING = 0.5  # share of the time left for each of them
-_BLUEPRINTS = 0.25, 1.0  # share of the time for the bound that comes first, and its intervals: the program is small
-_RISE, _STALE_S = 1e-4, 2.0  # relative rise of that bound that is worth waiting for, this long at least
-_WIDE = 0.01  # gap above which a bound's intervals get ends in chosen places: …
-_LONG = (np.inf, 1.0)  # … long ones, for with such ends these say most for their time
-_SEEKING, _SOUGHT = 0.1, 0.3  # shares of the time left for the choice, and for the bound then
-_CROSSING = 0.6  # share of the time left for crossing plans, before each bound, …
-_LOOSE = 0.03  # … or after it, where the gap is larger; …
-_LOOSEST, _PRESSING = 0.04, 0.8  # … where it is larger still, the bound has this share of the time left
-_CLOSE, _CROSSING_CLOSE = 0.004, 0.9  # gap of a large problem below which bounds prove little; for crossing then
-_FIRST = 8.0  # effort of searches from what is known, before plans are bred, …
-_BREEDING = 1.0  # … which then take so many times the effort of more such searches
-_KINDS = 4  # of searches, see ``PlanSearch.improve``: each has its turn before plans are bred from blueprints
-_STARTS = 8  # schedules tried as start solutions of an integer program
-_FINER = 0.5  # each grouping's threshold as a share of the one before
 
 
 class Model(Protocol):
@@ -92,30 +67,22 @@ def refine(
     return _Refinement(planner, budget_bytes, options, on_solution, should_stop).run()
 
 
-def searches(seed: int) -> Iterator[tuple[float, int]]:
-    """Efforts and seeds of plan searches for one budget, longer and longer."""
-    effort = 1.0
-    for number in count(1 + _SEED * seed, _STEP):
-        yield effort, number
-        effort = min(_LONGER * effort, _LONGEST)
-
-
 class _News:
     """Blueprints and better bounds; stale once there were none for as long as all of them took."""
 
-    def __init__(self, bound_ms: float) -> None:
-        self.began, self.bound_ms = time.monotonic(), bound_ms
+    def __init__(self, bound_ms: float, sizes: Proving) -> None:
+        self.began, self.bound_ms, self.sizes = time.monotonic(), bound_ms, sizes
         self.latest: float | None = None
 
     def heard(self) -> None:
         self.latest = time.monotonic()
 
     def stale(self, bound_ms: float) -> bool:
-        if bound_ms > self.bound_ms * (1 + _RISE):
+        if bound_ms > self.bound_ms * (1 + self.sizes.rise):
             self.bound_ms = bound_ms
             self.heard()
         latest = self.latest
-        return latest is not None and time.monotonic() - latest > max(_STALE_S, latest - self.began)
+        return latest is not None and time.monotonic() - latest > max(self.sizes.stale_s, latest - self.began)
 
 
 class _Refinement:
@@ -135,7 +102,10 @@ class _Refinement:
         self.stop = np.zeros(1, np.uint8)
         self.ends: frozenset[int] = frozenset()  # of a bound's intervals
         self.large = False  # too large for integer programs to find much: plans are crossed instead
-        self.rivals = Rivals(planner, budget_bytes, seed=options.seed, stop=self.stop, over=self.over)
+        self.strategy, self.sizes = options.strategy, options.strategy.proving
+        self.rivals = Rivals(
+            planner, budget_bytes, seed=options.seed, stop=self.stop, over=self.over, strategy=options.strategy
+        )
         self.told_at, self.told = 0.0, (np.inf, 0.0, 0.0)
 
     def run(self) -> Solution:
@@ -163,16 +133,19 @@ class _Refinement:
 
     def search(self) -> None:
         """Search plans, longer and longer, also from what integer programs find; breed others between."""
-        idle, owed = 0, -_BREEDING * _FIRST
-        for number, (effort, seed) in enumerate(searches(self.options.seed), start=1):
-            if self.over() or (self.exhausted.is_set() and idle >= _PATIENCE):
+        sizes = self.strategy.searching
+        idle, owed = 0, -sizes.breeding * sizes.first
+        for number, search in enumerate(self.strategy.searches(self.options.seed), start=1):
+            if self.over() or (self.exhausted.is_set() and idle >= sizes.patience):
                 return
             known = self.planner.frontier.best(self.budget_bytes)
-            self.planner.search.improve(self.budget_bytes, effort=effort, seed=seed, stop=self.stop)
+            self.planner.search.improve(
+                self.budget_bytes, effort=search.effort, starts=search.starts, seed=search.seed, stop=self.stop
+            )
             if self.planner.frontier.best(self.budget_bytes) is None:
                 self.planner.seek_minimum(timeout=0.0)  # while there is time: the answer names it
             idle = idle + 1 if self.planner.frontier.best(self.budget_bytes) == known else 0
-            owed += _BREEDING * effort
+            owed += sizes.breeding * search.effort
             while (owed > 0 or self.breeds_early(number)) and not self.over() and not self.idle():
                 bred = self.rivals.breed()
                 # What is bred early is not paid for by seconds of searches that find little after it.
@@ -180,7 +153,8 @@ class _Refinement:
 
     def breeds_early(self, searched: int) -> bool:
         """Is there something new to breed from, and did each kind of search have its turn?"""
-        return searched >= _KINDS and self.rivals.has_blueprints
+        early = self.strategy.early_blueprints and searched >= len(self.strategy.starts)
+        return early and self.rivals.has_blueprints
 
     def idle(self) -> bool:
         """Is breeding of no more use?"""
@@ -198,33 +172,34 @@ class _Refinement:
             self.programs_until(programs, share=1.0)
         if not self.over():
             self.planner.bound(self.budget_bytes, should_stop=self.over)
-        self.bound(share=_BLUEPRINTS[0], threshold=_BLUEPRINTS[1], news_only=True)
+        if self.strategy.blueprint_bound:
+            self.bound(share=self.sizes.blueprints, threshold=self.sizes.blueprint_length, news_only=True)
         model = next(programs, None)
-        self.large = model is not None and model.milp.objective.size > _SMALL
-        for threshold in _LONG:
-            self.seek_ends(threshold)
-        for columns, program_share, bound_share, threshold in _TURNS:
-            if model is not None and model.milp.objective.size <= columns:
-                self.integer_program(model, time_limit=program_share * self.left_s())
+        self.large = model is not None and model.milp.objective.size > self.sizes.small
+        self.seek_ends()
+        for turn in self.sizes.turns:
+            if model is not None and model.milp.objective.size <= turn.columns:
+                self.integer_program(model, time_limit=turn.program * self.left_s())
                 model = next(programs, None)
-            loose = self.planner.gap(self.budget_bytes) > _LOOSE
+            loose = self.planner.gap(self.budget_bytes) > self.sizes.loose
             if self.large and not loose:
                 self.cross()
-            pressing = self.planner.gap(self.budget_bytes) > _LOOSEST
-            self.bound(share=_PRESSING if pressing else bound_share, threshold=threshold)
+            pressing = self.planner.gap(self.budget_bytes) > self.sizes.loosest
+            self.bound(share=self.sizes.pressing if pressing else turn.bound, threshold=turn.length)
             if self.large and loose:
                 self.cross()
         self.cross()
-        if not self.large:
+        if not self.large and self.strategy.tightening:
             self.tighten()
-        self.programs_until(chain([] if model is None else [model], programs), share=0.5)
+        if self.strategy.programs:
+            self.programs_until(chain([] if model is None else [model], programs), share=0.5)
 
     def bound(self, *, share: float, threshold: float, news_only: bool = False) -> None:
         """Bound by whole numbers in a share of the time left; what that finds on the way are plans to breed from.
 
         ``news_only``: end once neither comes any more.
         """
-        news = _News(self.planner.bound_ms(self.budget_bytes))
+        news = _News(self.planner.bound_ms(self.budget_bytes), self.sizes)
 
         def suggest(blueprint: np.ndarray) -> None:
             news.heard()
@@ -233,13 +208,13 @@ class _Refinement:
         def over() -> bool:
             return self.over() or (news_only and news.stale(self.planner.bound_ms(self.budget_bytes)))
 
-        if not self.over():
+        if self.strategy.whole_bounds and not self.over():
             self.planner.bound(
                 self.budget_bytes,
                 threshold=threshold,
                 time_limit=share * self.left_s(),
                 ends=self.ends,
-                on_blueprint=suggest,
+                on_blueprint=suggest if self.strategy.blueprints else None,
                 should_stop=over,
             )
 
@@ -247,26 +222,30 @@ class _Refinement:
         """Cross plans in a share of the time left."""
         if not self.planner.search.ready(timeout=0.0):
             return  # it would wait until the kernel is compiled; there is other work to do meanwhile
-        close = self.large and self.planner.gap(self.budget_bytes) <= _CLOSE
-        self.rivals.cross(time_limit=(_CROSSING_CLOSE if close else _CROSSING) * self.left_s())
+        close = self.large and self.planner.gap(self.budget_bytes) <= self.sizes.close
+        self.rivals.cross(time_limit=(self.sizes.crossing_close if close else self.sizes.crossing) * self.left_s())
 
-    def seek_ends(self, threshold: float) -> None:
-        """Bound with intervals that end where that says most, if the bound is far."""
-        if self.over() or self.planner.gap(self.budget_bytes) <= _WIDE:
-            return
-        self.ends = self.planner.critical_ends(
-            self.budget_bytes, threshold=threshold, time_limit=_SEEKING * self.left_s(), should_stop=self.over
-        )
-        self.bound(share=_SOUGHT, threshold=threshold)
+    def seek_ends(self) -> None:
+        """Bound with intervals that end where that says most, as long as the bound is far."""
+        for threshold in self.sizes.long if self.strategy.critical_ends else ():
+            if self.over() or self.planner.gap(self.budget_bytes) <= self.sizes.wide:
+                return
+            self.ends = self.planner.critical_ends(
+                self.budget_bytes,
+                threshold=threshold,
+                time_limit=self.sizes.seeking * self.left_s(),
+                should_stop=self.over,
+            )
+            self.bound(share=self.sizes.sought, threshold=threshold)
 
     def tighten(self) -> None:
         """Bound with shorter and shorter intervals: as long as they are solved to the end, they say more and more."""
-        threshold = _TURNS[-1][-1]
+        threshold = self.sizes.turns[-1].length
         while threshold > 0 and not self.over():
-            threshold = _SHORTER * threshold if threshold > _SHORTEST else 0.0
+            threshold = self.sizes.shorter * threshold if threshold > self.sizes.shortest else 0.0
             before_s = self.left_s()
-            self.bound(share=_TIGHTENING, threshold=threshold)
-            if self.left_s() <= (1 - _TIGHTENING) * before_s:
+            self.bound(share=self.sizes.tightening, threshold=threshold)
+            if self.left_s() <= (1 - self.sizes.tightening) * before_s:
                 return
 
     def programs_until(self, programs: Iterable[Model], *, share: float) -> None:
@@ -307,13 +286,15 @@ class _Refinement:
             elif threshold == 0:
                 return
             groups = model.group_count
-            threshold = threshold * _FINER if threshold > 0.01 else 0.0
+            threshold = threshold * self.sizes.finer if threshold > 0.01 else 0.0
 
     def integer_program(self, model: Model, *, time_limit: float) -> None:
         """Solve one program with SCIP, from the best schedules known."""
         from explorer.solvers.scip import minimise
 
         self.progress.statistics = model.statistics
+        if not self.strategy.programs and self.options.formulation == "grouped":
+            return
         if not model.milp.objective.size:
             return
         first = self.progress.grouping_ms is None
@@ -333,7 +314,7 @@ class _Refinement:
     def starts(self, model: Model) -> list[np.ndarray]:
         """Start solutions: the best schedule, and smaller ones, for the program may need more memory for each."""
         fitting = [x for x in self.planner.frontier.points() if x.peak_bytes <= self.budget_bytes][::-1]
-        chosen = fitting[:: max(1, len(fitting) // _STARTS)][:_STARTS]
+        chosen = fitting[:: max(1, len(fitting) // self.sizes.starts)][: self.sizes.starts]
         return [x for x in (model.encode(point.schedule) for point in chosen) if x is not None]
 
     def take(self, schedule: Schedule) -> None:

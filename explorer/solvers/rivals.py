@@ -11,13 +11,10 @@ import numpy as np
 from explorer.solvers.frontier import Point
 from explorer.solvers.planner import Planner
 from explorer.solvers.population import Population
+from explorer.solvers.strategy import DEFAULT, Strategy
 
 if TYPE_CHECKING:
     from explorer.solvers.crossing import Crossing
-
-_CONVERGED = 4  # populations that end alike
-_PROGRAMS = 0.5  # share of the time of a thread that crosses by integer programs too
-_LONGEST, _LEAST_S = 0.1, 2.0  # share of that time for one of them; seconds
 
 
 class Rivals:
@@ -29,15 +26,23 @@ class Rivals:
         seed: of all searches.
         stop: uint8, shape (1,): another thread sets it to end a search.
         over: polled while plans are crossed; true ends that.
+        strategy: whether and how they are bred, mended and crossed.
     """
 
     def __init__(
-        self, planner: Planner, budget_bytes: int, *, seed: int, stop: np.ndarray, over: Callable[[], bool]
+        self,
+        planner: Planner,
+        budget_bytes: int,
+        *,
+        seed: int,
+        stop: np.ndarray,
+        over: Callable[[], bool],
+        strategy: Strategy = DEFAULT,
     ) -> None:
         """Nothing is found yet."""
         self.planner, self.budget_bytes = planner, budget_bytes
-        self._over = over
-        self._population = Population(planner.search, budget_bytes, seed=seed, stop=stop)
+        self._over, self._strategy = over, strategy
+        self._population = Population(planner.search, budget_bytes, seed=seed, stop=stop, strategy=strategy)
         self._crossing: Crossing | None = None
         self._mended: Point | None = None
         self._populations = 0
@@ -48,7 +53,8 @@ class Rivals:
         if self._populations != (ended := len(self._population.champions)):
             # What came before would take over; where the next one ends by itself is worth more.
             self._populations, self._mended = ended, best
-        if best is not None and best is not self._mended and self._population.lacks(best):
+        mends = self._strategy.mending and best is not self._mended
+        if mends and best is not None and self._population.lacks(best):
             self._mended = best
             plan, effort = self._population.mend(best.schedule)
         else:
@@ -68,13 +74,13 @@ class Rivals:
 
     def cross(self, *, time_limit: float) -> None:
         """Cross good plans by integer programs, and breed more of them, until there is nothing to be found."""
-        began, programs_s = time.monotonic(), 0.0
+        began, programs_s, sizes = time.monotonic(), 0.0, self._strategy.proving
         while (spent_s := time.monotonic() - began) < time_limit and not self._over() and not self.converged():
-            pair = self._pair() if programs_s <= _PROGRAMS * spent_s else None
+            pair = self._pair() if programs_s <= sizes.crossing_programs * spent_s else None
             if pair is None or self._crossing is None:
                 self.breed()
                 continue
-            left_s = min(time_limit - spent_s, max(_LEAST_S, _LONGEST * time_limit))
+            left_s = min(time_limit - spent_s, max(sizes.crossing_least_s, sizes.crossing_longest * time_limit))
             schedule = self._crossing.cross(pair, time_limit=left_s, should_stop=self._over)
             if schedule is not None:
                 self._crossing.exclude(self.planner.add_schedule(schedule), pair)
@@ -82,16 +88,18 @@ class Rivals:
 
     def converged(self) -> bool:
         """Have the last populations all ended with what is known to be the best? Or is nothing to be found?"""
-        if not self.planner.search.has_choices:
+        if not self.planner.search.has_choices or not self._strategy.breeding:
             return True
         best = self.planner.frontier.best(self.budget_bytes)
-        last = self._population.champions[-_CONVERGED:]
-        if best is None or len(last) < _CONVERGED:
+        last = self._population.champions[-self._strategy.bred.converged :]
+        if best is None or len(last) < self._strategy.bred.converged:
             return False
         return all(x.point is not None and x.time_ms <= best.time_ms for x in last)
 
     def _pair(self) -> tuple[Point, Point] | None:
         """Two good plans that were not crossed yet."""
+        if not self._strategy.crossing:
+            return None
         from explorer.solvers.crossing import Crossing  # here because cvxpy takes a second to import
 
         points = [x.point for x in self._population.members if x.point is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import cycle
 
 import numpy as np
 
@@ -10,12 +11,13 @@ from explorer.schedule import Schedule
 from explorer.solvers.deadlines import first_answer, stopping
 from explorer.solvers.exact_minimum import exact_minimum, smallest_peak
 from explorer.solvers.planner import Planner
+from explorer.solvers.strategy import ALL_STARTS, Start
 
 _LEAST_S = 0.05
 _BOUND_S = 0.5
 _BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
 _SHARE = 0.3  # of the time, for plan search alone
-_EFFORTS = (0.03, 0.1)  # of the first searches, which are nearly always enough for small graphs
+_FIRST = ((Start.NEAR, 0.03), (Start.SCRATCH, 0.1))  # searches and their effort, nearly always enough for small graphs
 _QUICK, _LONG = 0.1, 1.0  # effort for the time of a step with the smallest peak, after a short search and a long one
 
 
@@ -54,8 +56,8 @@ def _prove(planner: Planner, smallest: Schedule, until: float) -> None:
 
 def _found_at_once(planner: Planner, stop: np.ndarray) -> bool:
     """Is what a short search finds as small as can be?"""
-    for seed, effort in enumerate(_EFFORTS, start=1):
-        planner.search.shrink(effort=effort, seed=seed, stop=stop)
+    for seed, (start, effort) in enumerate(_FIRST, start=1):
+        planner.search.shrink(effort=effort, start=start, seed=seed, stop=stop)
         if planner.minimum().proven:
             return True
     return False
@@ -63,10 +65,10 @@ def _found_at_once(planner: Planner, stop: np.ndarray) -> bool:
 
 def _search(planner: Planner, deadline: float, stop: np.ndarray) -> None:
     planner.search.fill(8, effort=0.5, stop=stop)
-    seed = 0
-    while time.monotonic() < deadline and not planner.minimum().proven:
-        seed += 1
-        planner.search.shrink(seed=seed, stop=stop)
+    for seed, start in enumerate(cycle(ALL_STARTS), start=1):
+        if time.monotonic() >= deadline or planner.minimum().proven:
+            return
+        planner.search.shrink(start=start, seed=seed, stop=stop)
 
 
 def _squeeze(planner: Planner, deadline: float) -> None:

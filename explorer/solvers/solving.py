@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -17,24 +16,19 @@ from explorer.device_profile import Profile
 from explorer.kinds import a_budget, a_profile
 from explorer.kinds import budgets as some_budgets
 from explorer.solution import Solution
-from explorer.solvers.deadlines import first_answer
 from explorer.solvers.memory import SolveMemory, label_of, problem_key
 from explorer.solvers.methods import METHODS
-from explorer.solvers.narrower import learn_checkpointing
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
+from explorer.solvers.pipeline import Pursuit
 from explorer.solvers.planner import Planner, Progress
-from explorer.solvers.refinement import refine, searches
 from explorer.solvers.smallest import find_smallest
 from explorer.units import shown
 
 if TYPE_CHECKING:
     from explorer.solvers.comparison import Comparison
 
-_NARROWER_S = 1.0  # at most, and
-_NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
 _COMPILED_S = 600.0
-_PREPARING = 0.25  # share of the time left: where the problem took longer to state, it is not stated once more for that
 _CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
 _CURVE_STEP = 6  # points between two views of it
 _MOST_POINTS = 1000  # of a curve: more are no longer seen
@@ -96,70 +90,50 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     if steps is not None:
         a_whole_number(steps, "steps", least=1)
     if method == "monet-checkpointing":  # in its table it waits until everything is compiled
-        planner = Planner(replace(options, optimizations=frozenset()).problem(profile))
-        return _within(planner, budget_bytes, replace(options, optimizations=frozenset()), began=began)
+        options = replace(options, optimizations=frozenset())
+        return _pursuit(profile, budget_bytes, options, began=began).run()
     if method != "monet":
         (solution,) = METHODS[method].solve(profile, [budget_bytes], options=options)
         return replace(solution, elapsed_s=time.monotonic() - began)
-    planner = Planner(options.problem(profile))
+    pursuit = _pursuit(profile, budget_bytes, options, began=began)
     if steps is not None:
-        return _solve_in_steps(planner, budget_bytes, options, steps)
-    memory, problem = SolveMemory(), problem_key(profile, options) if remember else ""
-    if remember:
-        planner.recall(memory.recall(problem), partial(memory.schedule, problem))
-    if planner.settled(budget_bytes, options=options):
-        return planner.solution(Progress(budget_bytes), gap=gap)
-    solution = _within(planner, budget_bytes, options, began=began)
-    if remember:
-        answer, schedule = planner.answer(budget_bytes, spent_s=planner.counted_s(budget_bytes, options=options))
-        memory.remember(problem, answer, schedule, label=label_of(profile, options))
-    return replace(solution, elapsed_s=time.monotonic() - began)
+        pursuit.planner.search.ready(timeout=_COMPILED_S)
+        return pursuit.step(steps)
+    if not remember:
+        return pursuit.run()
+    return _remembered(pursuit)
+
+
+def _pursuit(profile: Profile, budget_bytes: int, options: Options, *, began: float) -> Pursuit:
+    stating = time.monotonic()
+    planner = Planner(options.problem(profile))
+    return Pursuit(planner, budget_bytes, options, began=began, stated_s=time.monotonic() - stating)
+
+
+def _remembered(pursuit: Pursuit) -> Solution:
+    """Start from what earlier solves found, and keep what this one finds."""
+    planner, budget_bytes, options = pursuit.planner, pursuit.budget_bytes, pursuit.options
+    memory, problem = SolveMemory(), problem_key(planner.profile, options)
+    planner.recall(memory.recall(problem), partial(memory.schedule, problem))
+    known = pursuit.settled()
+    if known is not None:
+        return known
+    solution = pursuit.run()
+    answer, schedule = planner.answer(budget_bytes, spent_s=planner.counted_s(budget_bytes, options=options))
+    memory.remember(problem, answer, schedule, label=label_of(planner.profile, options))
+    return solution
 
 
 def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     """MONeT's joint problem, from nothing but the profile: the entry of the table of methods."""
     planner = Planner(options.problem(profile))
     planner.search.ready(timeout=_COMPILED_S)
-    return _within(planner, budget_bytes, options, began=time.monotonic())
-
-
-def _within(planner: Planner, budget_bytes: int, options: Options, *, began: float) -> Solution:
-    """Solve within the time limit, which began at a moment of the monotonic clock."""
-    until, stated = began + options.time_limit, time.monotonic()
-    first_answer(planner, budget_bytes, until=until)
-    left_s = until - time.monotonic()
-    if planner.search.seeded(timeout=0.0) and stated - began < _PREPARING * left_s:
-        narrower_until = until - left_s / 2
-        learn_checkpointing(
-            planner, budget_bytes, options, time_limit=_narrower_s(options.time_limit), until=narrower_until
-        )
-    left_s = until - time.monotonic()
-    if left_s > 0:
-        solution = refine(planner, budget_bytes, replace(options, time_limit=left_s))
-    else:
-        solution = planner.solution(Progress(budget_bytes), gap=options.gap)
-    return replace(solution, elapsed_s=time.monotonic() - began)
+    return Pursuit(planner, budget_bytes, options).run()
 
 
 def monet_checkpointing(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     """MONeT with checkpointing alone: PyTorch's own implementations (section 5, NoOp)."""
     return monet(profile, budget_bytes, options=replace(options, optimizations=frozenset()))
-
-
-def _narrower_s(time_limit: float) -> float:
-    return min(_NARROWER_S, _NARROWER_SHARE * time_limit)
-
-
-def _solve_in_steps(planner: Planner, budget_bytes: int, options: Options, steps: int) -> Solution:
-    progress = Progress(budget_bytes)
-    planner.search.ready(timeout=_COMPILED_S)
-    learn_checkpointing(planner, budget_bytes, options, steps=steps)
-    for effort, seed in islice(searches(options.seed), steps):
-        planner.search.improve(budget_bytes, effort=effort, seed=seed)
-    planner.bound(budget_bytes)
-    if planner.frontier.best(budget_bytes) is None:
-        planner.seek_minimum(timeout=0.0)
-    return planner.solution(progress, gap=options.gap)
 
 
 def smallest_budget(

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from typing import IO
 
@@ -27,8 +26,8 @@ import numpy as np
 from explorer.solution import Solution, Status
 from explorer.solvers.memory import Answer, SolveMemory, label_of, problem_key
 from explorer.solvers.messages import Ask, Cancel, Setup, SolveEvent
+from explorer.solvers.pipeline import Pursuit
 from explorer.solvers.planner import Planner, Progress
-from explorer.solvers.refinement import refine
 
 _LADDER = 24
 _COMPILED_S = 60.0
@@ -42,7 +41,9 @@ class _Problem:
     def __init__(self, setup: Setup, memory: SolveMemory) -> None:
         self.setup, self.memory = setup, memory
         self.options = setup.options
+        stating = time.monotonic()
         self.planner = Planner(setup.options.problem(setup.profile))
+        self.stated_s = time.monotonic() - stating
         for point in setup.known:
             self.planner.add(point)
         self.key = problem_key(setup.profile, setup.options)
@@ -61,6 +62,10 @@ class _Problem:
         for rung in range(_LADDER):
             search.improve(int(search.keep_all_peak_bytes - rung * step), effort=0.3, stop=stop)
             yield True
+
+    def pursuit(self, budget_bytes: int) -> Pursuit:
+        """The way of one budget."""
+        return Pursuit(self.planner, budget_bytes, self.options, stated_s=self.stated_s)
 
     def remember(self, budget_bytes: int, *, whole: bool) -> None:
         """Keep what is known for a budget; ``whole``: the solve ended by itself."""
@@ -181,17 +186,19 @@ class _Server:
     def answer(self, ask: Ask) -> None:
         self.supersede()
         problem = self.problem
-        planner, options = problem.planner, problem.options
+        planner = problem.planner
         self.job = job = _Job(ask, problem)
-        if planner.settled(ask.budget_bytes, options=options):
-            self.send(job, planner.solution(Progress(ask.budget_bytes), gap=options.gap), final=True)
+        pursuit = problem.pursuit(ask.budget_bytes)
+        settled = pursuit.settled()
+        if settled is not None:
+            self.send(job, settled, final=True)
             job.ended.set()
             return
         # At once what is known, though it be a trap that ``instant`` searches a way out of.
         known = planner.known(ask.budget_bytes)
         if known is not None:
             self.send(job, known, final=False)
-        solution = planner.instant(ask.budget_bytes, stop=self.messages.newer)
+        solution = pursuit.begin(stop=self.messages.newer)
         # Before the kernel is there, nothing was searched: the smallest budget named so far is none to leave it at.
         final = solution.status is Status.INFEASIBLE and planner.search.ready(timeout=0.0)
         if known is None or solution.time_ms != known.time_ms:
@@ -205,13 +212,15 @@ class _Server:
     def bridge(self, job: _Job) -> None:
         """Search for the first request while the integer program's modules are still being loaded."""
         planner, budget = job.problem.planner, job.ask.budget_bytes
-        for seed in count(1):
+        for search in job.problem.options.strategy.searches(0):
             wanted = self.messages.empty() and not job.stop.is_set() and not self.loaded.is_set()
             if not wanted or not planner.search.ready(timeout=0.0) or planner.excludes(budget):
                 return
             before = planner.frontier.best(budget)
-            better = planner.search.improve(budget, effort=_BRIDGE_EFFORT, seed=seed, stop=self.bridged) is not before
-            if better and not self.loaded.is_set():  # else refinement tells of it
+            best = planner.search.improve(
+                budget, effort=_BRIDGE_EFFORT, starts=search.starts, seed=search.seed, stop=self.bridged
+            )
+            if best is not before and not self.loaded.is_set():  # else refinement tells of it
                 self.send(job, planner.solution(Progress(budget), gap=0.0), final=False)
 
     def refine(self) -> None:
@@ -233,10 +242,8 @@ class _Server:
             planner, options = job.problem.planner, job.problem.options
             failed = False
             try:
-                solution = refine(
-                    planner,
-                    job.ask.budget_bytes,
-                    options,
+                # Its time begins now that all is loaded, and no request before it is solved any more.
+                solution = job.problem.pursuit(job.ask.budget_bytes).finish(
                     on_solution=lambda found, job=job: self.send(job, found, final=False),
                     should_stop=job.stop.is_set,
                 )

@@ -16,10 +16,11 @@ from explorer.cache_folder import VARIABLE
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
-from explorer.solvers import SolveSession, solve, solving, trade_off
+from explorer.solvers import SolveSession, pipeline, solve, solving, trade_off
 from explorer.solvers import memory as memory_module
 from explorer.solvers.memory import Answer, SolveMemory, label_of, problem_key
 from explorer.solvers.options import Options, parse_optimizations
+from explorer.solvers.pipeline import Pursuit
 from explorer.solvers.planner import Planner
 from tests.solvers.graphs import chain
 from tests.solvers.test_session import Heard
@@ -121,7 +122,7 @@ def test_problems_are_told_apart():
 def test_a_solve_is_not_repeated(monkeypatch):
     first = solve(PROFILE, budget=BUDGET, time_limit=1.0)
     assert first.schedule is not None
-    monkeypatch.setattr(solving, "refine", None)
+    monkeypatch.setattr(pipeline, "refine", None)
     again = solve(PROFILE, budget=BUDGET, time_limit=1.0)
     assert (again.status, again.schedule, again.time_ms) == (first.status, first.schedule, first.time_ms)
     assert again.bounds[0].time_ms >= first.bounds[0].time_ms
@@ -241,7 +242,7 @@ def test_what_cannot_be_read_does_not_count_as_time_spent(memory):
         memory.remember("problem", Answer(budget, 99.0, 0.0, False, time_ms, BUDGET), KEEP, label="a chain")
     planner = Planner(Options().problem(PROFILE))
     planner.search.ready(timeout=60.0)
-    assert planner.instant(BUDGET).schedule is not None
+    assert Pursuit(planner, BUDGET, Options()).begin().schedule is not None
     planner.recall(memory.recall("problem"), lambda _: None)
     assert not planner.settled(BUDGET + 1, options=Options(gap=0.0))
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from explorer.device_profile import Profile, load_profile
 from explorer.simulation import simulate
-from explorer.solvers import population as breeding
 from explorer.solvers.blueprints import blueprint
 from explorer.solvers.genes import places_of
 from explorer.solvers.instant import PlanSearch
@@ -20,6 +19,7 @@ from explorer.solvers.monet.merge import relax
 from explorer.solvers.population import Population
 from explorer.solvers.problem import Problem
 from explorer.solvers.scip import minimise
+from explorer.solvers.strategy import Breeding, Strategy
 from tests.solvers.graphs import joint_profiles, profiles
 
 
@@ -28,9 +28,12 @@ def search() -> PlanSearch:
     return PlanSearch(Problem.of(load_profile("resnet50-small-cpu")))
 
 
-def _population(search: PlanSearch, share: float, *, seed: int = 0) -> tuple[Population, int, np.ndarray]:
+def _population(
+    search: PlanSearch, share: float, *, seed: int = 0, sizes: Breeding | None = None
+) -> tuple[Population, int, np.ndarray]:
     budget, stop = int(share * search.keep_all_peak_bytes), np.zeros(1, np.uint8)
-    return Population(search, budget, seed=seed, stop=stop), budget, stop
+    strategy = Strategy(bred=sizes or Breeding())
+    return Population(search, budget, seed=seed, stop=stop, strategy=strategy), budget, stop
 
 
 def test_children_are_better_than_founders_and_all_fit(search: PlanSearch):
@@ -68,11 +71,8 @@ def test_a_stopped_search_changes_nothing(search: PlanSearch):
     assert population.members == before
 
 
-def test_a_population_whose_children_are_no_better_makes_room_for_another(
-    search: PlanSearch, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(breeding, "_PATIENCE", 1)
-    population, _, _ = _population(search, 1.0)
+def test_a_population_whose_children_are_no_better_makes_room_for_another(search: PlanSearch):
+    population, _, _ = _population(search, 1.0, sizes=Breeding(patience=1))
     best: list[tuple[float, float]] = []
     while not population.champions:
         best += [x.rank for x in population.members[:1]]
@@ -82,14 +82,10 @@ def test_a_population_whose_children_are_no_better_makes_room_for_another(
     population.step()
 
 
-def test_polishing_changes_the_best_member_alone_and_for_the_better(
-    search: PlanSearch, monkeypatch: pytest.MonkeyPatch
-):
-    population, _, _ = _population(search, 0.8)
+def test_polishing_changes_the_best_member_alone_and_for_the_better(search: PlanSearch):
+    population, _, _ = _population(search, 0.8, sizes=Breeding(polished=1, lasting=0))
     while not population.members:
         population.step()
-    monkeypatch.setattr(breeding, "_POLISHED", 1)
-    monkeypatch.setattr(breeding, "_LASTING", 0)
     for _ in range(6):
         best, *others = population.members
         population.step()
@@ -152,7 +148,7 @@ def test_a_short_search_from_a_blueprint_beats_many_from_scratch(search: PlanSea
     scratch = min(population.step()[0].rank for _ in range(12))
     population.suggest(blueprints[-1])
     assert population.has_blueprints
-    drawn = min(population.step()[0].rank for _ in range(breeding._TWINS))
+    drawn = min(population.step()[0].rank for _ in range(Breeding().twins))
     assert not population.has_blueprints
     assert drawn < scratch
 

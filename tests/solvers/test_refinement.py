@@ -12,6 +12,7 @@ from explorer.solvers.options import Options
 from explorer.solvers.planner import Planner
 from explorer.solvers.refinement import _News, refine
 from explorer.solvers.rivals import Rivals
+from explorer.solvers.strategy import Proving
 from tests.solvers.graphs import chain
 
 
@@ -42,7 +43,7 @@ def test_each_kind_of_search_has_its_turn_before_blueprints(monkeypatch: pytest.
 def test_news_are_stale_once_there_were_none_for_as_long_as_all_of_them_took(monkeypatch: pytest.MonkeyPatch):
     now_s = 0.0
     monkeypatch.setattr("explorer.solvers.refinement.time", SimpleNamespace(monotonic=lambda: now_s))
-    news = _News(100.0)
+    news = _News(100.0, Proving())
     now_s = 50.0
     assert not news.stale(100.0)  # a large program may take that long until its first
     assert not news.stale(101.0)
@@ -58,7 +59,7 @@ def test_news_are_stale_once_there_were_none_for_as_long_as_all_of_them_took(mon
 def test_news_that_come_at_once_are_not_stale_at_once(monkeypatch: pytest.MonkeyPatch):
     now_s = 0.0
     monkeypatch.setattr("explorer.solvers.refinement.time", SimpleNamespace(monotonic=lambda: now_s))
-    news = _News(100.0)
+    news = _News(100.0, Proving())
     news.heard()
     now_s = 1.9
     assert not news.stale(100.0)
