@@ -21,10 +21,10 @@ import explorer
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import MODELS
 from explorer.solution import Solution
-from explorer.solvers.frontier import Frontier
+from explorer.solvers.monet.knowledge import Knowledge
+from explorer.solvers.monet.refinement import refine
 from explorer.solvers.options import Options, parse_optimizations
-from explorer.solvers.planner import Planner
-from explorer.solvers.refinement import refine
+from explorer.solvers.problem.frontier import Frontier
 
 BATCHES: dict[str, dict[str, Any]] = {
     "resnet50": {"batch_size": 32, "image_size": 112},
@@ -142,16 +142,16 @@ def solve_set(
 ) -> tuple[dict[float, Solution], int]:
     """Solutions by share, and the smallest budget known; as in an open explorer, each budget serves the others."""
     options = Options(time_limit=seconds, optimizations=parse_optimizations(chosen))
-    planner = Planner(options.problem(profile), frontier=frontier)
+    knowledge = Knowledge(options.problem(profile), frontier=frontier)
     found: dict[float, Solution] = {}
     for share in reversed(SHARES):
-        budget = int(share * planner.search.keep_all_peak_bytes)
-        planner.instant(budget)
-        found[share] = refine(planner, budget, options)
+        budget = int(share * knowledge.search.keep_all_peak_bytes)
+        knowledge.instant(budget)
+        found[share] = refine(knowledge, budget, options)
     least = explorer.smallest_budget(profile, time_limit=seconds, optimizations=chosen)
     assert least.schedule is not None
-    planner.add_schedule(least.schedule)
-    return {share: found[share] for share in SHARES}, planner.minimum().budget_bytes
+    knowledge.add_schedule(least.schedule)
+    return {share: found[share] for share in SHARES}, knowledge.minimum().budget_bytes
 
 
 def run_turns(

@@ -26,7 +26,7 @@ from explorer.device_profile import Profile
 from explorer.published import as_checkmate_counts, plan_of, profile_of
 from explorer.schedule import Run, Schedule
 from explorer.solution import BoundScope
-from explorer.solvers.methods import METHODS
+from explorer.solvers.methods.table import METHODS
 from explorer.solvers.options import Options
 
 _SECONDS = "vgg16=115,unet=115,resnet50=295"  # a few seconds less than what is claimed, for loading

@@ -21,8 +21,8 @@ import plotly.graph_objects as go
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from explorer import keep_all, load_profile, simulate, trade_off
-from explorer.solvers.comparison import Comparison
-from explorer.solvers.methods import METHODS
+from explorer.solvers.methods.comparison import Comparison
+from explorer.solvers.methods.table import METHODS
 from widgets.comparison_plot import comparison_figure
 
 _SHARES = "0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"

@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 from explorer import Solution, keep_all, load_profile, simulate, trade_off
 from explorer.device_profile import Profile, bundled_profiles
 from explorer.solution import BoundScope
-from explorer.solvers.methods import METHODS
+from explorer.solvers.methods.table import METHODS
 
 _JOINT, _CHECKPOINTING = "monet", "monet-checkpointing"
 _OTHER_IMPLEMENTATIONS = ("gist", "checkmate-o")

@@ -246,7 +246,7 @@ def ways_to_save(
         return row_of(found, what=what)
 
     def scheduled(what: str, method: str) -> dict[str, Any]:
-        from explorer.solvers.methods import METHODS
+        from explorer.solvers.methods.table import METHODS
         from explorer.solvers.options import Options as SolveOptions
 
         peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes

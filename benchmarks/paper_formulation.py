@@ -17,9 +17,9 @@ from pathlib import Path
 
 from explorer import load_profile, simulate
 from explorer.device_profile import Cost, Profile
-from explorer.solvers.monet import paper
-from explorer.solvers.problem import Problem
-from explorer.solvers.scip import MilpResult, minimise, presolved_statistics
+from explorer.solvers.formulation import paper
+from explorer.solvers.problem.building import problem_of
+from explorer.solvers.programs.scip import MilpResult, minimise, presolved_statistics
 
 DEFAULT = ("vgg16-none:7", "vgg16-none:8", "vgg16-none:9", "vgg16-none:10", "unet-none:10")
 
@@ -73,7 +73,7 @@ def case_of(folder: Path, name: str) -> Case:
 def measure(case: Case, arguments: argparse.Namespace) -> None:
     """State one program, solve it, and print what came of it."""
     profile = rounded_up(load_profile(case.path))
-    model = paper.build(Problem.of(profile), round(case.gib * 2**30))
+    model = paper.build(problem_of(profile), round(case.gib * 2**30))
     before = model.statistics
     after = presolved_statistics(model.milp, model.group_count)
     result = None

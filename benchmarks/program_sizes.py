@@ -21,10 +21,10 @@ from rich.table import Table
 
 from explorer import load_profile
 from explorer.solution import Statistics
-from explorer.solvers.milp import Milp
-from explorer.solvers.monet import grouped, paper
+from explorer.solvers.formulation import grouped, paper
 from explorer.solvers.options import Options, parse_optimizations
-from explorer.solvers.scip import presolved_statistics
+from explorer.solvers.programs.milp import Milp
+from explorer.solvers.programs.scip import presolved_statistics
 
 DEFAULT = ("vgg16-none:8", "vgg16-all:8", "unet-none:8", "unet-all:8")
 FORMULATIONS = {"paper": paper.build, "grouped": grouped.build}

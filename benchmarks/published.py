@@ -31,12 +31,16 @@ from judging import judge_in
 from explorer.device_profile import Profile, load_profile
 from explorer.published import plan_of
 from explorer.solution import BoundScope, Solution
+from explorer.solvers.monet.knowledge import Knowledge
+from explorer.solvers.monet.refinement import refine
 from explorer.solvers.options import Options
-from explorer.solvers.planner import Planner
-from explorer.solvers.refinement import refine
 
 _COMPILED_S = 120.0
-_LOADED = ("monet.bound", "monet.grouped", "scip")  # by an open session's worker, before it refines anything
+_LOADED = (
+    "formulation.bound",
+    "formulation.grouped",
+    "programs.scip",
+)  # by an open session's worker, before it refines anything
 _EXACT = 1e-6  # of 0.01 ms: by less than that, a time is no more than it says
 
 
@@ -130,17 +134,17 @@ def _solve(
     profile = _as_published(load_profile(path))
     budget_bytes = int(float(reference["budget_gib"]) * 2**30)
     options = Options(time_limit=times[-1], gap=gap, seed=seed)
-    planner = Planner(options.problem(profile))
-    planner.search.ready(timeout=_COMPILED_S)
+    knowledge = Knowledge(options.problem(profile))
+    knowledge.search.ready(timeout=_COMPILED_S)
     began = time.monotonic()
     history: list[tuple[float, Solution]] = []
 
     def note(solution: Solution) -> None:
         history.append((time.monotonic() - began, solution))
 
-    note(planner.instant(budget_bytes))
+    note(knowledge.instant(budget_bytes))
     left = replace(options, time_limit=max(0.05, times[-1] - (time.monotonic() - began)))
-    last = refine(planner, budget_bytes, left, on_solution=note)
+    last = refine(knowledge, budget_bytes, left, on_solution=note)
     history.append((times[-1], last))
     for seconds in times:
         known = [solution for at, solution in history if at <= seconds]

@@ -122,7 +122,7 @@ def training_run(losses: dict[str, list[float]]) -> Iterable[str]:
 
 def compare(profiles: dict[str, Any]) -> Iterable[str]:
     """Overhead of each method at half of the peak without recomputation."""
-    from explorer.solvers.methods import METHODS
+    from explorer.solvers.methods.table import METHODS
 
     yield from _head("method", *profiles)
     for method in METHODS.values():

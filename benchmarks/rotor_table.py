@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
-from explorer.solvers.rotor.chain import Chain, keep_everything
-from explorer.solvers.rotor.table import SLOTS, solve
+from explorer.solvers.methods.rotor.chain import Chain, keep_everything
+from explorer.solvers.methods.rotor.table import SLOTS, solve
 
 
 def main() -> None:

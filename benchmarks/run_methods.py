@@ -32,7 +32,7 @@ from torch import nn
 import explorer
 from explorer.models import MODELS
 from explorer.models.gpt import GPT, GPTConfig
-from explorer.solvers.methods import METHODS
+from explorer.solvers.methods.table import METHODS
 from explorer.solvers.options import Options
 
 SHARES = (1.0, 0.5, 0.1)

@@ -193,7 +193,7 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
 @app.command()
 def methods() -> None:
     """List the methods that 'solve' knows."""
-    from explorer.solvers.methods import METHODS
+    from explorer.solvers.methods.table import METHODS
 
     table = Table("name", "what it is")
     for method in METHODS.values():
@@ -291,7 +291,7 @@ def explore(
 @app.command("compile")
 def compile_command() -> None:
     """Compile what is compiled at its first use, so that no notebook waits for it."""
-    from explorer.solvers.compiling import compile_all
+    from explorer.solvers.service.compiling import compile_all
 
     began = time.monotonic()
     with PlainConsole(stderr=True).status("compiling the search, for up to a minute"):
@@ -303,9 +303,9 @@ def compile_command() -> None:
 def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everything.")] = False) -> None:
     """Show what is remembered of past solves, or forget it."""
     from explorer.cache_folder import VARIABLE
-    from explorer.solvers.memory import SolveMemory
+    from explorer.solvers.service.cache import AnswerCache
 
-    memory = SolveMemory()
+    memory = AnswerCache()
     if memory.folder is None:
         PlainConsole().print(f"Nothing is remembered: {VARIABLE} is 'off'.")
         return

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import explorer
 from explorer import cli
-from explorer.solvers.instant import PlanSearch
 from explorer.solvers.options import Options
-from explorer.solvers.plan_annealing import anneal
+from explorer.solvers.search.annealing import anneal
+from explorer.solvers.search.plan_search import PlanSearch
 
 FACTORY = """
 import torch

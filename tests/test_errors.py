@@ -280,8 +280,8 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def begun(*_: object, **__: object) -> None:
         raise AssertionError("the work began")
 
-    monkeypatch.setattr("explorer.solvers.solving.Planner", begun)
-    monkeypatch.setattr("explorer.solvers.session.WorkerProcess", begun)
+    monkeypatch.setattr("explorer.solvers.solving.Knowledge", begun)
+    monkeypatch.setattr("explorer.solvers.service.session.WorkerProcess", begun)
     monkeypatch.setattr("widgets.opening.Explorer", begun)
     return
 

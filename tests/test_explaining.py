@@ -12,7 +12,7 @@ from explorer.device_profile import Profile
 from explorer.explaining import Fate, sentence
 from explorer.simulation import Category, simulate
 from explorer.solution import Solution, Status
-from explorer.solvers.pins import parse_pins
+from explorer.solvers.problem.pins import parse_pins
 from tests.schedules import random_schedule
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
 

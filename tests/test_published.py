@@ -12,7 +12,8 @@ import pytest
 from explorer import load_profile, simulate
 from explorer.published import plan_of
 from explorer.schedule import keep_all
-from explorer.solvers.problem import Problem
+from explorer.solvers.problem.building import problem_of
+from explorer.solvers.problem.schedules import schedule_of
 
 ZOO = Path(__file__).parents[2] / "shared" / "monet-zoo"
 INSTANCES = sorted(ZOO.glob("*.json"))
@@ -33,9 +34,9 @@ def judge(path: Path, plan: list[Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("path", INSTANCES, ids=lambda x: x.stem)
 def test_judge_and_simulator_agree(path: Path) -> None:
     profile = load_profile(path)
-    problem = Problem.of(profile)
+    problem = problem_of(profile)
     everything = [(operator.id, 0) for operator in profile.graph.operators]
-    quickest = problem.schedule_of(everything, method="test", budget_bytes=None)
+    quickest = schedule_of(problem, everything, method="test", budget_bytes=None)
     for schedule in (keep_all(profile.graph), quickest):
         timeline = simulate(profile, schedule)
         verdict = judge(path, plan_of(profile, schedule))

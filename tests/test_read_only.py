@@ -15,7 +15,7 @@ import explorer
 
 SOLVE = """
 import explorer
-from explorer.solvers.plan_annealing import anneal
+from explorer.solvers.search.annealing import anneal
 
 profile = explorer.load_profile("resnet50-small-cpu")
 solution = explorer.solve(profile, budget="80 %", time_limit=1.0)

@@ -7,7 +7,7 @@ from itertools import product
 import plotly.graph_objects as go
 
 from explorer.harmless import in_figure
-from explorer.solvers.comparison import Comparison, Curve
+from explorer.solvers.methods.comparison import Comparison, Curve
 from widgets import style
 
 _COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.TEXT)

@@ -11,7 +11,7 @@ from explorer.device_profile import Profile
 from explorer.graph import FAITHFUL, Optimization
 from explorer.solution import Solution
 from explorer.solvers import trade_off_in_steps
-from explorer.solvers.methods import METHODS, Answers, Method
+from explorer.solvers.methods.table import METHODS, Answers, Method
 from explorer.solvers.options import Options
 
 _POINTS = 10

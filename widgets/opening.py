@@ -7,7 +7,7 @@ from typing import Any
 
 from explorer.device_profile import Profile
 from explorer.solvers.options import parse_optimizations
-from explorer.solvers.pins import PinsLike, parse_pins
+from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.units import parse_bytes
 from widgets.explorer import Explorer
 from widgets.panels import parse_panels

@@ -12,7 +12,8 @@ from explorer.graph import Optimization
 from explorer.solution import BoundScope, Solution
 from explorer.solvers import SolveEvent, SolveSession
 from explorer.solvers.options import Options
-from explorer.solvers.pins import NO_PINS, Pins
+from explorer.solvers.problem.pins import NO_PINS, Pins
+from explorer.solvers.search.plain_schedule import plain_schedule
 from widgets import text
 from widgets.background import Computing, Latest
 from widgets.panel import News
@@ -56,7 +57,7 @@ class Choice:
         """Raise ValueError for a choice that no session takes; pins are checked where there is a profile."""
         options = self.options
         if profile is not None and self.pins:
-            options.problem(profile).keep_all()
+            plain_schedule(options.problem(profile))
 
 
 class Solving:

@@ -30,16 +30,16 @@ import numpy as np
 from explorer.device_profile import Profile, load_profile
 from explorer.kinds import plain_peak_bytes
 from explorer.solution import Solution
+from explorer.solvers.monet.knowledge import Knowledge
+from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.options import Options
-from explorer.solvers.pipeline import Pursuit
-from explorer.solvers.planner import Planner
 from explorer.solvers.strategy import DEFAULT, INGREDIENTS
 
 WHOLE, AGAIN = "nothing", "nothing, again"
 _SOON_S, _PROOF = 1.0, 0.01
 _WORTH_PERCENT, _WORTH_TIME = 0.02, 1.05  # less than both is worth nothing
 _COMPILED_S = 120.0
-_LOADED = ("monet.bound", "monet.grouped", "scip", "crossing", "monet.nearby")
+_LOADED = ("formulation.bound", "formulation.grouped", "programs.scip", "monet.crossing")
 _PUBLISHED = {
     "quick": ("resnet50-all:5", "resnet50-none:6", "unet-all:6", "unet-all:9", "vgg16-all:8"),
     "hard": ("resnet50-all:5", "resnet50-none:7", "unet-all:6"),
@@ -147,18 +147,18 @@ def solved(case: Case, seed: int, without: str, *, seconds: float, gap: float) -
     strategy = DEFAULT if without in (WHOLE, AGAIN) else DEFAULT.without(without)
     options = Options(time_limit=seconds, gap=gap, seed=seed, strategy=strategy)
     stating = time.monotonic()
-    planner = Planner(options.problem(profile))
+    knowledge = Knowledge(options.problem(profile))
     stated_s = time.monotonic() - stating
-    planner.search.ready(timeout=_COMPILED_S)
+    knowledge.search.ready(timeout=_COMPILED_S)
     began = time.monotonic()
     history: list[tuple[float, Solution]] = []
 
     def note(solution: Solution) -> None:
         history.append((time.monotonic() - began, solution))
 
-    pursuit = Pursuit(planner, case.budget_bytes(profile), options, began=began, stated_s=stated_s)
+    pursuit = Pursuit(knowledge, case.budget_bytes(profile), options, began=began, stated_s=stated_s)
     note(pursuit.run(on_solution=note))
-    planner.start_proof(lambda: None).result()  # what stops late does not disturb the next
+    knowledge.start_proof(lambda: None).result()  # what stops late does not disturb the next
     soon = [x.time_ms for at, x in history if at <= _SOON_S]
     proven = [at for at, x in history if (reached := x.gap()) is not None and reached <= _PROOF]
     last = history[-1][1]
@@ -177,7 +177,7 @@ def table(results: Iterable[Result]) -> str:
         count = len({(x.case, x.seed) for x in chosen})
         lines += [
             f"\nGap {100 * gap:g} %, {seconds:g} s, {count} solves of each\n",
-            f"| without | after 1 s | worst | after {seconds:g} s | worst | gap left | time to 1 % proof | proofs | worth it |",
+            f"| without | after 1 s | worst | after {seconds:g} s | worst | gap left | time to 1 % proof | proofs | worth it |",  # noqa: E501
             "|---|---|---|---|---|---|---|---|---|",
         ]
         for name in sorted(names, key=lambda x: (x == AGAIN, x)):

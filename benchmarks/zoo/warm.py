@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-import explorer.solvers.scip
+import explorer.solvers.programs.scip
 import explorer.solvers.solving  # noqa: F401 - loaded for what is forked from here
 from benchmarks.zoo import ZOO
 from benchmarks.zoo.running import Options, run

@@ -27,9 +27,9 @@ from explorer.execution.scheduled import ScheduledModule, following
 from explorer.execution.shadow import Finding, Recording, Shadow, first_unlike_eager, relative_error
 from explorer.execution.steps import persistent_bytes, unchanged
 from explorer.graph import Implementation, Optimization
+from explorer.recomputing import Recomputing
 from explorer.schedule import Run, Schedule, keep_all
 from explorer.simulation import simulate
-from explorer.solvers.recomputing import Recomputing
 from explorer.units import format_bytes
 
 TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 2e-2}

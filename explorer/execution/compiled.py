@@ -11,8 +11,8 @@ from explorer.capture.batch import TrainingStep, call_arguments
 from explorer.capture.tracing import Traced, trace
 from explorer.execution.measuring import measure
 from explorer.measurement import Measurement
+from explorer.recomputing import Recomputing
 from explorer.schedule import Schedule
-from explorer.solvers.recomputing import Recomputing
 from explorer.torch_arguments import a_batch, a_model
 from explorer.torch_private import activation_budget, saved_by_partitioner
 from explorer.units import shown

@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from explorer.solvers.batch_size import largest_batch
-    from explorer.solvers.messages import SolveEvent
-    from explorer.solvers.session import SolveSession
+    from explorer.solvers.methods.batch_size import largest_batch
+    from explorer.solvers.service.messages import SolveEvent
+    from explorer.solvers.service.session import SolveSession
     from explorer.solvers.solving import smallest_budget, solve, trade_off, trade_off_in_steps
 
 _HOMES = {
-    "SolveEvent": "messages",
-    "SolveSession": "session",
-    "largest_batch": "batch_size",
+    "SolveEvent": "service.messages",
+    "SolveSession": "service.session",
+    "largest_batch": "methods.batch_size",
     "smallest_budget": "solving",
     "solve": "solving",
     "trade_off": "solving",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from explorer.arguments import a_flag, a_number, a_whole_number
 from explorer.device_profile import Profile
 from explorer.graph import FAITHFUL, Optimization
-from explorer.solvers.methods import METHODS
-from explorer.solvers.pins import NO_PINS, Pins
-from explorer.solvers.problem import Problem
+from explorer.solvers.problem.building import problem_of
+from explorer.solvers.problem.pins import NO_PINS, Pins
+from explorer.solvers.problem.problem import Problem
 from explorer.solvers.strategy import DEFAULT, Strategy
 from explorer.units import shown
 
@@ -30,7 +30,7 @@ class Options:
     """How to solve.
 
     Attributes:
-        method: name of one of ``METHODS``.
+        method: name of one of ``explorer.solvers.methods.table.METHODS``, which says so where it is not.
         formulation: one of ``FORMULATIONS``.
         time_limit: seconds for each budget.
         gap: stop once the schedule is proven to be within this of the fastest, relative to its time.
@@ -53,8 +53,6 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that mean nothing."""
-        if not isinstance(self.method, str) or self.method not in METHODS:
-            raise ValueError(f"method is {shown(self.method)}; allowed: {', '.join(map(repr, METHODS))}")
         if self.pins and self.method not in PINNABLE:
             raise ValueError(f"pins are for {' and '.join(map(repr, PINNABLE))}, not for method {self.method!r}")
         if not isinstance(self.formulation, str) or self.formulation not in FORMULATIONS:
@@ -70,7 +68,7 @@ class Options:
         Raises:
             ValueError: pins that cannot be honoured.
         """
-        return Problem.of(profile, optimizations=self.optimizations, exact=self.exact, pins=self.pins)
+        return problem_of(profile, optimizations=self.optimizations, exact=self.exact, pins=self.pins)
 
 
 def parse_optimizations(optimizations: Optimizations) -> frozenset[Optimization]:

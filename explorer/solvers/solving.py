@@ -16,17 +16,18 @@ from explorer.device_profile import Profile
 from explorer.kinds import a_budget, a_profile
 from explorer.kinds import budgets as some_budgets
 from explorer.solution import Solution
-from explorer.solvers.memory import SolveMemory, label_of, problem_key
-from explorer.solvers.methods import METHODS
+from explorer.solvers.methods.table import METHODS, method_named
+from explorer.solvers.monet.knowledge import Knowledge
+from explorer.solvers.monet.pipeline import Pursuit
+from explorer.solvers.monet.smallest import find_smallest
+from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
-from explorer.solvers.pins import PinsLike, parse_pins
-from explorer.solvers.pipeline import Pursuit
-from explorer.solvers.planner import Planner, Progress
-from explorer.solvers.smallest import find_smallest
+from explorer.solvers.problem.pins import PinsLike, parse_pins
+from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
 from explorer.units import shown
 
 if TYPE_CHECKING:
-    from explorer.solvers.comparison import Comparison
+    from explorer.solvers.methods.comparison import Comparison
 
 _COMPILED_S = 600.0
 _CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
@@ -57,9 +58,9 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         profile: graph and costs.
         budget: peak allocated memory of the whole step: int bytes, ``"8 GiB"``, or ``"80 %"`` of what a step takes
             that keeps everything, as plain PyTorch does.
-        method: ``"monet"``, or another system: a name in ``explorer.solvers.methods.METHODS``, such as ``"checkmate"``.
-            Those bring their own choice of implementations; ``formulation``, ``remember``, ``seed`` and ``steps`` are
-            MONeT's.
+        method: ``"monet"``, or another system: a name in ``explorer.solvers.methods.table.METHODS``, such as
+            ``"checkmate"``. Those bring their own choice of implementations; ``formulation``, ``remember``, ``seed``
+            and ``steps`` are MONeT's.
         formulation: ``"grouped"`` (merged, grouped, incremental) or ``"paper"`` (as published, for small graphs).
         time_limit: seconds.
         gap: stop once the schedule is proven to be within this of the fastest.
@@ -70,7 +71,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
             implementation's (``{"relu_3": "recompute", "convolution_2": "chunks of 1"}``, or pairs of the same). The
             schedule, the bounds and the smallest budget are then those of schedules that honour them (``Pins``).
         remember: start from what earlier solves of this problem found, and keep what this one finds
-            (``SolveMemory``). A budget that had as much time before is answered at once.
+            (``AnswerCache``). A budget that had as much time before is answered at once.
         seed: of the plan search.
         steps: instead of a time: so many plan searches one after the other, then a bound by linear relaxations; no
             integer program and no memory. Equal seeds and steps give equal answers.
@@ -82,6 +83,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         ValueError: an argument is not allowed, or pins contradict each other; the message names what is.
     """
     began = time.monotonic()
+    method_named(method)
     options = Options(
         method, formulation, time_limit, gap, parse_optimizations(optimizations), exact, seed, parse_pins(pins)
     )
@@ -93,11 +95,11 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         options = replace(options, optimizations=frozenset())
         return _pursuit(profile, budget_bytes, options, began=began).run()
     if method != "monet":
-        (solution,) = METHODS[method].solve(profile, [budget_bytes], options=options)
+        (solution,) = method_named(method).solve(profile, [budget_bytes], options=options)
         return replace(solution, elapsed_s=time.monotonic() - began)
     pursuit = _pursuit(profile, budget_bytes, options, began=began)
     if steps is not None:
-        pursuit.planner.search.ready(timeout=_COMPILED_S)
+        pursuit.knowledge.search.ready(timeout=_COMPILED_S)
         return pursuit.step(steps)
     if not remember:
         return pursuit.run()
@@ -106,34 +108,22 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
 
 def _pursuit(profile: Profile, budget_bytes: int, options: Options, *, began: float) -> Pursuit:
     stating = time.monotonic()
-    planner = Planner(options.problem(profile))
-    return Pursuit(planner, budget_bytes, options, began=began, stated_s=time.monotonic() - stating)
+    knowledge = Knowledge(options.problem(profile))
+    return Pursuit(knowledge, budget_bytes, options, began=began, stated_s=time.monotonic() - stating)
 
 
 def _remembered(pursuit: Pursuit) -> Solution:
     """Start from what earlier solves found, and keep what this one finds."""
-    planner, budget_bytes, options = pursuit.planner, pursuit.budget_bytes, pursuit.options
-    memory, problem = SolveMemory(), problem_key(planner.profile, options)
-    planner.recall(memory.recall(problem), partial(memory.schedule, problem))
+    knowledge, budget_bytes, options = pursuit.knowledge, pursuit.budget_bytes, pursuit.options
+    memory, problem = AnswerCache(), problem_key(knowledge.profile, options)
+    knowledge.recall(memory.recall(problem), partial(memory.schedule, problem))
     known = pursuit.settled()
     if known is not None:
         return known
     solution = pursuit.run()
-    answer, schedule = planner.answer(budget_bytes, spent_s=planner.counted_s(budget_bytes, options=options))
-    memory.remember(problem, answer, schedule, label=label_of(planner.profile, options))
+    answer, schedule = knowledge.answer(budget_bytes, spent_s=knowledge.counted_s(budget_bytes, options=options))
+    memory.remember(problem, answer, schedule, label=label_of(knowledge.profile, options))
     return solution
-
-
-def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
-    """MONeT's joint problem, from nothing but the profile: the entry of the table of methods."""
-    planner = Planner(options.problem(profile))
-    planner.search.ready(timeout=_COMPILED_S)
-    return Pursuit(planner, budget_bytes, options).run()
-
-
-def monet_checkpointing(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
-    """MONeT with checkpointing alone: PyTorch's own implementations (section 5, NoOp)."""
-    return monet(profile, budget_bytes, options=replace(options, optimizations=frozenset()))
 
 
 def smallest_budget(
@@ -159,10 +149,10 @@ def smallest_budget(
     began = time.monotonic()
     chosen = parse_optimizations(optimizations)
     options = Options(time_limit=time_limit, optimizations=chosen, exact=exact, pins=parse_pins(pins))
-    planner = Planner(options.problem(a_profile(profile)))
-    find_smallest(planner, until=began + time_limit)
-    minimum = planner.minimum()
-    solution = planner.solution(Progress(minimum.budget_bytes), gap=0.0)
+    knowledge = Knowledge(options.problem(a_profile(profile)))
+    find_smallest(knowledge, until=began + time_limit)
+    minimum = knowledge.minimum()
+    solution = solution_of(knowledge, Progress(minimum.budget_bytes), gap=0.0)
     proof = "nothing smaller exists" if minimum.proven else f"nothing below {minimum.lower_bound_bytes} bytes exists"
     return replace(solution, minimum=minimum, elapsed_s=time.monotonic() - began, message=f"{minimum}; {proof}")
 
@@ -213,8 +203,8 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     Args:
         profile: graph and costs.
         points: at most this many budgets, from the smallest known to the peak without recomputation.
-        methods: names of ``explorer.solvers.methods.METHODS`` (``["monet", "checkmate", …]``); everything below is for
-            those.
+        methods: names of ``explorer.solvers.methods.table.METHODS`` (``["monet", "checkmate", …]``); everything below
+            is for those.
         budgets: peak allowed, each, as in ``solve``; if not given, ``points`` equally far apart.
         time_limit: seconds for each method and budget.
         optimizations: as in ``solve``.
@@ -243,13 +233,13 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
             raise ValueError("budgets are for methods: name some, such as methods=['monet']")
         *_, curve = _curves(profile, points, options, efforts=_CURVE_EFFORTS[:1])
         return curve
-    from explorer.solvers.comparison import compare
+    from explorer.solvers.methods.comparison import compare
 
     chosen = several(methods, "methods", such_as="['monet', 'checkmate']")
     if not chosen:
         raise ValueError(f"methods is empty; name some of {', '.join(map(repr, METHODS))}")
     for name in chosen:
-        replace(options, method=name)  # refuses an unknown one before any work begins
+        replace(options, method=method_named(name).name)  # refuses an unknown one before any work begins
     amounts = _ladder(profile, points, options) if budgets is None else some_budgets(budgets, profile)
     return compare(
         profile,
@@ -264,10 +254,10 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
 
 def _ladder(profile: Profile, points: int, options: Options) -> list[int]:
     """Budgets from the smallest known to the peak without recomputation."""
-    planner = Planner(options.problem(profile))
-    planner.search.ready(timeout=_COMPILED_S)
-    planner.seek_minimum(timeout=0.0)
-    low, high = planner.minimum().budget_bytes, planner.search.keep_all_peak_bytes
+    knowledge = Knowledge(options.problem(profile))
+    knowledge.search.ready(timeout=_COMPILED_S)
+    knowledge.seek_minimum(timeout=0.0)
+    low, high = knowledge.minimum().budget_bytes, knowledge.search.keep_all_peak_bytes
     return np.linspace(low, high, points, dtype=np.int64).tolist()
 
 
@@ -308,30 +298,30 @@ def _curves(
     should_stop: Callable[[bool], bool] | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
     """MONeT's, by plan search alone, as it becomes known."""
-    planner = Planner(options.problem(profile))
-    search = planner.search
+    knowledge = Knowledge(options.problem(profile))
+    search = knowledge.search
     search.ready(timeout=_COMPILED_S)
-    planner.seek_minimum(timeout=0.0)
-    yield _along(planner, points)
+    knowledge.seek_minimum(timeout=0.0)
+    yield _along(knowledge, points)
     for lap, effort in enumerate(efforts):
         for number, budget in enumerate(search.budgets(points), start=1):
             if should_stop is not None and should_stop(lap > 0):
                 return
             search.improve(budget, effort=effort)
             if number % _CURVE_STEP == 0:
-                yield _along(planner, points)
+                yield _along(knowledge, points)
         search.shrink()  # where the curve begins is what people ask first
         search.collect()
-        yield _along(planner, points)
+        yield _along(knowledge, points)
 
 
-def _along(planner: Planner, points: int) -> tuple[Solution, ...]:
+def _along(knowledge: Knowledge, points: int) -> tuple[Solution, ...]:
     """The best that is known for budgets equally far apart."""
-    frontier = planner.frontier
-    low, high = frontier.points()[0].peak_bytes, planner.search.keep_all_peak_bytes
+    frontier = knowledge.frontier
+    low, high = frontier.points()[0].peak_bytes, knowledge.search.keep_all_peak_bytes
     peaks = dict.fromkeys(
         best.peak_bytes
         for budget in np.linspace(low, high, points, dtype=np.int64).tolist()
         if (best := frontier.best(budget)) is not None
     )
-    return tuple(planner.solution(Progress(peak), gap=0.0) for peak in peaks)
+    return tuple(solution_of(knowledge, Progress(peak), gap=0.0) for peak in peaks)

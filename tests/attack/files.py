@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 from explorer import keep_all, load_profile, load_schedule, simulate
 from explorer.cli import app
 from explorer.device_profile import Profile
-from explorer.solvers.memory import Answer, SolveMemory
+from explorer.solvers.monet.recalled import Answer
+from explorer.solvers.service.cache import AnswerCache
 from explorer.storage_format import text_of
 from tests.solvers.graphs import chain
 from tests.test_simulation import small_profile
@@ -119,7 +120,7 @@ def _outcome(use: Callable[[], Any], command: list[str], draw: random.Random, be
 
 def _cache(draw: random.Random, folder: Path) -> str:
     """Whatever is wrong with the memory of solves: it works afterwards, and nothing is raised."""
-    memory = SolveMemory(folder)
+    memory = AnswerCache(folder)
     profile = _profiles()[0]
     answer = Answer(1000, 1.0, 1.0, False, 2.0, 900)
     memory.remember("p", answer, keep_all(profile.graph), label=str(draw.choice(TEXTS)))

@@ -14,7 +14,7 @@ import psutil
 
 import explorer
 from explorer.cache_folder import VARIABLE
-from explorer.solvers.memory import SolveMemory
+from explorer.solvers.service.cache import AnswerCache
 from tests.attack.files import FOUND
 from tests.solvers.graphs import chain
 from tests.solvers.hearing import between
@@ -22,7 +22,7 @@ from tests.solvers.hearing import between
 SESSION = """
 import sys, time
 from explorer.solvers import SolveSession
-from explorer.solvers.memory import SolveMemory
+from explorer.solvers.service.cache import AnswerCache
 from tests.solvers.graphs import chain
 from tests.solvers.hearing import between
 
@@ -43,7 +43,7 @@ def attack(seed: int, folder: Path) -> str:
     """Kill a notebook's process, or its worker, at a random moment; ``folder`` holds the memory of solves."""
     draw = random.Random(seed)
     surroundings = {**os.environ, VARIABLE: str(folder), "PYTHONPATH": str(_ROOT)}
-    memory = SolveMemory(folder)
+    memory = AnswerCache(folder)
     parent = subprocess.Popen([sys.executable, "-c", SESSION], env=surroundings, stdout=subprocess.PIPE, text=True)
     try:
         assert parent.stdout is not None

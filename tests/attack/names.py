@@ -24,8 +24,9 @@ from explorer.graph import Operator, TensorSpec
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Solution, Status
-from explorer.solvers.memory import Answer, SolveMemory, label_of, problem_key
+from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.options import Options
+from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
 from tests.attack.holding import CONTROL, Parsed, call, check_figure, check_html, refused
 from tests.solvers.graphs import chain
 from widgets import fallback, text
@@ -241,7 +242,7 @@ def to_terminal(rng: random.Random) -> str:
 def to_memory(rng: random.Random) -> str:
     """The memory of past solves, which a command lists."""
     with tempfile.TemporaryDirectory() as folder:
-        memory, profile = SolveMemory(Path(folder)), hostile_profile(rng)
+        memory, profile = AnswerCache(Path(folder)), hostile_profile(rng)
         options = Options("monet")
         other, found = hostile(rng), plain(profile)
         answer = Answer(1000, 1.0, 0.0, excluded=False, time_ms=found.time_ms, peak_bytes=found.peak_bytes)

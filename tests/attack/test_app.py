@@ -21,7 +21,7 @@ _PLACES = 2
 _ALONE_S = 8
 _ASKED = 8
 _PATIENCE_S = 120
-_KERNEL, _WORKER = "ipykernel_launcher", "explorer.solvers.worker"
+_KERNEL, _WORKER = "ipykernel_launcher", "explorer.solvers.service.worker"
 
 
 @pytest.fixture(scope="module")

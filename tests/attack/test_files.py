@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from explorer import load_profile, smallest_budget, solve
-from explorer.solvers.instant import PlanSearch
-from explorer.solvers.memory import Answer, SolveMemory
+from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.options import Options
-from explorer.solvers.plan_trace import workspace
-from explorer.solvers.sketching import interpreted, sketches
+from explorer.solvers.search.plan_search import PlanSearch
+from explorer.solvers.search.sketching import interpreted, sketches
+from explorer.solvers.search.trace import workspace
+from explorer.solvers.service.cache import AnswerCache
 from explorer.units import parse_bytes
 from tests.attack import files
 from tests.attack.__main__ import attack
@@ -27,11 +28,11 @@ from tests.test_simulation import small_profile
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from explorer.solvers.memory import Answer, SolveMemory
+from explorer.solvers.service.cache import AnswerCache
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
-memory = SolveMemory(Path(sys.argv[1]))
+memory = AnswerCache(Path(sys.argv[1]))
 for budget in range(200):
     memory.remember("p", Answer(budget, 1.0, 1.0, False, None, None), None, label="x" * 1000)
 print(len(memory.recall("p")))
@@ -110,7 +111,7 @@ def test_a_full_disk_ends_remembering_and_nothing_else(tmp_path: Path, limit: in
     command = [sys.executable, "-c", FULL, str(tmp_path), str(limit)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    memory = SolveMemory(tmp_path)  # there is room again
+    memory = AnswerCache(tmp_path)  # there is room again
     memory.remember("q", Answer(1, 1.0, 1.0, False, None, None), None, label="afterwards")
     assert memory.recall("q")
 

@@ -11,7 +11,7 @@ import threading, time
 import torch
 from torch import nn
 from explorer.capture import capture
-from explorer.solvers.instant import PlanSearch
+from explorer.solvers.search.plan_search import PlanSearch
 from explorer.solvers.options import Options
 from tests.solvers.graphs import chain
 

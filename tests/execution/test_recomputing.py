@@ -6,10 +6,10 @@ import pytest
 
 import explorer
 from explorer.graph import Phase
-from explorer.solvers.baselines.forward_graph import articulation_points
-from explorer.solvers.baselines.segments import every_root, segmented
-from explorer.solvers.checkmate.nodes import Nodes
-from explorer.solvers.checkmate.recomputing import recompute
+from explorer.solvers.methods.baselines.forward_graph import articulation_points
+from explorer.solvers.methods.baselines.segments import every_root, segmented
+from explorer.solvers.methods.checkmate.nodes import Nodes
+from explorer.solvers.methods.checkmate.recomputing import recompute
 from tests.execution.models import SAMPLES, applied
 from tests.execution.test_exactness import assert_trained_alike
 

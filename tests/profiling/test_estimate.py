@@ -25,8 +25,8 @@ from explorer.profiling.profiling import subjects_of
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import solve
-from explorer.solvers.memory import label_of
 from explorer.solvers.options import Options
+from explorer.solvers.service.cache import label_of
 
 NEEDED = "P100-16GB V100-16GB V100-32GB T4 A10 A100-40GB A100-80GB L4 L40S RTX-3090 RTX-4090 RTX-5090 H100 H200 B200"
 

@@ -18,7 +18,7 @@ from explorer.capture.building import TANGENTS
 from explorer.execution.optimizer_state import STATES, optimizer_state_bytes
 from explorer.profiling.material import Material, _Arguments
 from explorer.schedule import keep_all
-from explorer.solvers.problem import Problem
+from explorer.solvers.problem.building import problem_of
 from tests.execution.models import branches, shared
 
 
@@ -41,7 +41,7 @@ def test_every_call_has_a_cost_and_the_sum_is_the_step(profiled: explorer.Profil
 
 
 def test_halves_take_as_long_as_the_whole(profiled: explorer.Profile) -> None:
-    problem = Problem.of(profiled, optimizations=())
+    problem = problem_of(profiled, optimizations=())
     assert problem.base_time_ms == pytest.approx(problem.for_bounds.base_time_ms)
     assert any(x.optional for x in profiled.graph.backward)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from explorer.simulation import simulate
-from explorer.solvers.monet import bound, grouped, relaxation
-from explorer.solvers.monet.merge import merge, relax
-from explorer.solvers.problem import Problem
+from explorer.solvers.formulation import bound, grouped, relaxation
+from explorer.solvers.formulation.merge import merge, relax
+from explorer.solvers.problem.problem import Problem
 from tests.solvers.exhaustive import fastest
 from tests.solvers.minimising import minimum
 

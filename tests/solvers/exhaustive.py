@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from explorer.schedule import Schedule
-from explorer.solvers.monet.merge import merge
-from explorer.solvers.problem import Form, Option, Problem
+from explorer.solvers.formulation.merge import merge
+from explorer.solvers.problem.problem import Form, Option, Problem
+from explorer.solvers.problem.schedules import schedule_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,4 +213,4 @@ def _schedule(
         state = before
         before, ran = came[state]
     order = [*starts[state].order, *reversed(order)]
-    return problem.schedule_of(order, method="exhaustive", budget_bytes=budget_bytes)
+    return schedule_of(problem, order, method="exhaustive", budget_bytes=budget_bytes)

@@ -8,8 +8,8 @@ from scipy import optimize
 
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
-from explorer.solvers.milp import Milp
-from explorer.solvers.problem import Problem
+from explorer.solvers.problem.problem import Problem
+from explorer.solvers.programs.milp import Milp
 
 SHARES = st.sampled_from((0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0))
 """Of the way from ``fixed_bytes`` to the peak without recomputation: budgets at which there is something to decide."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from explorer.solvers.checkmate.cells import Cells
-from explorer.solvers.checkmate.nodes import Way
+from explorer.solvers.methods.checkmate.cells import Cells
+from explorer.solvers.methods.checkmate.nodes import Way
 
 State = tuple[int, int, frozenset[int]]
 """Stage, the first node that may still be evaluated in it, what is in memory."""

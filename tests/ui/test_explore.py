@@ -219,7 +219,7 @@ class TestOneWidgetInOneKernel:
     ) -> None:
         def move_and_kill() -> psutil.Process:
             """The worker after the one killed."""
-            (worker,) = lab.processes("explorer.solvers.worker")
+            (worker,) = lab.processes("explorer.solvers.service.worker")
             worker.suspend()  # so that it cannot be done before it is killed
             said = widget.status.inner_text()
             for _ in range(4):
@@ -228,7 +228,7 @@ class TestOneWidgetInOneKernel:
             expect(widget.status).to_have_text(re.compile("^Solving"))
             worker.kill()
             deadline = time.monotonic() + LONG / 1000
-            while not (others := [x for x in lab.processes("explorer.solvers.worker") if x != worker]):
+            while not (others := [x for x in lab.processes("explorer.solvers.service.worker") if x != worker]):
                 assert time.monotonic() < deadline, "nothing took its place"
                 time.sleep(0.01)
             return others[0]

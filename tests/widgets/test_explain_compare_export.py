@@ -17,7 +17,7 @@ import explorer
 from explorer import model_source
 from explorer.explaining import Fate
 from explorer.simulation import simulate
-from explorer.solvers.pins import parse_pins
+from explorer.solvers.problem.pins import parse_pins
 from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
 from widgets import Explorer

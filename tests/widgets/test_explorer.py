@@ -25,7 +25,7 @@ from widgets import Explorer
 
 def workers() -> list[psutil.Process]:
     """Solver processes of this one."""
-    return [x for x in psutil.Process().children() if "explorer.solvers.worker" in x.cmdline()]
+    return [x for x in psutil.Process().children() if "explorer.solvers.service.worker" in x.cmdline()]
 
 
 def threads() -> set[threading.Thread]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import explorer
-from explorer.solvers.instant import PlanSearch
+from explorer.solvers.search.plan_search import PlanSearch
 from tests.widgets.conftest import plain_peak
 from tests.widgets.trained import Trained
 from widgets import Explorer

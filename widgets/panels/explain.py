@@ -13,7 +13,7 @@ from explorer.graph import Operator
 from explorer.harmless import in_html
 from explorer.pricing import memory_price
 from explorer.schedule import Schedule
-from explorer.solvers.pins import Pins, Stay
+from explorer.solvers.problem.pins import Pins, Stay
 from explorer.units import format_bytes
 from widgets import style
 from widgets.controls import button

@@ -1,1 +1,1 @@
-"""MONeT's integer programs: as the paper writes them, and merged, grouped and incremental for interactive use."""
+"""From a budget to the best proven schedule of the joint problem."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from explorer.solvers.rotor.chain import Chain
+from explorer.solvers.methods.rotor.chain import Chain
 
 
 def chain(

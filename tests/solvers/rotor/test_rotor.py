@@ -12,12 +12,12 @@ from explorer import Profile, Status, keep_all, simulate, solve
 from explorer.capture import capture
 from explorer.device_profile import Cost, Device
 from explorer.models.gpt import GPT, GPTConfig
-from explorer.solvers.methods import METHODS
+from explorer.solvers.methods.rotor.chain import Kind, Operation, Sequence, in_segments, keep_everything
+from explorer.solvers.methods.rotor.costing import chain_of
+from explorer.solvers.methods.rotor.stages import Blocks
+from explorer.solvers.methods.rotor.table import solve as fill
+from explorer.solvers.methods.table import METHODS
 from explorer.solvers.options import Options
-from explorer.solvers.rotor.chain import Kind, Operation, Sequence, in_segments, keep_everything
-from explorer.solvers.rotor.costing import chain_of
-from explorer.solvers.rotor.stages import Blocks
-from explorer.solvers.rotor.table import solve as fill
 from tests.execution.models import Sample, branches, shared, tied_attention
 from tests.schedules import keep_all_apart
 

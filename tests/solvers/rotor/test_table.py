@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from explorer.solvers.rotor.chain import Chain, Kind, Operation, in_segments, keep_everything
-from explorer.solvers.rotor.table import solve
+from explorer.solvers.methods.rotor.chain import Chain, Kind, Operation, in_segments, keep_everything
+from explorer.solvers.methods.rotor.table import solve
 from tests.solvers.rotor.chains import chain, chains, fastest_ms
 
 

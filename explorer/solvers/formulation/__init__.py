@@ -1,0 +1,1 @@
+"""MONeT's integer programs: the grouped one, those for bounds, and the paper's own."""

@@ -1,0 +1,1 @@
+"""The systems that a budget can be put to, and their comparison."""

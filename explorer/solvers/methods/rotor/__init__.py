@@ -1,0 +1,94 @@
+"""rotor: the best persistent checkpointing of a chain of blocks, and what its authors compare it with.
+
+Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova: *Optimal checkpointing for heterogeneous chains: how to train deep
+neural networks with limited memory*, Inria research report RR-9302, 2019.
+
+What they share: the model is a chain of blocks, found here at the articulation points of the forward graph
+(``stages``). All run PyTorch's own implementations, so results are the same bits. All ignore what lies inside a block
+(it is saved or recomputed as a whole), schedules that drop a checkpoint before its use (persistency, section 4.1) and
+other implementations. A graph that is no chain has one large block, which can only be saved or run again as a whole;
+the answers say how large it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import isqrt
+
+from explorer.device_profile import Profile
+from explorer.schedule import Schedule
+from explorer.solution import Solution
+from explorer.solvers.methods.answers import best_of, unsuited
+from explorer.solvers.methods.rotor import table
+from explorer.solvers.methods.rotor.chain import Chain, in_segments, keep_everything
+from explorer.solvers.methods.rotor.costing import chain_of
+from explorer.solvers.methods.rotor.stages import Blocks
+from explorer.solvers.options import Options
+
+
+def rotor(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
+    """Rotor's optimal persistent schedules (theorem 1, algorithms 1 and 2).
+
+    Minimises the time of a step under a memory limit over all persistent sequences of F_all, F_ck, F_∅ and B (table 1),
+    by a dynamic programme over (first stage, last stage, memory) with sizes in 500 slots (section 5.2). One table
+    serves all budgets; what the simulator finds decides which of its schedules fit, and as the model counts a little
+    more than the simulator, that may be one that the table has for a larger budget.
+
+    Args:
+        profile: graph and costs.
+        budgets_bytes: peak allowed, each.
+        options: the method's name.
+    """
+    return _from_table(profile, budgets_bytes, options, save=True)
+
+
+def revolve(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
+    """Revolve for heterogeneous chains, rotor's comparison (section 5.3, after Gruslys et al., appendix C).
+
+    Minimises the time over schedules that keep inputs of stages only and run each stage by F_all just before its
+    backward pass, as in automatic differentiation: every forward stage but the last runs at least twice, whatever the
+    memory. The dynamic programme is rotor's without C_all.
+    """
+    return _from_table(profile, budgets_bytes, options, save=False)
+
+
+def checkpoint_sequential(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
+    """PyTorch's ``torch.utils.checkpoint.checkpoint_sequential`` with s segments, for s from 2 to 2√L (section 5.3).
+
+    Minimises nothing: the chain is cut into s segments of equally many stages, the input of each is kept, and all but
+    the last run once more. The quickest s that fits a budget is its answer.
+    """
+    blocks = Blocks(profile)
+    if not blocks.separate:
+        return unsuited(budgets_bytes, blocks.description)
+    chain = chain_of(blocks)
+    most = min(len(chain), isqrt(4 * len(chain)))
+    sequences = (in_segments(chain, segments) for segments in range(2, most + 1))
+    schedules = [blocks.schedule(x, method=options.method) for x in sequences]
+    return _answers(blocks, schedules, budgets_bytes, options)
+
+
+def _from_table(
+    profile: Profile, budgets_bytes: Sequence[int], options: Options, *, save: bool
+) -> tuple[Solution, ...]:
+    blocks = Blocks(profile)
+    if not blocks.separate:
+        return unsuited(budgets_bytes, blocks.description)
+    chain = chain_of(blocks)
+    found = table.solve(chain, memory_bytes=_enough_bytes(chain), save=save)
+    schedules = [blocks.schedule(x, method=options.method) for x in found.sequences()]
+    return _answers(blocks, schedules, budgets_bytes, options)
+
+
+def _enough_bytes(chain: Chain) -> int:
+    """Memory with which everything can be saved; with sizes rounded up to slots, a little more than that takes."""
+    rounding = 1 + len(chain) / table.SLOTS
+    return round(chain.peak_bytes(keep_everything(chain)) * rounding) + 1
+
+
+def _answers(
+    blocks: Blocks, schedules: Iterable[Schedule], budgets_bytes: Sequence[int], options: Options
+) -> tuple[Solution, ...]:
+    found = best_of(blocks.profile, schedules, budgets_bytes, method=options.method)
+    return tuple(replace(x, message=f"{x.message}; {blocks.description}") for x in found)

@@ -1,0 +1,123 @@
+"""From a budget to the best proven schedule: the one way there, whoever asks.
+
+1. ``settled``: what is known already, also from earlier solves, may do.
+2. ``begin``: a first schedule, by plan search, within a fraction of a second.
+3. ``finish``: checkpointing alone, whose schedules serve the joint problem too; then plan search on one core, beside
+   integer programs and bounds on another.
+
+``solve`` and the benchmarks ``run`` all of it. A session's worker answers with what is ``settled`` or ``begun`` and
+leaves the rest to another thread. A curve, and a solve in steps, take of each budget a few ``step``s: plan searches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from explorer.solution import Solution
+from explorer.solvers.monet.checkpointing_first import learn_checkpointing
+from explorer.solvers.monet.first_answer import first_answer
+from explorer.solvers.monet.knowledge import Knowledge
+from explorer.solvers.monet.refinement import refine
+from explorer.solvers.monet.wording import Progress, solution_of
+from explorer.solvers.options import Options
+
+_NARROWER_S = 1.0  # at most, and
+_NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
+_PREPARING = 0.25  # share of the time left: where the problem took longer to state, it is not stated once more for that
+
+Told = Callable[[Solution], None]
+
+
+class Pursuit:
+    """One budget's way.
+
+    Args:
+        knowledge: what is known already; learns every schedule and bound found.
+        budget_bytes: peak allowed.
+        options: formulation, time limit, gap and strategy.
+        began: by the monotonic clock, when the time limit did; None: now.
+        stated_s: how long the knowledge's problem took to state.
+    """
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        budget_bytes: int,
+        options: Options,
+        *,
+        began: float | None = None,
+        stated_s: float = 0.0,
+    ) -> None:
+        """Nothing is done yet."""
+        self.knowledge, self.budget_bytes, self.options = knowledge, budget_bytes, options
+        self._began, self._stated_s = time.monotonic() if began is None else began, stated_s
+
+    def run(self, *, on_solution: Told | None = None) -> Solution:
+        """All of it, within the time limit; ``on_solution`` is called with each better schedule or bound."""
+        known = self.settled()
+        if known is not None:
+            return known
+        first = self.begin()
+        if on_solution is not None:
+            on_solution(first)
+        return self.finish(on_solution=on_solution)
+
+    def settled(self) -> Solution | None:
+        """The answer, where one is known that is near enough, or had as much time before; None where not."""
+        known = self.knowledge.settled(self.budget_bytes, options=self.options)
+        return self._solution(gap=self.options.gap) if known else None
+
+    def begin(self, *, stop: np.ndarray | None = None) -> Solution:
+        """A first answer; ``stop``: uint8, shape (1,), another thread may set it where that is not wanted any more."""
+        first_answer(self.knowledge, self.budget_bytes, until=self._until, stop=stop)
+        return self._solution(gap=0.0)
+
+    def finish(self, *, on_solution: Told | None = None, should_stop: Callable[[], bool] | None = None) -> Solution:
+        """The best schedule found in the time that is left, and how good it is.
+
+        Args:
+            on_solution: called with each better schedule or bound, in the caller's thread.
+            should_stop: polled, also from other threads; true ends it.
+        """
+        if self.knowledge.search.seeded(timeout=0.0) and self._stated_s < _PREPARING * self._left_s():
+            learn_checkpointing(
+                self.knowledge,
+                self.budget_bytes,
+                self.options,
+                time_limit=min(_NARROWER_S, _NARROWER_SHARE * self.options.time_limit),
+                until=self._until - self._left_s() / 2,
+                should_stop=should_stop,
+            )
+        if self._left_s() <= 0:
+            return self._solution(gap=self.options.gap)
+        options = replace(self.options, time_limit=self._left_s())
+        solution = refine(self.knowledge, self.budget_bytes, options, on_solution=on_solution, should_stop=should_stop)
+        return replace(solution, elapsed_s=time.monotonic() - self._began)
+
+    def step(self, steps: int) -> Solution:
+        """Checkpointing alone, so many plan searches, and a bound by linear relaxations: no clock is looked at."""
+        from explorer.solvers.monet.bounding import bound_all  # here because cvxpy takes a second to import
+
+        knowledge, budget_bytes = self.knowledge, self.budget_bytes
+        learn_checkpointing(knowledge, budget_bytes, self.options, steps=steps)
+        for search in islice(self.options.strategy.searches(self.options.seed), steps):
+            knowledge.search.improve(budget_bytes, effort=search.effort, starts=search.starts, seed=search.seed)
+        bound_all(knowledge, budget_bytes)
+        if knowledge.frontier.best(budget_bytes) is None:
+            knowledge.seek_minimum(timeout=0.0)
+        return self._solution(gap=self.options.gap)
+
+    @property
+    def _until(self) -> float:
+        return self._began + self.options.time_limit
+
+    def _left_s(self) -> float:
+        return self._until - time.monotonic()
+
+    def _solution(self, *, gap: float) -> Solution:
+        return solution_of(self.knowledge, Progress(self.budget_bytes, self._began), gap=gap)

@@ -1,0 +1,1 @@
+"""Integer programs as arrays, and what solves them."""

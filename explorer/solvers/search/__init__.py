@@ -1,0 +1,1 @@
+"""Plans: schedules as vectors of decisions, evaluated and annealed by compiled code."""

@@ -1,0 +1,469 @@
+"""Answers without an integer program: simple plans (``plan_starts``), then annealing from those (``plan_annealing``).
+
+Nothing here is proven; every answer is a plan that the simulator judges like any other schedule.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+
+from explorer.exclusion import TRACING
+from explorer.schedule import Schedule
+from explorer.solvers.problem.frontier import Frontier, Point, judged
+from explorer.solvers.problem.peak_bound import peak_lower_bound
+from explorer.solvers.problem.problem import Problem
+from explorer.solvers.problem.schedules import schedule_of
+from explorer.solvers.search.annealing import Archive, Course, anneal, forget_compiled
+from explorer.solvers.search.arrays import GENE, PlanArrays, plan_arrays
+from explorer.solvers.search.from_schedule import genes_of
+from explorer.solvers.search.plain_schedule import plain_schedule
+from explorer.solvers.search.room import demand
+from explorer.solvers.search.simple_plans import starting_plans
+from explorer.solvers.search.sketching import interpreted, sketches
+from explorer.solvers.search.trace import Work, workspace
+from explorer.solvers.strategy import ALL_STARTS, Start
+
+_LOG = logging.getLogger(__name__)
+_ARCHIVE_CELLS = 128
+_SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
+_ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
+HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
+_COLD = (0.0015, 0.00002)  # of one from a good plan,
+_PENALTY = 1.0  # see ``_per_byte``: the first of a search
+_EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
+_STRICT = 100.0  # where the smallest peak is wanted, whatever the time
+_SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so search from each start, …
+_STRICTER = 10.0  # … with so many times the penalty of the one before
+_DEMAND = 1.0  # effort for each demand (``demand``), half of it without
+_DEMANDING = 3.0  # penalty while room is made for one
+_DRAWS = 1000  # more demands than in one search
+_WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
+_LEAST_OPERATORS = 150  # below that a try takes no less time
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a search found.
+
+    Attributes:
+        genes: uint16, shape (genes,), see ``plan_kernel``.
+        excess_bytes: above the budget; infinite if it cannot run.
+        time_ms: likewise.
+        point: with its schedule; None if it does not fit.
+    """
+
+    genes: np.ndarray
+    excess_bytes: float
+    time_ms: float
+    point: Point | None
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Less is better."""
+        return self.excess_bytes, self.time_ms
+
+
+class PlanSearch:
+    """Searches plans for one problem and remembers the best for every peak.
+
+    Args:
+        problem: graph, costs, and what may be chosen.
+        frontier: where the schedules found are kept; a new one by default.
+    """
+
+    def __init__(self, problem: Problem, *, frontier: Frontier | None = None) -> None:
+        """Begins to seed the archive with simple plans, on another thread."""
+        self.problem = problem
+        self.frontier = Frontier() if frontier is None else frontier
+        self.floor = peak_lower_bound(problem)
+        self.arrays = plan_arrays(problem)
+        self.operators = len(problem.forward) + len(problem.backward)
+        self._work = workspace(self.arrays, length=_ORDER_FACTOR * self.operators)
+        self._lock = threading.Lock()
+        keep = self._add(plain_schedule(problem))
+        self.keep_all_peak_bytes, self.keep_all_ms = keep.peak_bytes, keep.time_ms
+        low = min(self.floor.peak_bytes, self.keep_all_peak_bytes - _ARCHIVE_CELLS)
+        self._archive = Archive(
+            edges=np.linspace(low, self.keep_all_peak_bytes, _ARCHIVE_CELLS).round().astype(np.int64),
+            genes=np.zeros((_ARCHIVE_CELLS, self.arrays.gene_count), GENE),
+            peaks=np.zeros(_ARCHIVE_CELLS, np.int64),
+            times_ms=np.full(_ARCHIVE_CELLS, np.inf),
+        )
+        self._learned: list[np.ndarray] = []
+        self._learning = threading.Lock()
+        self._loaded = threading.Event()
+        # Where the kernel was never compiled before, that takes ten seconds: ``sketch`` answers meanwhile.
+        pool = ThreadPoolExecutor(1, "plan search")
+        self._seeded = pool.submit(self._seed)
+        pool.shutdown(wait=False)
+
+    @property
+    def has_choices(self) -> bool:
+        """Is there anything to search for?"""
+        return bool(self.arrays.choices.size or self.arrays.switches.size)
+
+    def ready(self, *, timeout: float) -> bool:
+        """Is the kernel compiled? Waits up to ``timeout`` seconds for that, and then until the archive is seeded.
+
+        Raises:
+            Exception: whatever kept it from being compiled or loaded.
+        """
+        if self._loaded.wait(timeout):
+            self._seeded.result()
+        return self._loaded.is_set()
+
+    def loaded(self, *, timeout: float) -> bool:
+        """Is the kernel compiled, or was it tried in vain? Waits up to ``timeout`` seconds, and not for the archive."""
+        return self._loaded.wait(max(0.0, timeout))
+
+    def seeded(self, *, timeout: float) -> bool:
+        """Is the archive seeded too? As ``ready``, but waits no longer than ``timeout`` seconds for all of it.
+
+        Raises:
+            Exception: as ``ready``.
+        """
+        wait([self._seeded], max(0.0, timeout))
+        if self._seeded.done():
+            self._seeded.result()
+        return self._seeded.done()
+
+    def learn(self, schedule: Schedule) -> None:
+        """Take a schedule from elsewhere as one of the plans that the next search may start from."""
+        genes = genes_of(self.problem, self.arrays, schedule)
+        if genes is not None:
+            with self._learning:
+                self._learned.append(genes)
+
+    def sketch(self, budget_bytes: int, *, until: float = np.inf) -> Point | None:
+        """Answer without the archive, and without the compiled kernel where that is not there yet, from a few plans.
+
+        Args:
+            budget_bytes: the peak allowed.
+            until: by the monotonic clock, when no other plan is begun with once one fits.
+        """
+        work = workspace(self.arrays, length=self._work.trial.order.size)
+
+        def evaluate(genes: np.ndarray) -> tuple[float, int]:
+            failed = self._seeded.done() and self._seeded.exception() is not None
+            if failed or not self._loaded.is_set():
+                return interpreted(self.arrays, genes, work, budget_bytes)
+            peak, time_ms, runs = self._kernel(genes[None].copy(), budget_bytes, beside=(work, self._no_archive()))
+            return (peak, int(runs)) if np.isfinite(time_ms) else (np.inf, -1)
+
+        for runs in sketches(self.arrays, evaluate, budget_bytes=budget_bytes, until=until):
+            self._add(self._schedule(work.trial.order[:runs].tolist(), budget_bytes))
+        return self.frontier.best(budget_bytes)
+
+    def best(self, budget_bytes: int) -> Point | None:
+        """The quickest schedule known that fits the budget, without searching; None if none is known."""
+        self._seeded.result()
+        with self._lock:
+            times_ms = np.where(self._archive.peaks <= budget_bytes, self._archive.times_ms, np.inf)
+            cell = times_ms.argmin()
+            plan = self._archive.genes[cell : cell + 1].copy()
+        if np.isfinite(times_ms[cell]):
+            self._remember(plan, budget_bytes)
+        return self.frontier.best(budget_bytes)
+
+    def improve(
+        self,
+        budget_bytes: int,
+        *,
+        effort: float = 1.0,
+        starts: Sequence[Start] = ALL_STARTS,
+        seed: int = 1,
+        stop: np.ndarray | None = None,
+    ) -> Point | None:
+        """Anneal, then answer as ``best``.
+
+        Args:
+            budget_bytes: the peak allowed.
+            effort: of one search; 1 takes about 0.1 s whatever the graph's size.
+            starts: what it begins with. Where it finds nothing good, another follows from each of the others.
+            seed: of the random moves; equal seeds on equal histories give equal answers.
+            stop: uint8, shape (1,): another thread may set it to end the search.
+        """
+        if self.has_choices:
+            for number, start in enumerate(starts):
+                penalty = _PENALTY * _STRICTER**number
+                plan = self._anneal(
+                    budget_bytes, effort=effort, start=start, seed=seed + number, penalty=penalty, stop=stop
+                )
+                self._remember(plan, budget_bytes)
+                if not self._suspicious(self.best(budget_bytes)) or (stop is not None and stop[0]):
+                    break
+        return self.best(budget_bytes)
+
+    def anneal_beside(
+        self,
+        budget_bytes: int,
+        *,
+        parent: np.ndarray | None = None,
+        temperatures: tuple[float, float] = HOT,
+        effort: float,
+        seed: int,
+        stop: np.ndarray | None = None,
+    ) -> Plan:
+        """Anneal beside other searches, without what they know; nothing of it is remembered here.
+
+        Args:
+            budget_bytes: the peak allowed.
+            parent: genes to begin with; None: from scratch.
+            temperatures: the first and the last, in keep-all times.
+            effort: as for ``improve``, of this one search.
+            seed: of the random moves.
+            stop: likewise.
+        """
+        self._seeded.result()
+        work = workspace(self.arrays, length=self._work.trial.order.size)
+        starts = self._keep_everything() if parent is None else parent[None].copy()
+        peak, time_ms, runs = self._kernel(
+            starts,
+            budget_bytes,
+            tries=self._tries(effort),
+            temperatures=temperatures,
+            seed=seed,
+            stop=stop,
+            beside=(work, self._no_archive()),
+        )
+        fits = runs >= 0 and peak <= budget_bytes
+        order = work.trial.order[:runs].tolist()
+        point = judged(self.problem.profile, self._schedule(order, budget_bytes)) if fits else None
+        return Plan(starts[0], max(0.0, peak - budget_bytes), time_ms, point)
+
+    def _tries(self, effort: float) -> int:
+        return max(200, int(effort * _WORK / max(self.operators, _LEAST_OPERATORS)))
+
+    def _no_archive(self) -> Archive:
+        """An archive that no plan is good enough for."""
+        return self._archive._replace(times_ms=np.zeros_like(self._archive.times_ms))
+
+    def answer(self, budget_bytes: int, *, stop: np.ndarray | None = None) -> Point | None:
+        """The best plan known, at once; after a search only where there is none, or one that is probably a trap.
+
+        Args:
+            budget_bytes: the peak allowed.
+            stop: as for ``improve``.
+        """
+        point = self.best(budget_bytes)
+        return self.improve(budget_bytes, stop=stop) if self._suspicious(point) else point
+
+    def _suspicious(self, point: Point | None) -> bool:
+        return point is None or point.time_ms > _SUSPICIOUS * self.keep_all_ms
+
+    def shrink(
+        self, *, effort: float = 2.0, start: Start = Start.NEAR, seed: int = 1, stop: np.ndarray | None = None
+    ) -> Point:
+        """Search for the smallest peak, whatever the time; the smallest schedule known.
+
+        Args:
+            effort: as for ``improve``.
+            start: what it begins with.
+            seed: likewise.
+            stop: likewise.
+        """
+        if self.has_choices:
+            plan = self._anneal(
+                self.floor.peak_bytes, effort=effort, start=start, seed=seed, penalty=_STRICT, stop=stop
+            )
+            self._remember(plan, None)
+            with self._lock:
+                # None, where keeping everything takes less than any plan.
+                smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[:1]
+                plans = self._archive.genes[smallest]
+            for plan in plans:
+                self._remember(plan[None], None)
+        return self.frontier.points()[0]
+
+    def budgets(self, points: int) -> list[int]:
+        """From the no-recompute peak downwards: a plan for a large budget is a good start for the next smaller one."""
+        return np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64).tolist()
+
+    def fill(self, points: int, *, effort: float = 1.0, stop: np.ndarray | None = None) -> None:
+        """Search at ``points`` budgets spread from the smallest known peak to the no-recompute peak.
+
+        Args:
+            points: how many.
+            effort: as for ``improve``.
+            stop: likewise.
+        """
+        for budget in self.budgets(points):
+            if stop is None or not stop[0]:
+                self.improve(budget, effort=effort, stop=stop)
+        self.shrink(stop=stop)  # whatever the effort: where the curve begins is what people ask first
+
+    def collect(self) -> Frontier:
+        """Turn everything remembered into schedules; the frontier that holds them."""
+        self._seeded.result()
+        with self._lock:
+            plans = self._archive.genes[np.isfinite(self._archive.times_ms)]
+        for plan in plans:
+            self._remember(plan[None], None)
+        return self.frontier
+
+    def _seed(self) -> None:
+        with self._lock:
+            try:
+                with TRACING:
+                    self._load()
+            finally:  # what came in its way is for those who wait for it
+                self._loaded.set()
+            plans = np.stack(list(starting_plans(self.arrays)))
+            for budget in np.linspace(self.floor.peak_bytes, self.keep_all_peak_bytes, _SEED_BUDGETS, dtype=np.int64):
+                self._kernel(plans.copy(), int(budget))
+
+    def _load(self) -> None:
+        """Load the kernel, or compile it; also where the file that holds it is damaged, which numba takes for fatal."""
+        try:
+            self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised again if it is not that
+            _LOG.warning("the search's kernel cannot be loaded (%s: %s): compiled anew", type(error).__name__, error)
+            forget_compiled()
+            self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
+
+    def _anneal(
+        self,
+        budget_bytes: int,
+        *,
+        effort: float,
+        start: Start,
+        seed: int,
+        penalty: float = _PENALTY,
+        stop: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Anneal from keeping everything, or from what was learned and the best of the archive."""
+        self._seeded.result()
+        tries = self._tries(effort)
+        if start is Start.ROOM and self._make_room(budget_bytes, effort=effort, seed=seed, penalty=penalty, stop=stop):
+            tries = 0
+        with self._lock:
+            starts, temperatures = self._keep_everything(), HOT
+            if tries == 0 or start is not Start.SCRATCH:
+                known = self._start(budget_bytes, fitting=start is not Start.NEAR, penalty=max(_EXCESS, penalty))
+                with self._learning:
+                    starts, self._learned = np.stack([known, *self._learned]), []
+                temperatures = _COLD
+            self._kernel(
+                starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop
+            )
+        return starts[:1]
+
+    def _make_room(
+        self, budget_bytes: int, *, effort: float, seed: int, penalty: float, stop: np.ndarray | None
+    ) -> bool:
+        """Anneal while something quicker is demanded, then without; false if the best schedule leaves no demand."""
+        self.best(budget_bytes)
+        for number in range(max(1, round(effort / _DEMAND))):
+            if stop is not None and stop[0]:
+                return True
+            known = self.frontier.best(budget_bytes)
+            draw = _DRAWS * seed + number
+            extra = None if known is None else demand(self.problem, self.arrays, known.schedule, seed=draw)
+            if extra is None:
+                return False
+            demands = self.arrays._replace(option_extra=extra)
+            tries = self._tries(min(effort, _DEMAND) / 2)
+            with self._lock:
+                plan = self._start(budget_bytes, fitting=True, penalty=penalty)[None].copy()
+                strict = max(_DEMANDING, penalty)
+                self._kernel(
+                    plan,
+                    budget_bytes,
+                    tries=tries,
+                    seed=draw,
+                    penalty=strict,
+                    stop=stop,
+                    arrays=demands,
+                    beside=(self._work, self._no_archive()),
+                )
+                # What serves the demand deserves a search of its own though it be no better yet.
+                self._kernel(plan, budget_bytes, tries=tries, seed=draw, penalty=penalty, stop=stop)
+            self._remember(plan, budget_bytes)
+        return True
+
+    def _start(self, budget_bytes: int, *, fitting: bool, penalty: float) -> np.ndarray:
+        """The quickest plan in the archive that fits; or one that need not fit.
+
+        What fits can sit in a trap (everything recomputed each time): something quicker may be the better start.
+        """
+        archive = self._archive
+        excess = np.maximum(0, archive.peaks - budget_bytes)
+        if fitting and np.isfinite(archive.times_ms[excess == 0]).any():
+            return archive.genes[np.where(excess == 0, archive.times_ms, np.inf).argmin()]
+        return archive.genes[(archive.times_ms + self._per_byte(penalty) * excess).argmin()]
+
+    def _keep_everything(self) -> np.ndarray:
+        """The plan, shape (1, genes)."""
+        genes = np.zeros((1, self.arrays.gene_count), GENE)
+        genes[:, : self.arrays.gene_start[-1]] = 1
+        return genes
+
+    def _per_byte(self, penalty: float) -> float:
+        """Penalties are for an excess as large as all activations, in keep-all times."""
+        return penalty * self.keep_all_ms / max(1, self.keep_all_peak_bytes - self.arrays.fixed_bytes)
+
+    def _kernel(
+        self,
+        starts: np.ndarray,
+        budget_bytes: int,
+        *,
+        tries: int = 0,
+        temperatures: tuple[float, float] = _COLD,
+        seed: int = 0,
+        penalty: float = _PENALTY,
+        stop: np.ndarray | None = None,
+        arrays: PlanArrays | None = None,
+        beside: tuple[Work, Archive] | None = None,
+    ) -> tuple[float, float, int]:
+        """Anneal, as ``anneal`` says; peak, time and number of runs. The caller holds the lock, or is ``beside``."""
+        work, archive = beside or (self._work, self._archive)
+        return anneal(
+            arrays or self.arrays,
+            starts,
+            float(budget_bytes),
+            Course(
+                tries,
+                max(1e-9, temperatures[0] * self.keep_all_ms),
+                max(1e-9, temperatures[1] * self.keep_all_ms),
+                max(1e-12, self._per_byte(penalty)),
+                seed,
+            ),
+            np.zeros(1, np.uint8) if stop is None else stop,
+            work,
+            archive,
+        )
+
+    def _remember(self, plan: np.ndarray, budget_bytes: int | None) -> None:
+        """Turn a plan that can run into a schedule, unless a better one is known; None: with the plan's least peak."""
+        with self._lock:
+            peak, time_ms, count = self._kernel(plan, budget_bytes or 0)
+            if count < 0 or not np.isfinite(time_ms):
+                return
+            if budget_bytes is None:
+                peak, time_ms, count = self._kernel(plan, int(peak))
+            order = self._work.trial.order[:count].tolist()
+        known = self.frontier.best(int(peak))
+        if known is not None and known.time_ms <= time_ms:
+            return
+        point = self._add(self._schedule(order, int(peak) if budget_bytes is None else budget_bytes))
+        assert point.peak_bytes == peak, "the kernel and the simulator disagree"
+
+    def _add(self, schedule: Schedule) -> Point:
+        point = judged(self.problem.profile, schedule)
+        self.frontier.add(point)
+        return point
+
+    def _schedule(self, forms: list[int], budget_bytes: int) -> Schedule:
+        arrays, order = self.arrays, []
+        for form in forms:
+            site = int(arrays.form_site[form])
+            # A recomputation has a site of its own, between first runs and backward operators, but no id.
+            operator = site if site < arrays.forward_count else site - arrays.forward_count
+            order.append((operator, form - int(arrays.form_start[site])))
+        return schedule_of(self.problem, order, method="plan search", budget_bytes=budget_bytes)

@@ -1,0 +1,70 @@
+"""Quicker implementations that the best plan has no room for: room is made for one of them, at once.
+
+A convolution's quickest algorithm may need gigabytes. Less room than that is of no use, so that nothing leads a search
+step by step from a plan without it to one with it. Where its slower rivals are said to need as much, every byte of room
+that is made counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from explorer.schedule import Schedule
+from explorer.solvers.problem.problem import Problem
+from explorer.solvers.problem.schedules import Choice, Reading, reading_of
+from explorer.solvers.search.arrays import PlanArrays
+
+_MORE = 0.4  # how often there is one more demand
+
+
+def demand(problem: Problem, arrays: PlanArrays, schedule: Schedule, *, seed: int) -> np.ndarray | None:
+    """Demand quicker options of one form or of a few; the likelier, the more time they would save.
+
+    Args:
+        problem: of the arrays.
+        arrays: the same, flat.
+        schedule: whose options are looked at.
+        seed: of the choice.
+
+    Returns:
+        int64, like ``arrays.option_extra``: slower options of the chosen forms need as much as the demanded one. None
+        where every run of the schedule has its quickest option, or the schedule is none of the problem's.
+    """
+    lost_ms: dict[int, float] = {}
+    slowest: dict[int, int] = {}
+    reading = reading_of(problem, schedule)
+    for form, option in () if reading is None else _chosen(arrays, reading):
+        first = arrays.option_start[form]
+        if option:
+            lost = float(arrays.option_ms[first + option] - arrays.option_ms[first])
+            lost_ms[form] = lost_ms.get(form, 0.0) + lost
+            slowest[form] = max(option, slowest.get(form, 0))
+    if not sum(lost_ms.values()):
+        return None
+    random = np.random.default_rng(seed)
+    forms, weights = np.array(list(lost_ms)), np.array(list(lost_ms.values()))
+    wanted = min(int(random.geometric(1 - _MORE)), np.count_nonzero(weights))
+    extra = arrays.option_extra.copy()
+    for form in random.choice(forms, wanted, replace=False, p=weights / weights.sum()).tolist():
+        first, end = arrays.option_start[form], arrays.option_start[form + 1]
+        target = first + random.integers(slowest[form])
+        extra[target:end] = np.maximum(extra[target:end], extra[target])
+    return extra
+
+
+def _chosen(arrays: PlanArrays, reading: Reading) -> Iterator[tuple[int, int]]:
+    """Form, as numbered in the arrays, and option of every run."""
+    n = arrays.forward_count
+
+    def found(choice: Choice, site: int) -> tuple[int, int]:
+        return int(arrays.form_start[site + choice.operator]) + choice.form, choice.option
+
+    for choice in reading.first:
+        yield found(choice, 0)
+    for interval in reading.intervals:
+        for choice in interval.recomputations:
+            yield found(choice, n)
+        if interval.backward is not None:
+            yield found(interval.backward, 2 * n)

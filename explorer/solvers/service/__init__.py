@@ -1,0 +1,1 @@
+"""Solving beside a notebook: a session, its worker process, and what is kept between solves."""

@@ -1,0 +1,39 @@
+"""What numba compiles at its first use, compiled beforehand; numba keeps the machine code on disk.
+
+It lies in ``__pycache__`` beside the code, or where that cannot be written in numba's folder of the user's;
+``NUMBA_CACHE_DIR`` names another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from explorer.device_profile import load_profile
+from explorer.kinds import plain_peak_bytes
+from explorer.solvers.methods.table import METHODS
+from explorer.solvers.options import Options
+from explorer.solvers.search.annealing import anneal
+from explorer.solvers.search.plan_search import PlanSearch
+
+_SMALL = "resnet50-small-cpu"
+_COMPILED_S = 3600.0
+
+
+def compile_all() -> Path:
+    """Compile the plan search and rotor's table, or load what was compiled before; where numba keeps the first.
+
+    Whatever profile they are called with, the types of what they are given are the same: so is the machine code.
+
+    Raises:
+        ValueError: there is no folder to keep it in.
+    """
+    folder = anneal.stats.cache_path
+    if folder is None:
+        raise ValueError(
+            "neither the package's folder nor the user's cache folder can be written, so that nothing compiled can be "
+            "kept; the environment variable NUMBA_CACHE_DIR may name another"
+        )
+    profile = load_profile(_SMALL)
+    PlanSearch(Options().problem(profile)).ready(timeout=_COMPILED_S)
+    METHODS["rotor"].solve(profile, [plain_peak_bytes(profile)], options=Options("rotor"))
+    return Path(folder)

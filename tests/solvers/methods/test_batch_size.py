@@ -1,0 +1,52 @@
+"""The largest batch within a budget, and at most one more forward pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from explorer import simulate
+from explorer.schedule import keep_all
+from explorer.solvers.methods.batch_size import largest_batch, with_batch_size
+from explorer.solvers.methods.checkmate.nodes import Nodes
+from tests.solvers.graphs import chain
+
+PROFILE = chain(6)  # measured for 10 samples
+BUDGET = 1500  # a few dozen samples: a solve for each bisection
+
+
+def test_growth() -> None:
+    larger = with_batch_size(PROFILE, 30, measured=10)
+    plain, grown = (simulate(x, keep_all(x.graph)) for x in (PROFILE, larger))
+    assert grown.time_ms == pytest.approx(3 * plain.time_ms)
+    assert plain.peak_bytes < grown.peak_bytes < 3 * plain.peak_bytes
+
+
+def test_without_recomputation_it_is_a_division() -> None:
+    budget = BUDGET
+    found = largest_batch(PROFILE, budget=budget, method="checkpoint-all")
+
+    def peak(batch_size: int) -> int:
+        scaled = with_batch_size(PROFILE, batch_size, measured=10)
+        return simulate(scaled, keep_all(scaled.graph)).peak_bytes
+
+    assert peak(found.batch_size) <= budget < peak(found.batch_size + 1)
+    assert found.excluded == found.batch_size + 1
+
+
+@pytest.mark.parametrize("method", ["checkmate-d", "monet-checkpointing"])
+def test_recomputation_allows_more(method: str) -> None:
+    plain = largest_batch(PROFILE, budget=BUDGET, method="checkpoint-all")
+    found = largest_batch(PROFILE, budget=BUDGET, method=method, time_limit=2.0)
+    assert found.batch_size > 1.2 * plain.batch_size
+    assert found.profile is not None
+    assert found.solution is not None
+    assert found.solution.schedule is not None
+    timeline = simulate(found.profile, found.solution.schedule)
+    assert timeline.peak_bytes <= BUDGET
+    nodes = Nodes.of(found.profile)
+    assert timeline.time_ms <= nodes.step_ms + nodes.forward_ms + 1e-9
+
+
+def test_nothing_fits() -> None:
+    found = largest_batch(PROFILE, budget=100, method="checkpoint-all")
+    assert (found.batch_size, found.solution) == (0, None)
