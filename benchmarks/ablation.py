@@ -20,9 +20,9 @@ from turns import median_times_ms
 import explorer
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import MODELS
-from explorer.solution import Solution
+from explorer.solution import Finder, Solution
 from explorer.solvers.monet.knowledge import Knowledge
-from explorer.solvers.monet.refinement import refine
+from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.options import Options, parse_optimizations
 from explorer.solvers.problem.frontier import Frontier
 
@@ -146,11 +146,10 @@ def solve_set(
     found: dict[float, Solution] = {}
     for share in reversed(SHARES):
         budget = int(share * knowledge.search.keep_all_peak_bytes)
-        knowledge.instant(budget)
-        found[share] = refine(knowledge, budget, options)
+        found[share] = Pursuit(knowledge, budget, options).run()
     least = explorer.smallest_budget(profile, time_limit=seconds, optimizations=chosen)
     assert least.schedule is not None
-    knowledge.add_schedule(least.schedule)
+    knowledge.add_schedule(least.schedule, Finder.GIVEN)
     return {share: found[share] for share in SHARES}, knowledge.minimum().budget_bytes
 
 

@@ -32,7 +32,7 @@ from explorer.device_profile import Profile, load_profile
 from explorer.published import plan_of
 from explorer.solution import BoundScope, Solution
 from explorer.solvers.monet.knowledge import Knowledge
-from explorer.solvers.monet.refinement import refine
+from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.options import Options
 
 _COMPILED_S = 120.0
@@ -142,9 +142,7 @@ def _solve(
     def note(solution: Solution) -> None:
         history.append((time.monotonic() - began, solution))
 
-    note(knowledge.instant(budget_bytes))
-    left = replace(options, time_limit=max(0.05, times[-1] - (time.monotonic() - began)))
-    last = refine(knowledge, budget_bytes, left, on_solution=note)
+    last = Pursuit(knowledge, budget_bytes, options, began=began).run(on_solution=note)
     history.append((times[-1], last))
     for seconds in times:
         known = [solution for at, solution in history if at <= seconds]

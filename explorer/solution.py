@@ -43,6 +43,25 @@ class BoundScope(StrEnum):
     METHOD = "schedules of this method"
 
 
+class Finder(StrEnum):
+    """What found a schedule."""
+
+    KEEPING = "keeping everything"
+    SIMPLE = "simple plans"
+    SEARCH = "plan search"
+    SCRATCH = "plan search from scratch"
+    ROOM = "plan search with room made"
+    ELSEWHERE = "plan search for another budget"
+    SMALLEST = "search for the smallest peak"
+    CHECKPOINTING = "checkpointing alone"
+    BREEDING = "breeding"
+    CROSSING = "SCIP, crossing two plans"
+    PROGRAM = "SCIP, on an integer program"
+    EXHAUSTION = "exhaustion"
+    RECALLED = "an earlier solve"
+    GIVEN = "somebody else"
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """No schedule within ``scope`` and the budget takes less than ``time_ms``."""
@@ -99,6 +118,7 @@ class Solution(Summarised):
         schedule: the best found, judged by the simulator; None without one.
         time_ms: its simulated step time; None without one.
         peak_bytes: its simulated peak; None without one.
+        finder: what found it; None without one, and of methods that make one schedule alone.
         bounds: proven lower bounds, at most one per scope.
         minimum: smallest feasible budget, given when the budget is infeasible.
         statistics: of the integer program, if one was built.
@@ -111,6 +131,7 @@ class Solution(Summarised):
     schedule: Schedule | None = None
     time_ms: float | None = None
     peak_bytes: int | None = None
+    finder: Finder | None = None
     bounds: tuple[Bound, ...] = ()
     minimum: Minimum | None = None
     statistics: Statistics | None = None

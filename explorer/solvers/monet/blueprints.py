@@ -1,4 +1,4 @@
-"""From a solution of a bound's program to the genes of a plan like it (see ``plan_kernel``).
+"""From a solution of a bound's program to the genes of a plan like it (see ``search.kernel``).
 
 Such a solution is no schedule: within an interval it forgets most of what memory must hold at a moment. But where the
 bound is close to the best schedule, both keep nearly the same, and a short search leads from the one to the other.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from explorer.solution import Finder
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.problem.frontier import Point
 from explorer.solvers.search.population import Population
@@ -83,7 +84,7 @@ class Breeder:
             left_s = min(time_limit - spent_s, max(sizes.crossing_least_s, sizes.crossing_longest * time_limit))
             schedule = self._crossing.cross(pair, time_limit=left_s, should_stop=self._over)
             if schedule is not None:
-                self._crossing.exclude(self.knowledge.add_schedule(schedule), pair)
+                self._crossing.exclude(self.knowledge.add_schedule(schedule, Finder.CROSSING), pair)
             programs_s += time.monotonic() - began - spent_s
 
     def converged(self) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from itertools import islice
 
+from explorer.solution import Finder
 from explorer.solvers.monet.first_answer import stopping
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.options import Options
@@ -56,4 +57,4 @@ def learn_checkpointing(
                 break
     best = search.best(budget_bytes)
     if best is not None:
-        knowledge.add_schedule(best.schedule)
+        knowledge.add_schedule(best.schedule, Finder.CHECKPOINTING)

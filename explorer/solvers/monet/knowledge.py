@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
-from explorer.solution import Minimum
+from explorer.solution import Finder, Minimum
 from explorer.solvers.monet.recalled import Answer, Recalled
 from explorer.solvers.options import Options
 from explorer.solvers.problem.building import problem_of
@@ -94,9 +94,9 @@ class Knowledge:
         """Is a schedule known that is proven within ``gap`` of the fastest?"""
         return self.gap(budget_bytes) <= max(gap, SAME)
 
-    def add_schedule(self, schedule: Schedule) -> Point:
+    def add_schedule(self, schedule: Schedule, finder: Finder) -> Point:
         """Judge a schedule and remember it, for the plan search too if it is new on the frontier."""
-        point = judged(self.profile, schedule)
+        point = judged(self.profile, schedule, finder)
         self.add(point)
         return point
 
@@ -131,7 +131,7 @@ class Knowledge:
         schedule = self._recalled.schedule(answer)
         if schedule is not None:
             with suppress(ValueError):  # of a version that did otherwise
-                self.add_schedule(schedule)
+                self.add_schedule(schedule, Finder.RECALLED)
                 return
         with self._lock:  # the time was for nothing, as it turns out
             self._spent_s.pop(answer.budget_bytes, None)

@@ -72,6 +72,13 @@ class Pursuit:
         known = self.knowledge.settled(self.budget_bytes, options=self.options)
         return self._solution(gap=self.options.gap) if known else None
 
+    def known(self) -> Solution | None:
+        """The best schedule known, without any search or wait for the kernel; None if there is none."""
+        search = self.knowledge.search
+        if search.ready(timeout=0.0):
+            search.best(self.budget_bytes)
+        return None if self.knowledge.frontier.best(self.budget_bytes) is None else self._solution(gap=0.0)
+
     def begin(self, *, stop: np.ndarray | None = None) -> Solution:
         """A first answer; ``stop``: uint8, shape (1,), another thread may set it where that is not wanted any more."""
         first_answer(self.knowledge, self.budget_bytes, until=self._until, stop=stop)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from explorer.schedule import Schedule
-from explorer.solution import Solution, Statistics
+from explorer.solution import Finder, Solution, Statistics
 from explorer.solvers.monet.breeding import Breeder
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.wording import Progress, solution_of
@@ -328,7 +328,7 @@ class _Refinement:
 
     def take(self, schedule: Schedule) -> None:
         """A schedule came from SCIP."""
-        self.knowledge.add_schedule(schedule)
+        self.knowledge.add_schedule(schedule, Finder.PROGRAM)
 
     def take_bound(self, bound_ms: float) -> None:
         """A bound came from SCIP."""

@@ -8,6 +8,7 @@ from itertools import cycle
 import numpy as np
 
 from explorer.schedule import Schedule
+from explorer.solution import Finder
 from explorer.solvers.monet.first_answer import first_answer, stopping
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.problem.exact_minimum import exact_minimum, smallest_peak
@@ -47,7 +48,7 @@ def find_smallest(knowledge: Knowledge, *, until: float) -> None:
 
 def _prove(knowledge: Knowledge, smallest: Schedule, until: float) -> None:
     """Exclude what is smaller than the smallest schedule, in whichever way backward operators divide their work."""
-    least_bytes: int | None = knowledge.add_schedule(smallest).peak_bytes
+    least_bytes: int | None = knowledge.add_schedule(smallest, Finder.EXHAUSTION).peak_bytes
     if knowledge.problem.every_way is not None:
         least_bytes = smallest_peak(knowledge.problem.every_way, until=until)
     if least_bytes is not None:
@@ -92,6 +93,6 @@ def _squeeze(knowledge: Knowledge, deadline: float) -> None:
             model = grouped.build(knowledge.problem, budget)
             result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9, start=None)
             if result.x is not None:
-                knowledge.add_schedule(model.decode(result.x))
+                knowledge.add_schedule(model.decode(result.x), Finder.EXHAUSTION)
         if knowledge.minimum().budget_bytes > budget:
             low = budget

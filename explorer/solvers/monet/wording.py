@@ -48,6 +48,7 @@ def solution_of(knowledge: Knowledge, progress: Progress, *, gap: float, stopped
         schedule=point.schedule,
         time_ms=point.time_ms,
         peak_bytes=point.peak_bytes,
+        finder=point.finder,
     )
     return with_status(solution, gap=gap, stopped=stopped)
 

@@ -9,21 +9,23 @@ from dataclasses import dataclass
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
+from explorer.solution import Finder
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A schedule with its simulated peak and time."""
+    """A schedule with its simulated peak and time, and what found it."""
 
     peak_bytes: int
     time_ms: float
     schedule: Schedule
+    finder: Finder = Finder.GIVEN
 
 
-def judged(profile: Profile, schedule: Schedule) -> Point:
+def judged(profile: Profile, schedule: Schedule, finder: Finder = Finder.GIVEN) -> Point:
     """A schedule with what the simulator says of it."""
     timeline = simulate(profile, schedule)
-    return Point(timeline.peak_bytes, timeline.time_ms, schedule)
+    return Point(timeline.peak_bytes, timeline.time_ms, schedule, finder)
 
 
 class Frontier:

@@ -43,7 +43,7 @@ class PlanArrays(NamedTuple):
         droppable: bool (m,), can be made again, and is not held.
         simple: bool (m,), droppable, and every first run of its producer, which has one form, makes it.
         producer: uint32 (m,), the forward operator that makes it.
-        gene_start: uint32 (m + 1,), see ``plan_kernel``.
+        gene_start: uint32 (m + 1,), see ``search.kernel``.
         gene_owner: uint32 (genes of activations,), the activation that each is for.
         form_gene: int32 (sites,), which gene says the form; −1 where there is one form only.
         switches: uint32, sites with several forms.

@@ -1,4 +1,4 @@
-"""From a schedule to the genes of a plan like it (see ``plan_kernel``)."""
+"""From a schedule to the genes of a plan like it (see ``search.kernel``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled random changes of plans (see ``plan_kernel`` for what the genes mean)."""
+"""Compiled random changes of plans (see ``search.kernel`` for what the genes mean)."""
 
 # numba has its own generator behind np.random's old names, no generator expressions
 # and no keyword-only arguments.

@@ -1,4 +1,4 @@
-"""Answers without an integer program: simple plans (``plan_starts``), then annealing from those (``plan_annealing``).
+"""Answers without an integer program: simple plans, then annealing from those.
 
 Nothing here is proven; every answer is a plan that the simulator judges like any other schedule.
 """
@@ -15,6 +15,7 @@ import numpy as np
 
 from explorer.exclusion import TRACING
 from explorer.schedule import Schedule
+from explorer.solution import Finder
 from explorer.solvers.problem.frontier import Frontier, Point, judged
 from explorer.solvers.problem.peak_bound import peak_lower_bound
 from explorer.solvers.problem.problem import Problem
@@ -47,12 +48,20 @@ _WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
 _LEAST_OPERATORS = 150  # below that a try takes no less time
 
 
+_FINDERS = {
+    Start.NEAR: Finder.SEARCH,
+    Start.BEST: Finder.SEARCH,
+    Start.SCRATCH: Finder.SCRATCH,
+    Start.ROOM: Finder.ROOM,
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What a search found.
 
     Attributes:
-        genes: uint16, shape (genes,), see ``plan_kernel``.
+        genes: uint16, shape (genes,), see ``search.kernel``.
         excess_bytes: above the budget; infinite if it cannot run.
         time_ms: likewise.
         point: with its schedule; None if it does not fit.
@@ -86,7 +95,7 @@ class PlanSearch:
         self.operators = len(problem.forward) + len(problem.backward)
         self._work = workspace(self.arrays, length=_ORDER_FACTOR * self.operators)
         self._lock = threading.Lock()
-        keep = self._add(plain_schedule(problem))
+        keep = self._add(plain_schedule(problem), Finder.KEEPING)
         self.keep_all_peak_bytes, self.keep_all_ms = keep.peak_bytes, keep.time_ms
         low = min(self.floor.peak_bytes, self.keep_all_peak_bytes - _ARCHIVE_CELLS)
         self._archive = Archive(
@@ -157,18 +166,23 @@ class PlanSearch:
             return (peak, int(runs)) if np.isfinite(time_ms) else (np.inf, -1)
 
         for runs in sketches(self.arrays, evaluate, budget_bytes=budget_bytes, until=until):
-            self._add(self._schedule(work.trial.order[:runs].tolist(), budget_bytes))
+            self._add(self._schedule(work.trial.order[:runs].tolist(), budget_bytes), Finder.SIMPLE)
         return self.frontier.best(budget_bytes)
 
-    def best(self, budget_bytes: int) -> Point | None:
-        """The quickest schedule known that fits the budget, without searching; None if none is known."""
+    def best(self, budget_bytes: int, *, finder: Finder = Finder.ELSEWHERE) -> Point | None:
+        """The quickest schedule known that fits the budget, without searching; None if none is known.
+
+        Args:
+            budget_bytes: the peak allowed.
+            finder: of what is better than any schedule so far.
+        """
         self._seeded.result()
         with self._lock:
             times_ms = np.where(self._archive.peaks <= budget_bytes, self._archive.times_ms, np.inf)
             cell = times_ms.argmin()
             plan = self._archive.genes[cell : cell + 1].copy()
         if np.isfinite(times_ms[cell]):
-            self._remember(plan, budget_bytes)
+            self._remember(plan, budget_bytes, finder)
         return self.frontier.best(budget_bytes)
 
     def improve(
@@ -195,8 +209,9 @@ class PlanSearch:
                 plan = self._anneal(
                     budget_bytes, effort=effort, start=start, seed=seed + number, penalty=penalty, stop=stop
                 )
-                self._remember(plan, budget_bytes)
-                if not self._suspicious(self.best(budget_bytes)) or (stop is not None and stop[0]):
+                self._remember(plan, budget_bytes, _FINDERS[start])
+                best = self.best(budget_bytes, finder=_FINDERS[start])
+                if not self._suspicious(best) or (stop is not None and stop[0]):
                     break
         return self.best(budget_bytes)
 
@@ -232,9 +247,10 @@ class PlanSearch:
             stop=stop,
             beside=(work, self._no_archive()),
         )
-        fits = runs >= 0 and peak <= budget_bytes
-        order = work.trial.order[:runs].tolist()
-        point = judged(self.problem.profile, self._schedule(order, budget_bytes)) if fits else None
+        point = None
+        if runs >= 0 and peak <= budget_bytes:
+            schedule = self._schedule(work.trial.order[:runs].tolist(), budget_bytes)
+            point = judged(self.problem.profile, schedule, Finder.BREEDING)
         return Plan(starts[0], max(0.0, peak - budget_bytes), time_ms, point)
 
     def _tries(self, effort: float) -> int:
@@ -272,13 +288,13 @@ class PlanSearch:
             plan = self._anneal(
                 self.floor.peak_bytes, effort=effort, start=start, seed=seed, penalty=_STRICT, stop=stop
             )
-            self._remember(plan, None)
+            self._remember(plan, None, Finder.SMALLEST)
             with self._lock:
                 # None, where keeping everything takes less than any plan.
                 smallest = np.flatnonzero(np.isfinite(self._archive.times_ms))[:1]
                 plans = self._archive.genes[smallest]
             for plan in plans:
-                self._remember(plan[None], None)
+                self._remember(plan[None], None, Finder.SMALLEST)
         return self.frontier.points()[0]
 
     def budgets(self, points: int) -> list[int]:
@@ -304,7 +320,7 @@ class PlanSearch:
         with self._lock:
             plans = self._archive.genes[np.isfinite(self._archive.times_ms)]
         for plan in plans:
-            self._remember(plan[None], None)
+            self._remember(plan[None], None, Finder.ELSEWHERE)
         return self.frontier
 
     def _seed(self) -> None:
@@ -384,7 +400,7 @@ class PlanSearch:
                 )
                 # What serves the demand deserves a search of its own though it be no better yet.
                 self._kernel(plan, budget_bytes, tries=tries, seed=draw, penalty=penalty, stop=stop)
-            self._remember(plan, budget_bytes)
+            self._remember(plan, budget_bytes, Finder.ROOM)
         return True
 
     def _start(self, budget_bytes: int, *, fitting: bool, penalty: float) -> np.ndarray:
@@ -439,7 +455,7 @@ class PlanSearch:
             archive,
         )
 
-    def _remember(self, plan: np.ndarray, budget_bytes: int | None) -> None:
+    def _remember(self, plan: np.ndarray, budget_bytes: int | None, finder: Finder) -> None:
         """Turn a plan that can run into a schedule, unless a better one is known; None: with the plan's least peak."""
         with self._lock:
             peak, time_ms, count = self._kernel(plan, budget_bytes or 0)
@@ -451,11 +467,12 @@ class PlanSearch:
         known = self.frontier.best(int(peak))
         if known is not None and known.time_ms <= time_ms:
             return
-        point = self._add(self._schedule(order, int(peak) if budget_bytes is None else budget_bytes))
+        schedule = self._schedule(order, int(peak) if budget_bytes is None else budget_bytes)
+        point = self._add(schedule, finder)
         assert point.peak_bytes == peak, "the kernel and the simulator disagree"
 
-    def _add(self, schedule: Schedule) -> Point:
-        point = judged(self.problem.profile, schedule)
+    def _add(self, schedule: Schedule, finder: Finder) -> Point:
+        point = judged(self.problem.profile, schedule, finder)
         self.frontier.add(point)
         return point
 

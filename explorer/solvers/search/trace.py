@@ -5,7 +5,7 @@ operator sees a change only once it asks for what has changed; and as soon as th
 before, the rest is the same as before.
 """
 
-# Flat loops compile to quick code, see ``plan_kernel``; and numba has no keyword-only arguments.
+# Flat loops compile to quick code, see ``search.kernel``; and numba has no keyword-only arguments.
 # ruff: noqa: C901, FBT001, PLR0912, PLR0915
 
 from __future__ import annotations

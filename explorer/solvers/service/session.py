@@ -13,7 +13,7 @@ from explorer.arguments import a_flag
 from explorer.device_profile import Profile
 from explorer.harmless import one_line
 from explorer.kinds import a_budget, a_profile
-from explorer.solution import BoundScope, Solution, Status
+from explorer.solution import BoundScope, Finder, Solution, Status
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.problem.frontier import Frontier, Point, judged
 from explorer.solvers.problem.pins import PinsLike, parse_pins
@@ -190,7 +190,8 @@ class SolveSession:
             if solution.schedule is not None and event.request > self._outdated:
                 assert solution.peak_bytes is not None
                 assert solution.time_ms is not None
-                self._frontier.add(Point(solution.peak_bytes, solution.time_ms, solution.schedule))
+                finder = solution.finder or Finder.GIVEN
+                self._frontier.add(Point(solution.peak_bytes, solution.time_ms, solution.schedule, finder))
             if self._closed or event.request != self._request or self._answered:
                 return
             self._answered = event.final
@@ -243,7 +244,14 @@ class SolveSession:
         if best is None or (latest.time_ms is not None and latest.time_ms <= best.time_ms):
             return latest
         status = Status.FEASIBLE if latest.status is Status.UNKNOWN else latest.status
-        return replace(latest, status=status, schedule=best.schedule, time_ms=best.time_ms, peak_bytes=best.peak_bytes)
+        return replace(
+            latest,
+            status=status,
+            schedule=best.schedule,
+            time_ms=best.time_ms,
+            peak_bytes=best.peak_bytes,
+            finder=best.finder,
+        )
 
     def _tell(self, event: SolveEvent) -> None:
         try:

@@ -196,8 +196,8 @@ class _Server:
             self.send(job, settled, final=True)
             job.ended.set()
             return
-        # At once what is known, though it be a trap that ``instant`` searches a way out of.
-        known = knowledge.known(ask.budget_bytes)
+        # At once what is known, though it be a trap that a first search leads out of.
+        known = pursuit.known()
         if known is not None:
             self.send(job, known, final=False)
         solution = pursuit.begin(stop=self.messages.newer)

@@ -113,7 +113,7 @@ def test_cancel_is_heard_while_the_search_is_still_being_compiled(hard, monkeypa
 
 def test_a_damaged_file_of_compiled_code_is_made_anew(profile, monkeypatch, tmp_path):
     solve(profile, budget=between(profile, 0.5), time_limit=0.1, remember=False)
-    names = [x.name for x in Path(anneal.stats.cache_path).glob("plan_annealing*.nbi")]
+    names = [x.name for x in Path(anneal.stats.cache_path).glob("annealing*.nbi")]
     assert names
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     where = "from explorer.solvers.search.annealing import anneal; print(anneal.stats.cache_path)"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from explorer.solution import Finder
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.options import Options
 
@@ -54,7 +55,7 @@ def _solve(
     from explorer.solvers.programs.scip import minimise
 
     def learn(x: np.ndarray, _: float) -> None:
-        knowledge.add_schedule(near.decode(x))
+        knowledge.add_schedule(near.decode(x), Finder.PROGRAM)
 
     return minimise(near.milp, time_limit=time_limit, gap=gap, start=starts, on_incumbent=learn)
 
