@@ -11,11 +11,12 @@ from explorer.solvers.formulation.merge import merge, relax
 from explorer.solvers.problem.problem import Problem
 from tests.solvers.exhaustive import fastest
 from tests.solvers.minimising import minimum
+from tests.solvers.unmerged import unmerged
 
 
 def check_optimum(problem: Problem, budget_bytes: int) -> None:
     """Ungrouped and unmerged, the grouped program's optimum is that of an exhaustive search over sweeps."""
-    model = grouped.build(merge(problem, pinned_share=0, fold=False), budget_bytes, threshold=0)
+    model = grouped.build(unmerged(problem), budget_bytes, threshold=0)
     found, best = minimum(model.milp), fastest(problem, budget_bytes, sweeps=True)
     assert (found is None) == (best is None)
     if found is None or best is None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from explorer.schedule import Schedule
-from explorer.solvers.formulation.merge import merge
 from explorer.solvers.problem.problem import Form, Option, Problem
 from explorer.solvers.problem.schedules import schedule_of
+from tests.solvers.unmerged import unmerged
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def fastest(problem: Problem, budget_bytes: int, *, sweeps: bool, rule: Rule = F
         rule: what must hold besides.
     """
     room = budget_bytes - problem.fixed_bytes
-    offers = merge(problem, pinned_share=0, fold=False).offers
+    offers = unmerged(problem).offers
     places = {t for t in range(1, len(problem.backward)) if offers[t] or not sweeps}
     queue: list[tuple[float, int, State, State | None, tuple[int, int] | None]] = []
     starts: dict[State, Start] = {}

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import chain, pairwise, zip_longest
 
 import numpy as np
-from scipy import optimize
 
 from explorer.solvers.formulation import relaxation
 from explorer.solvers.formulation.layout import Layout
 from explorer.solvers.formulation.merge import MergedProblem, relax
 from explorer.solvers.formulation.relaxation import Relaxation
 from explorer.solvers.problem.problem import Problem
+from explorer.solvers.programs import linear
 from explorer.solvers.programs.milp import Milp
 from explorer.solvers.programs.scip import MilpStatus, minimise
 
@@ -171,16 +171,7 @@ def _crowded(merged: MergedProblem, budget_bytes: int) -> Iterator[int]:
 
 def _linear_minimum(milp: Milp) -> float | None:
     """The linear relaxation's optimum less a tolerance; −inf where HiGHS gives up, None where it has no solution."""
-    equal = milp.row_lower == milp.row_upper
-    result = optimize.linprog(
-        milp.objective,
-        A_ub=milp.matrix[~equal],
-        b_ub=milp.row_upper[~equal],
-        A_eq=milp.matrix[equal],
-        b_eq=milp.row_upper[equal],
-        bounds=np.column_stack((milp.lower, milp.upper)),
-        method="highs",
-    )
-    if result.status == 2:
+    found = linear.relax(milp, exactly=True)
+    if found.status is linear.LinearStatus.INFEASIBLE:
         return None
-    return -np.inf if result.status != 0 else (result.fun + milp.objective_offset) * (1 - _SLACK)
+    return -np.inf if found.objective_ms is None else found.objective_ms * (1 - _SLACK)

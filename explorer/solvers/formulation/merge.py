@@ -177,7 +177,7 @@ def _beats(one: StageForm, other: StageForm) -> bool:
     )
 
 
-def merge(problem: Problem, *, pinned_share: float = PINNED_SHARE, fold: bool = True) -> MergedProblem:
+def merge(problem: Problem, *, pinned_share: float = PINNED_SHARE) -> MergedProblem:
     """Pin the smallest activations and fold operators into their only user: fewer decisions, much the same schedules.
 
     Pinning takes the smallest activations, ``pinned_share`` of all bytes together at most: statistics of a
@@ -198,9 +198,8 @@ def merge(problem: Problem, *, pinned_share: float = PINNED_SHARE, fold: bool = 
     Args:
         problem: to reduce.
         pinned_share: share of the bytes of all activations that may be kept without asking, or is not worth a choice.
-        fold: whether to fold operators.
     """
-    return _merged(problem, pinned_share, fold=fold, relaxed=False)
+    return _merged(problem, pinned_share, relaxed=False)
 
 
 def relax(problem: Problem, *, pinned_share: float = PINNED_SHARE) -> MergedProblem:
@@ -212,10 +211,10 @@ def relax(problem: Problem, *, pinned_share: float = PINNED_SHARE) -> MergedProb
     too, for each rerun of i that serves anything is followed by one of j. Having x_i counts as having what j makes,
     which is no larger.
     """
-    return _merged(problem, pinned_share, fold=True, relaxed=True)
+    return _merged(problem, pinned_share, relaxed=True)
 
 
-def _merged(problem: Problem, pinned_share: float, *, fold: bool, relaxed: bool) -> MergedProblem:
+def _merged(problem: Problem, pinned_share: float, *, relaxed: bool) -> MergedProblem:
     total = sum(x.bytes for x in problem.activations if not x.held)
     negligible = int(pinned_share * total)
     pinned = _pinned(problem, pinned_share * total)
@@ -224,8 +223,7 @@ def _merged(problem: Problem, pinned_share: float, *, fold: bool, relaxed: bool)
         nodes = [replace(x, ways=unconditional(x.ways, negligible_bytes=negligible)) for x in nodes]
     else:
         nodes = [replace(x, ways=_possible(x.ways, pinned, negligible)) for x in nodes]
-    if fold:
-        nodes = _Folding(problem, nodes, negligible, relaxed=relaxed).fold()
+    nodes = _Folding(problem, nodes, negligible, relaxed=relaxed).fold()
     return MergedProblem(problem, tuple(sorted(nodes, key=lambda node: node.place)), pinned, negligible, relaxed)
 
 

@@ -104,7 +104,7 @@ class Pursuit:
             return self._solution(gap=self.options.gap)
         options = replace(self.options, time_limit=self._left_s())
         solution = refine(self.knowledge, self.budget_bytes, options, on_solution=on_solution, should_stop=should_stop)
-        return replace(solution, elapsed_s=time.monotonic() - self._began)
+        return replace(self._checked(solution), elapsed_s=time.monotonic() - self._began)
 
     def step(self, steps: int) -> Solution:
         """Checkpointing alone, so many plan searches, and a bound by linear relaxations: no clock is looked at."""
@@ -127,4 +127,10 @@ class Pursuit:
         return self._until - time.monotonic()
 
     def _solution(self, *, gap: float) -> Solution:
-        return solution_of(self.knowledge, Progress(self.budget_bytes, self._began), gap=gap)
+        return self._checked(solution_of(self.knowledge, Progress(self.budget_bytes, self._began), gap=gap))
+
+    def _checked(self, solution: Solution) -> Solution:
+        """Itself; that pins are honoured is read from the steps alone."""
+        if solution.schedule is not None:
+            assert not self.options.pins.broken_by(self.knowledge.profile.graph, solution.schedule)
+        return solution

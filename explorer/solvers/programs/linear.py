@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum, auto
+
 import highspy
 import numpy as np
 from scipy import sparse
@@ -12,7 +15,30 @@ _EXACT_ROWS = 20_000  # simplex takes seconds for that many, and minutes for sev
 _TOLERANCE = 1e-3  # of the first-order method: what is rounded afterwards needs no more
 
 
-def relax(milp: Milp, *, time_limit: float) -> np.ndarray | None:
+class LinearStatus(Enum):
+    """How it ended."""
+
+    OPTIMAL = auto()
+    INFEASIBLE = auto()
+    GIVEN_UP = auto()
+
+
+@dataclass(frozen=True, eq=False)
+class LinearResult:
+    """What became of a linear program.
+
+    Attributes:
+        status: how it ended.
+        x: float64, shape (columns,), its solution; None without one.
+        objective_ms: of that, the constant part included; None without one.
+    """
+
+    status: LinearStatus
+    x: np.ndarray | None = None
+    objective_ms: float | None = None
+
+
+def relax(milp: Milp, *, time_limit: float | None = None, exactly: bool = False) -> LinearResult:
     """Solve an integer program as if nothing had to be whole.
 
     Large ones by HiGHS's first-order method (PDLP), to three digits: for 150,000 rows that takes ten seconds, an
@@ -20,22 +46,25 @@ def relax(milp: Milp, *, time_limit: float) -> np.ndarray | None:
 
     Args:
         milp: the program.
-        time_limit: seconds.
-
-    Returns:
-        float64, shape (columns,); None where there is no solution, or none was found in time.
+        time_limit: seconds; None for no limit.
+        exactly: however large it is.
     """
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("time_limit", time_limit)
-    if milp.row_lower.size > _EXACT_ROWS:
+    if time_limit is not None:
+        solver.setOptionValue("time_limit", time_limit)
+    if milp.row_lower.size > _EXACT_ROWS and not exactly:
         solver.setOptionValue("solver", "pdlp")
         solver.setOptionValue("kkt_tolerance", _TOLERANCE)
     solver.passModel(_program(milp))
     solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return None
-    return np.array(solver.getSolution().col_value)
+    status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return LinearResult(LinearStatus.INFEASIBLE)
+    if status != highspy.HighsModelStatus.kOptimal:
+        return LinearResult(LinearStatus.GIVEN_UP)
+    x = np.array(solver.getSolution().col_value)
+    return LinearResult(LinearStatus.OPTIMAL, x, solver.getInfo().objective_function_value + milp.objective_offset)
 
 
 def _program(milp: Milp) -> highspy.HighsLp:

@@ -19,6 +19,7 @@ from tests.solvers.checks import check_optimum, check_solution
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
 from tests.solvers.minimising import SHARES, budget_between, minimum
+from tests.solvers.unmerged import unmerged
 
 slow = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -80,7 +81,7 @@ def test_an_activation_held_over_for_a_later_reader_of_the_sweep_is_charged(grad
     builder.backward((builder.start_backward(gradient_bytes), d), 1)
     problem = problem_of(builder.profile())
     budget = problem.fixed_bytes + 400
-    model = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
+    model = grouped.build(unmerged(problem), budget, threshold=0)
     found = minimum(model.milp)
     assert (found is not None) == fits == (fastest(problem, budget, sweeps=True) is not None)
     if found is not None:

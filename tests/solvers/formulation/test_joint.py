@@ -19,6 +19,7 @@ from tests.solvers.checks import check_bound, check_optimum, check_relaxation, c
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, joint_profiles
 from tests.solvers.minimising import SHARES, budget_between, minimum
+from tests.solvers.unmerged import unmerged
 
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -51,7 +52,7 @@ def test_no_schedule_of_any_kind_beats_a_relaxation(profile: Profile, share: flo
 def test_folding_gains_nothing(profile: Profile, share: float):
     problem = problem_of(profile)
     budget = budget_between(problem, share)
-    best = minimum(grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0).milp)
+    best = minimum(grouped.build(unmerged(problem), budget, threshold=0).milp)
     found = minimum(grouped.build(merge(problem, pinned_share=0), budget, threshold=0).milp)
     if found is not None:
         assert best is not None
@@ -63,8 +64,8 @@ def test_folding_gains_nothing(profile: Profile, share: float):
 def test_a_choice_never_makes_it_slower(profile: Profile, share: float, optimizations: set[Optimization]):
     some, all_of_them = problem_of(profile, optimizations=optimizations), problem_of(profile)
     budget = budget_between(some, share)
-    fewer = minimum(grouped.build(merge(some, pinned_share=0, fold=False), budget, threshold=0).milp)
-    more = minimum(grouped.build(merge(all_of_them, pinned_share=0, fold=False), budget, threshold=0).milp)
+    fewer = minimum(grouped.build(unmerged(some), budget, threshold=0).milp)
+    more = minimum(grouped.build(unmerged(all_of_them), budget, threshold=0).milp)
     if fewer is not None:
         assert more is not None
         assert more[0] <= fewer[0] + 1e-9
@@ -146,7 +147,7 @@ def test_what_cannot_be_overwritten_twice_over_is_not():
 def test_a_warm_start_from_a_finer_grouping_is_a_solution(profile: Profile, share: float, pinned: float):
     problem = problem_of(profile)
     budget = budget_between(problem, share)
-    fine = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
+    fine = grouped.build(unmerged(problem), budget, threshold=0)
     coarse = grouped.build(merge(problem, pinned_share=pinned), budget, threshold=0.5)
     found = minimum(fine.milp)
     encoded = None if found is None else coarse.encode(fine.decode(found[1]))
@@ -170,7 +171,7 @@ def test_what_a_later_operator_of_the_sweep_reads_is_not_overwritten(room: int, 
     builder.backward((builder.start_backward(10), b, c), 0)
     problem = problem_of(builder.profile())
     budget = problem.fixed_bytes + room
-    found = minimum(grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0).milp)
+    found = minimum(grouped.build(unmerged(problem), budget, threshold=0).milp)
     assert (found is not None) == fits == (fastest(problem, budget, sweeps=True) is not None)
 
 
@@ -207,7 +208,7 @@ def overwriting() -> Problem:
 def test_what_is_read_again_is_not_overwritten(room: int):
     problem = overwriting()
     budget = problem.fixed_bytes + room
-    model = grouped.build(merge(problem, pinned_share=0, fold=False), budget, threshold=0)
+    model = grouped.build(unmerged(problem), budget, threshold=0)
     found, best = minimum(model.milp), fastest(problem, budget, sweeps=True)
     assert (found is None) == (best is None)
     if found is not None and best is not None:

@@ -10,6 +10,7 @@ from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.problem import Problem
 from tests.solvers.graphs import INPUT, GraphBuilder, profiles
 from tests.solvers.minimising import SHARES, budget_between, minimum
+from tests.solvers.unmerged import unmerged
 
 BATCH_NORM, RELU = 1, 2
 
@@ -76,7 +77,7 @@ def test_pinning_stays_within_its_share():
 def test_folding_gains_nothing_and_loses_nothing_that_has_room_for_both(profile: Profile, share: float):
     problem = problem_of(profile)
     budget = budget_between(problem, share)
-    apart, folded = merge(problem, pinned_share=0, fold=False), merge(problem, pinned_share=0)
+    apart, folded = unmerged(problem), merge(problem, pinned_share=0)
     # A folded node needs this much more than its members alone; with it, the same schedules are there.
     single = {node.members[0]: node.ways[0].bytes for node in apart.nodes}
     extra = max((node.ways[0].bytes - min(single[i] for i in node.members) for node in folded.nodes), default=0)

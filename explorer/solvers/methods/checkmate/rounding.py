@@ -67,7 +67,7 @@ def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options)
 def _lean(nodes: Nodes, budget_bytes: int, *, time_limit: float) -> Keeps | None:
     """Checkpoints that the relaxation of the paper's program keeps at least by half."""
     program = build(nodes, budget_bytes, freedom=Freedom.LEAN, workspace=True)
-    relaxed = relax(program.milp, time_limit=time_limit)
+    relaxed = relax(program.milp, time_limit=time_limit).x
     if relaxed is None:
         return None
     return lambda stage, storage: program.kept(relaxed, stage, storage) >= _THRESHOLD
@@ -80,7 +80,7 @@ def _grouped(nodes: Nodes, budget_bytes: int, *, time_limit: float) -> Keeps | N
 
     began = time.monotonic()
     near = nearby(grouped.build(nodes.problem, budget_bytes, threshold=0.0), (), depth=_DEPTH)
-    relaxed = relax(near.milp, time_limit=max(0.0, time_limit - (time.monotonic() - began)))
+    relaxed = relax(near.milp, time_limit=max(0.0, time_limit - (time.monotonic() - began))).x
     if relaxed is None:
         return None
     layout, merged = near.grouped.layout, near.grouped.layout.merged
