@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 from judging import judge_in
 
 from explorer.device_profile import Profile
-from explorer.published import as_checkmate_counts, plan_of, profile_of
+from explorer.profiles.published import as_checkmate_counts, plan_of, profile_of
 from explorer.schedule import Run, Schedule
 from explorer.solution import BoundScope
 from explorer.solvers.methods import METHODS

@@ -11,13 +11,13 @@ from typing import Any, Self
 import traitlets
 from IPython.display import display
 
-from explorer import storage_format
-from explorer.device_profile import bundled_model
 from explorer.harmless import below_working_folder, check_replaceable, file_stem, one_line
+from explorer.profiles.loading import bundled_model
 from explorer.schedule import SCHEMA, Schedule
 from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.pins import PinsLike, parse_pins
+from explorer.storage import storage_format
 from widgets import fallback, style, text
 from widgets.budget import parse_budget
 from widgets.cells import note_shown, present_run

@@ -21,7 +21,7 @@ from explorer.device_profile import Cost, Device, Profile
 from explorer.execution.code import generate
 from explorer.execution.device import device_of
 from explorer.execution.memory import watch_cpu_memory
-from explorer.execution.out_of_memory import is_out_of_memory, release
+from explorer.execution.out_of_memory import release
 from explorer.execution.passed_checks import is_remembered, key_of, remember
 from explorer.execution.scheduled import ScheduledModule, following
 from explorer.execution.shadow import Finding, Recording, Shadow, first_unlike_eager, relative_error
@@ -30,6 +30,7 @@ from explorer.graph import Implementation, Optimization
 from explorer.schedule import Run, Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solvers.recomputing import Recomputing
+from explorer.torch_errors import is_out_of_memory
 from explorer.units import format_bytes
 
 TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 2e-2}

@@ -22,7 +22,8 @@ from explorer.operators.encodings import Encoding
 from explorer.profiling.costing import Subject, measure_costs
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
-from explorer.torch_arguments import a_device, a_model, explained
+from explorer.torch_arguments import a_device, a_model
+from explorer.torch_errors import explained
 
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what comes next)."""

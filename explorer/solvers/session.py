@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Self
 
 from explorer.arguments import a_flag
+from explorer.budgets import a_budget
 from explorer.device_profile import Profile
 from explorer.harmless import one_line
-from explorer.kinds import a_budget, a_profile
+from explorer.kinds import a_profile
 from explorer.solution import BoundScope, Solution, Status
 from explorer.solvers.frontier import Frontier, Point, judged
 from explorer.solvers.messages import Ask, Cancel, Setup, SolveEvent

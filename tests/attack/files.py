@@ -19,10 +19,10 @@ from typing import Any
 from typer.testing import CliRunner
 
 from explorer import keep_all, load_profile, load_schedule, simulate
-from explorer.cli import app
+from explorer.command_line.commands import app
 from explorer.device_profile import Profile
 from explorer.solvers.memory import Answer, SolveMemory
-from explorer.storage_format import text_of
+from explorer.storage.storage_format import text_of
 from tests.solvers.graphs import chain
 from tests.test_simulation import small_profile
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from explorer import load_profile, simulate
-from explorer.published import plan_of
+from explorer.profiles.published import plan_of
 from explorer.schedule import keep_all
 from explorer.solvers.problem import Problem
 
-ZOO = Path(__file__).parents[2] / "shared" / "monet-zoo"
+ZOO = Path(__file__).parents[3] / "shared" / "monet-zoo"
 INSTANCES = sorted(ZOO.glob("*.json"))
 
 pytestmark = pytest.mark.skipif(not INSTANCES, reason="the published instances are not beside this checkout")

@@ -24,6 +24,11 @@ _PARAMETER_GRADIENT = "parameter_gradient_bytes"
 _OWN, _AGAIN, _IN_PLACE, _ALGORITHM, _ALTERNATIVE = "default", "again", "in place", "algorithm ", "alternative "
 
 
+def is_published(document: Any) -> bool:
+    """Has a JSON document the form in which MONeT's measurements were published?"""
+    return isinstance(document, dict) and {"ops", "fixed_bytes", "optimizations"} <= document.keys()
+
+
 def profile_of(document: dict[str, Any]) -> Profile:
     """The profile of a published instance.
 
