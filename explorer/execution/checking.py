@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from explorer.capture import Batch, Capture
 from explorer.capture.batch import TrainingStep, call_arguments, flatten, with_scalar_gradients
 from explorer.capture.results import tensors_of_result
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Device, Profile
 from explorer.execution.code import generate
 from explorer.execution.device import device_of

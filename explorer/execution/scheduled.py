@@ -15,7 +15,7 @@ from torch import nn
 
 from explorer.capture import Capture
 from explorer.capture.batch import as_arguments
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.execution.binding import Binding
 from explorer.execution.code import Compiled, Program, generate
 from explorer.execution.fallback import without

@@ -11,7 +11,7 @@ from torch import nn
 from explorer.arguments import a_callback
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.building import TANGENTS
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Profile, round_up
 from explorer.execution.device import cublas_workspace_bytes, describe_device, device_of
 from explorer.execution.measuring import measure
