@@ -20,10 +20,10 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from judging import judge_in
+from judging import as_checkmate_counts, judge_in, plan_of
 
 from explorer.device_profile import Profile
-from explorer.published import as_checkmate_counts, plan_of, profile_of
+from explorer.profiles.published import profile_of
 from explorer.schedule import Run, Schedule
 from explorer.solution import BoundScope
 from explorer.solvers.methods.table import METHODS

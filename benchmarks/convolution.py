@@ -10,8 +10,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from explorer.device_profile import Profile, load_profile
+from explorer.device_profile import Profile
 from explorer.graph import Operator, Phase
+from explorer.profiles.loading import load_profile
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from explorer import Solution, keep_all, load_profile, simulate, trade_off
-from explorer.device_profile import Profile, bundled_profiles
+from explorer.device_profile import Profile
+from explorer.profiles.loading import bundled_profiles
 from explorer.solution import BoundScope
 from explorer.solvers.methods.table import METHODS
 

@@ -42,7 +42,7 @@ def main() -> None:
         subprocess.run([*explored, str(time.time())], env=state, check=True)
     with tempfile.TemporaryDirectory() as folder:
         state["NUMBA_CACHE_DIR"] = folder
-        command = [sys.executable, "-c", "from explorer.cli import main; main()", "compile"]
+        command = [sys.executable, "-c", "from explorer.command_line.commands import main; main()", "compile"]
         began = time.monotonic()
         subprocess.run(command, env=state, check=True, stdout=subprocess.DEVNULL)
         print(f"schedule-explorer compile: {time.monotonic() - began:.1f} s")

@@ -24,7 +24,7 @@ from explorer import SolveSession, estimate, keep_all, simulate, trade_off
 from explorer.device_profile import Profile
 from explorer.models import MODELS
 from explorer.models.gpt import GPT, GPTConfig
-from explorer.models.resnet import resnet152
+from explorer.models.resnet import ResNet
 from explorer.solution import BoundScope
 from explorer.solvers import SolveEvent
 
@@ -109,7 +109,7 @@ def _texts(shape: tuple[int, int]) -> dict[str, torch.Tensor]:
 def _resnet152(_: int) -> Profile:
     spec = MODELS["resnet50"]
     with torch.device("meta"):
-        return estimate(resnet152(), spec.batch(batch_size=64), loss=spec.loss, device=_DEVICE)
+        return estimate(ResNet((3, 8, 36, 3)), spec.batch(batch_size=64), loss=spec.loss, device=_DEVICE)
 
 
 NETWORKS: dict[str, Callable[[int], Profile]] = {

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten
 import explorer
 from explorer.capture import capture
 from explorer.capture.batch import call_arguments
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.execution.scheduled import ScheduledModule
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import MODELS

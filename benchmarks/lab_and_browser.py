@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from playwright.sync_api import Browser, sync_playwright
 
-from explorer.cache_folder import VARIABLE
+from explorer.storage.cache_folder import VARIABLE
 from tests.ui.lab import Lab
 
 

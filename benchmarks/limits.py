@@ -71,7 +71,7 @@ def _line(name: str, profile: Profile, *, method: str, compiled: bool, limit: fl
         command = [
             sys.executable,
             "-c",
-            "from explorer.cli import main; main()",
+            "from explorer.command_line.commands import main; main()",
             "solve",
             name,
             "--budget",

@@ -26,10 +26,10 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from judging import judge_in
+from judging import judge_in, plan_of
 
-from explorer.device_profile import Profile, load_profile
-from explorer.published import plan_of
+from explorer.device_profile import Profile
+from explorer.profiles.loading import load_profile
 from explorer.solution import BoundScope, Solution
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit

@@ -9,7 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from explorer.device_profile import Profile, load_profile
+    from explorer.analysis.explaining import explain, explain_all, explain_operator
+    from explorer.analysis.pricing import memory_price
+    from explorer.analysis.residuals import residual, residual_by_run
+    from explorer.device_profile import Profile
     from explorer.execution import (
         ScheduledModule,
         apply,
@@ -18,12 +21,10 @@ if TYPE_CHECKING:
         measure_compiled,
         measure_runs,
     )
-    from explorer.explaining import explain, explain_all, explain_operator
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
-    from explorer.pricing import memory_price
+    from explorer.profiles.loading import load_profile
     from explorer.profiling import estimate, profile
-    from explorer.residuals import residual, residual_by_run
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
@@ -45,23 +46,23 @@ _HOMES = {
     "apply": "explorer.execution",
     "compiled_schedule": "explorer.execution",
     "estimate": "explorer.profiling",
-    "explain": "explorer.explaining",
-    "explain_all": "explorer.explaining",
-    "explain_operator": "explorer.explaining",
+    "explain": "explorer.analysis.explaining",
+    "explain_all": "explorer.analysis.explaining",
+    "explain_operator": "explorer.analysis.explaining",
     "explore": "widgets",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
     "largest_batch": "explorer.solvers",
-    "load_profile": "explorer.device_profile",
+    "load_profile": "explorer.profiles.loading",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
     "measure_compiled": "explorer.execution",
     "measure_runs": "explorer.execution",
-    "memory_price": "explorer.pricing",
+    "memory_price": "explorer.analysis.pricing",
     "parse_bytes": "explorer.units",
     "profile": "explorer.profiling",
-    "residual": "explorer.residuals",
-    "residual_by_run": "explorer.residuals",
+    "residual": "explorer.analysis.residuals",
+    "residual_by_run": "explorer.analysis.residuals",
     "simulate": "explorer.simulation",
     "smallest_budget": "explorer.solvers",
     "solve": "explorer.solvers",

@@ -73,17 +73,6 @@ def a_flag(value: Any, name: str) -> bool:
     return value
 
 
-def a_text(value: Any, name: str) -> str:
-    """A text.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is {shown(value)}; it must be a text")
-    return value
-
-
 def a_path(value: Any, *, instead: str = "") -> Path:
     """A path.
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from explorer import storage_format
 from explorer.arguments import a_path, a_whole_number
-from explorer.conversion import to_plain
 from explorer.graph import MOST_BYTES, Implementation, Storage, TrainingGraph
+from explorer.storage import storage_format
+from explorer.storage.conversion import to_plain
 from explorer.summaries import Fact, Summarised, milliseconds
 from explorer.units import format_bytes, shown
 
 SCHEMA = 1
-BUNDLED_FOR = "a100-80gb"
-"""Whose profile a model's name alone stands for."""
 _MOST_ROUNDING_BYTES = 2**30
 _MOST_MS = 1e12  # thirty years: sums, and what solvers make of them, stay finite
 
@@ -159,63 +156,6 @@ class Profile(Summarised):
     def save(self, path: str | Path) -> None:
         """Write the profile as JSON, with a schema version and a checksum."""
         storage_format.write(a_path(path), self, schema=SCHEMA)
-
-    def with_optimizer_state(self, state_bytes: int) -> Profile:
-        """The same profile with ``state_bytes`` held for an optimizer throughout the step."""
-        return replace(self, optimizer_state_bytes=state_bytes)
-
-
-def load_profile(path: str | Path) -> Profile:
-    """Read a profile; needs neither torch nor the model.
-
-    Args:
-        path: a file that ``Profile.save`` wrote, the name of a bundled profile, or a published instance of MONeT's.
-
-    Raises:
-        ValueError: no such file or bundled name, or the file is truncated, changed or of another version.
-    """
-    path = a_path(path, instead=", or the name of a bundled profile")
-    if path.suffix == "" and not path.exists():
-        return storage_format.read(bundled_path(str(path)), Profile, schema=SCHEMA)
-    document = storage_format.parse(path)
-    if is_published(document):
-        from explorer.published import profile_of  # here because it builds on this module
-
-        return profile_of(document)
-    return storage_format.read_document(document, Profile, schema=SCHEMA, origin=str(path))
-
-
-def is_published(document: Any) -> bool:
-    """Has a JSON document the form in which MONeT's measurements were published?"""
-    return isinstance(document, dict) and {"ops", "fixed_bytes", "optimizations"} <= document.keys()
-
-
-def bundled_path(name: str) -> Path:
-    """Where the bundled profile ``name`` lies.
-
-    Args:
-        name: a file's name without its suffixes (``"resnet50-p100-16gb"``), or that of a model alone, which stands
-            for its profile on the device that ``BUNDLED_FOR`` names.
-
-    Raises:
-        ValueError: there is none of that name; lists those there are.
-    """
-    known = bundled_profiles()
-    path = known.get(name) or known.get(f"{name}-{BUNDLED_FOR}")
-    if path is None:
-        raise ValueError(f"no bundled profile {name!r}; bundled: {', '.join(map(repr, known)) or 'none'}")
-    return path
-
-
-def bundled_profiles() -> dict[str, Path]:
-    """Every profile that comes with the package, by name."""
-    folder = Path(__file__).with_name("profiles")
-    return {x.name.removesuffix(".json.gz"): x for x in sorted(folder.glob("*.json.gz"))}
-
-
-def bundled_model(name: str) -> str:
-    """The model, as ``explorer.models.MODELS`` has it, of a bundled profile."""
-    return name.partition("-")[0]
 
 
 def round_up(amount_bytes: int, multiple: int) -> int:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from explorer.arguments import a_whole_number
 from explorer.harmless import one_line
+from explorer.units import shown
 
 MOST_BYTES = 2**50
 """Of one storage or workspace: far more than any device has, and sums of thousands are still 64-bit numbers."""
@@ -301,6 +302,19 @@ class TrainingGraph:
             parameters=_digest(self.parameters),
             operators=_digest((self.storages, tuple(replace(x, layer="") for x in self.operators))),
         )
+
+
+def a_graph(value: object) -> TrainingGraph:
+    """A training graph.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if isinstance(value, TrainingGraph):
+        return value
+    held = isinstance(getattr(value, "graph", None), TrainingGraph)
+    remedy = "give the profile's graph, profile.graph" if held else "profile.graph is one"
+    raise ValueError(f"graph is {shown(value)}; it must be a TrainingGraph: {remedy}")
 
 
 def _twice(names: Iterable[str]) -> str | None:

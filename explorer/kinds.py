@@ -1,16 +1,13 @@
-"""Profiles, schedules and budgets as users give them: taken, or refused in one sentence with the remedy."""
+"""Profiles and schedules as users give them: taken, or refused in one sentence with the remedy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from explorer.arguments import several
 from explorer.device_profile import Profile
-from explorer.graph import TrainingGraph
 from explorer.schedule import Schedule
 from explorer.solution import Solution
-from explorer.units import is_share, parse_bytes, shown
+from explorer.units import shown
 
 
 def a_profile(value: object) -> Profile:
@@ -56,47 +53,6 @@ def a_schedule(value: object) -> Schedule:
     elif isinstance(value, Profile):
         remedy = "solve for one with explorer.solve(profile, budget=…).schedule; a profile comes before it"
     raise ValueError(f"schedule is {shown(value)}; it must be a Schedule: {remedy}")
-
-
-def a_graph(value: object) -> TrainingGraph:
-    """A training graph.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    if isinstance(value, TrainingGraph):
-        return value
-    remedy = "give the profile's graph, profile.graph" if isinstance(value, Profile) else "profile.graph is one"
-    raise ValueError(f"graph is {shown(value)}; it must be a TrainingGraph: {remedy}")
-
-
-def a_budget(value: int | str, profile: Profile) -> int:
-    """A budget in bytes; per cent are of the peak of a plain step.
-
-    Raises:
-        ValueError: it is no budget, see ``parse_bytes``.
-    """
-    return parse_bytes(value, whole=plain_peak_bytes(profile) if is_share(value) else None)
-
-
-def plain_peak_bytes(profile: Profile) -> int:
-    """The peak of a step that keeps everything."""
-    from explorer.schedule import keep_all  # here because these check what they are given by this module
-    from explorer.simulation import simulate
-
-    return simulate(profile, keep_all(profile.graph)).peak_bytes
-
-
-def budgets(values: Iterable[int | str], profile: Profile) -> list[int]:
-    """Several budgets.
-
-    Raises:
-        ValueError: they are none, or one of them is no budget.
-    """
-    found = [a_budget(x, profile) for x in several(values, "budgets", such_as="['8 GiB', '80 %']")]
-    if not found:
-        raise ValueError("budgets is empty; give some, such as ['8 GiB', '80 %']")
-    return found
 
 
 def _is_model(value: object) -> bool:

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from explorer import storage_format
 from explorer.arguments import a_path
-from explorer.graph import Identity, Implementation, Operator, TrainingGraph
+from explorer.graph import Identity, Implementation, Operator, TrainingGraph, a_graph
+from explorer.storage import storage_format
 from explorer.summaries import Fact, Summarised
 from explorer.units import format_bytes
 
@@ -157,8 +157,6 @@ def keep_all(graph: TrainingGraph) -> Schedule:
     Raises:
         ValueError: not a training graph.
     """
-    from explorer.kinds import a_graph  # here because that builds on this module
-
     graph = a_graph(graph)
     runs = [Run(operator.id, operator.default().name) for operator in graph.operators if not operator.optional]
     return with_frees(graph, runs, method="keep-all", budget_bytes=None, as_eager=True)

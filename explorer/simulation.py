@@ -15,6 +15,7 @@ import numpy as np
 
 from explorer.device_profile import Cost, Device, Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TrainingGraph
+from explorer.kinds import a_profile, a_schedule
 from explorer.schedule import Free, Run, Schedule
 from explorer.summaries import Fact, Summarised, milliseconds
 from explorer.units import format_bytes
@@ -134,8 +135,6 @@ def simulate(profile: Profile, schedule: Schedule) -> Timeline:
     Raises:
         ValueError: the schedule belongs to another graph or is invalid; the message names the step.
     """
-    from explorer.kinds import a_profile, a_schedule  # here because that builds on this module
-
     profile, schedule = a_profile(profile), a_schedule(schedule)
     if difference := schedule.identity.difference(profile.graph.identity):
         raise ValueError(f"the schedule does not belong to this profile: {difference}")

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import explorer
-from explorer.kinds import budgets
+from explorer.budgets import budgets
 from explorer.solution import Solution, Status
 from explorer.solvers import SolveSession
 
@@ -229,7 +229,12 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "encoding": [5, "", "fp4", []],
         "progress": CALLBACKS,
     },
-    "residual": {"profile": profiles, "schedule": schedules, "measurement": lambda t: [None, 5, t.profile, (), "x"]},
+    "residual": {
+        "profile": profiles,
+        "schedule": schedules,
+        "measurement": lambda t: [None, 5, t.profile, (), "x"],
+        "plain_step_time_ms": [0, -1.0, "", "soon", True, float("nan"), float("inf"), []],
+    },
     "residual_by_run": {
         "profile": profiles,
         "schedule": schedules,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from explorer.analysis.explaining import TensorExplanation, explain_all
 from explorer.device_profile import Profile
-from explorer.explaining import TensorExplanation, explain_all
 from explorer.graph import TrainingGraph
 from explorer.schedule import Schedule
 from explorer.simulation import Timeline

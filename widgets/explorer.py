@@ -11,9 +11,8 @@ from typing import Any, Self
 import traitlets
 from IPython.display import display
 
-from explorer import storage_format
-from explorer.device_profile import bundled_model
 from explorer.harmless import below_working_folder, check_replaceable, file_stem, one_line
+from explorer.profiles.loading import bundled_model
 from explorer.schedule import SCHEMA, Schedule
 from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import ipywidgets
 
-from explorer.deviation import Deviation
+from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
 from explorer.simulation import Timeline
@@ -49,7 +49,7 @@ class Scene:
         solution: the answer shown; None before the first.
         timeline: of its schedule; None where it has none.
         measurement: of the same schedule; None before a run.
-        deviation: why that differs from the timeline; None before a run.
+        residual: why that differs from the timeline; None before a run.
         news: how the solve went so far, oldest first.
         log: what became known, a line each.
         scip_log: what SCIP said itself; empty where it was not asked.
@@ -62,7 +62,7 @@ class Scene:
     solution: Solution | None = None
     timeline: Timeline | None = None
     measurement: Measurement | None = None
-    deviation: Deviation | None = None
+    residual: Residual | None = None
     news: tuple[News, ...] = ()
     log: tuple[str, ...] = ()
     scip_log: str = ""

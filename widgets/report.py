@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 import plotly.offline
 
-from explorer import storage_format
-from explorer.explaining import Fate, explain_all
+from explorer.analysis.explaining import Fate, explain_all
 from explorer.harmless import in_html, in_script
 from explorer.schedule import SCHEMA
+from explorer.storage import storage_format
 from explorer.units import format_bytes
 from widgets import text
 from widgets.convolutions import convolutions, shown_layer, ways

@@ -11,8 +11,9 @@ from typing import Any
 
 from explorer import model_source
 from explorer.arguments import a_loss, a_path
-from explorer.device_profile import Profile, bundled_model, load_profile
+from explorer.device_profile import Profile
 from explorer.measurement import Measurement
+from explorer.profiles.loading import bundled_model, load_profile
 from explorer.schedule import Schedule
 from explorer.units import shown
 

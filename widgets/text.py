@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from explorer.deviation import Deviation
+from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.harmless import in_html
 from explorer.measurement import Measurement
@@ -105,14 +105,14 @@ def measured(timeline: Timeline, measurement: Measurement) -> str:
     )
 
 
-def deviation(profile: Profile, timeline: Timeline, found: Deviation) -> str:
+def residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
     """Why a run differs from its prediction, in sentences."""
-    told = [_peak_deviation(profile, timeline, found)]
-    if found.held_bytes is not None:
+    told = [_peak_residual(profile, timeline, found)]
+    if found.cache_bytes is not None:
         told.append(
-            f"The allocator held {format_bytes(found.held_bytes)} more from the device, in pieces it could not use."
+            f"The allocator held {format_bytes(found.cache_bytes)} more from the device, in pieces it could not use."
         )
-    share = found.time_ms / timeline.time_ms if timeline.time_ms else 0.0
+    share = found.unexplained_ms / timeline.time_ms if timeline.time_ms else 0.0
     if found.machine_ms is None or found.own_ms is None:
         told.append(
             f"Time: {_percent(share)}; no plain step was run beside it, so what is the machine's and what is the "
@@ -127,12 +127,12 @@ def deviation(profile: Profile, timeline: Timeline, found: Deviation) -> str:
     return " ".join(told)
 
 
-def _peak_deviation(profile: Profile, timeline: Timeline, found: Deviation) -> str:
-    if found.peak_bytes == 0:
+def _peak_residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
+    if found.unexplained_bytes == 0:
         return "Peak: as predicted, to the byte."
-    difference = f"{'+' if found.peak_bytes > 0 else '−'}{format_bytes(abs(found.peak_bytes))}"
+    difference = f"{'+' if found.unexplained_bytes > 0 else '−'}{format_bytes(abs(found.unexplained_bytes))}"
     seen = "" if found.peak_share is None else f", seen {100 * found.peak_share:.0f} % into the step"
-    if found.peak_bytes < 0:
+    if found.unexplained_bytes < 0:
         return f"Peak: {difference}{seen}: calls took less scratch memory than when they were profiled."
     operator = profile.graph.operators[timeline.operators[timeline.peak_run]]
     where = operator.name + (f" of {operator.layer}" if operator.layer else "")

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from explorer.deviation import runs_of
+from explorer.analysis.residuals import runs_of
 from explorer.device_profile import Profile
 from explorer.harmless import in_figure
 from explorer.measurement import Measurement

@@ -60,9 +60,9 @@ class View:
                 self.controls.layer.options = [("none", ""), *((x, x) for x in module_paths(scene.profile.graph))]
                 self.mark(scene.selection)
             figures = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
-            if scene.deviation is not None:
-                told = text.deviation(scene.profile, scene.drawn, scene.deviation)
-                figures += f"<p class='deviation'>{in_html(told)}</p>"
+            if scene.residual is not None:
+                told = text.residual(scene.profile, scene.drawn, scene.residual)
+                figures += f"<p class='residual'>{in_html(told)}</p>"
             self.controls.figures.value = figures
             self._scene = scene
             self._draw(self._in_sight())

@@ -8,7 +8,7 @@ from dataclasses import replace
 from threading import Lock, RLock, Timer
 from typing import TYPE_CHECKING
 
-from explorer.deviation import deviation_of
+from explorer.analysis.residuals import residual
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
@@ -362,12 +362,12 @@ class Work(State):
         plain = room is None or scene.keep_all.peak_bytes < _ROOM * room
         measurement, plain_ms = self._subject.measured(schedule, steps=_STEPS, plain=plain, stage=stage)
         self._jobs.look()
-        deviation = deviation_of(timeline, measurement, plain=scene.keep_all, plain_step_time_ms=plain_ms)
+        parts = residual(scene.profile, schedule, measurement, plain_step_time_ms=plain_ms)
         with self._lock:
             if self.schedule is not schedule or self._scene is None:
                 self._say(f"{text.measured(timeline, measurement)} It is no longer the schedule shown.", "warning")
                 return
-            self._set_scene(replace(self._scene, measurement=measurement, deviation=deviation))
+            self._set_scene(replace(self._scene, measurement=measurement, residual=parts))
             self._set_together({"measurement": measurement, "measured_peak": measurement.peak_bytes})
             self._say(text.measured(timeline, measurement), "good")
 
@@ -406,7 +406,7 @@ class Work(State):
         solution, scene = event.solution, self._scene
         if solution.schedule != self.schedule:
             found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
-            scene = replace(scene, timeline=found, measurement=None, deviation=None)
+            scene = replace(scene, timeline=found, measurement=None, residual=None)
         told = {"news": self._solving.news, "log": self._solving.log, "scip_log": self._solving.scip_log}
         self._set_scene(replace(scene, solution=solution, known=scene.known.with_answer(solution), **told))
         measurement = self._scene.measurement

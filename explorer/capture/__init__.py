@@ -23,10 +23,12 @@ from explorer.capture.batch import (
 from explorer.capture.building import Built, build
 from explorer.capture.normalise import normalise
 from explorer.capture.refusing import check_modules, own_hooks_aside
-from explorer.capture.tracing import Traced, trace
+from explorer.capture.traced import Traced
+from explorer.capture.tracing import trace
 from explorer.graph import TensorSpec, TrainingGraph
 from explorer.operators.encodings import Encoding
-from explorer.torch_arguments import a_batch, a_model, explained
+from explorer.torch_arguments import a_batch, a_model
+from explorer.torch_errors import explained
 
 __all__ = ["Batch", "Capture", "Loss", "capture"]
 

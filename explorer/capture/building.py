@@ -17,7 +17,7 @@ from explorer.capture.batch import dtype_name
 from explorer.capture.eager_memory import storage_bytes
 from explorer.capture.normalise import tensors_of
 from explorer.capture.passes import compared_for_equality, passes_of
-from explorer.capture.tracing import GraphInput, Source, Traced
+from explorer.capture.traced import GraphInput, Source, Traced
 from explorer.graph import FAITHFUL, Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 from explorer.operators import Guard, Variant, variants_of
 from explorer.operators.encodings import Encoding, encoded_variants

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from explorer.capture.tracing import Source, Traced
+from explorer.capture.traced import Source, Traced
 from explorer.operators.inplace import ACCUMULATES
 from explorer.operators.registry import all_arguments
 from explorer.torch_private import storage_key

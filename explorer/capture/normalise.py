@@ -18,7 +18,7 @@ from explorer.capture.eager_memory import (
     tighten_results,
 )
 from explorer.capture.scatter import write_at_once
-from explorer.capture.tracing import GraphInput, Source, Traced
+from explorer.capture.traced import GraphInput, Source, Traced
 from explorer.operators.dropout import dropout_from_mask, dropout_of_eager, dropout_scale
 from explorer.operators.registry import (
     AS_EAGER,

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from explorer.capture.normalise import backward_nodes, changed_storages, tensors_of
-from explorer.capture.tracing import Traced
+from explorer.capture.traced import Traced
 from explorer.operators.registry import changes_its_arguments, draws_random_numbers
 from explorer.torch_private import storage_key
 

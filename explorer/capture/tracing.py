@@ -1,4 +1,4 @@
-"""The one file that touches PyTorch's private tracing API: a module to its joint ATen graph.
+"""A module to its joint ATen graph: with ``resolving`` all that touches PyTorch's private tracing API.
 
 Verified on torch 2.11 to 2.13.
 """
@@ -9,14 +9,12 @@ import contextlib
 import traceback
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
-from torch._functorch._aot_autograd import descriptors
+from torch import nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
@@ -28,14 +26,14 @@ from torch.utils import _pytree as pytree
 from explorer.capture.batch import TrainingStep
 from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
-from explorer.capture.interface import Interface, Stored, distinct_leaves, plain_tensors_as_buffers
+from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
 from explorer.capture.libraries import positions_of_the_model
 from explorer.capture.products import ProductsOfEager, with_plain_calls
 from explorer.capture.recurrent import size_workspaces
-from explorer.capture.results import ResultStructure
+from explorer.capture.resolving import resolve
+from explorer.capture.traced import Source, Traced
 from explorer.exclusion import TRACING
 from explorer.torch_private import (
-    OpOverload,
     as_if_compiling,
     eager_operators,
     gradients_in_dense_layouts,
@@ -43,71 +41,6 @@ from explorer.torch_private import (
 )
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
-
-
-class Source(StrEnum):
-    """Where the value of a graph input comes from when the step runs."""
-
-    PARAMETER = "parameter"
-    BUFFER = "buffer"
-    INPUT = "input"
-    CONSTANT = "constant"
-    TANGENT = "tangent"
-
-
-@dataclass(frozen=True)
-class GraphInput:
-    """A placeholder (or constant) of the joint graph.
-
-    Attributes:
-        node: in the graph.
-        source: which kind of value.
-        name: of the parameter or buffer in the step's module; for an input the index of its leaf, as text.
-        constant: the value itself, for a constant.
-        output: for a tangent, the index in ``Traced.outputs`` of the output whose gradient it is.
-    """
-
-    node: fx.Node
-    source: Source
-    name: str
-    constant: torch.Tensor | None = None
-    output: int | None = None
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A joint graph with its interface resolved.
-
-    Attributes:
-        graph: ATen calls of forward and backward.
-        inputs: every placeholder and constant.
-        outputs: the tensors of the step's result; after those, tensors that several of them are views of, which carry
-            their gradients.
-        mutations: (graph input, node with its new value) for each buffer that takes its new value at the end of the
-            forward pass.
-        gradients: (graph input, node with its gradient) for each input that gets one.
-        result: rebuilds the step's result from its ``outputs``.
-        returned: how many of the outputs the result has.
-        refused: for each of those, whether it has no gradient here but has one in eager mode.
-        differentiable: likewise, whether it carries a gradient.
-        given: likewise, whether it is the caller's own tensor, and no view of one.
-        changed: graph inputs that the forward pass changes, at its end or on the way.
-        as_compiled: it is what the model does while it is compiled, because otherwise it looks at values: the same
-            mathematics, but library code may take other kernels then, with other last bits.
-    """
-
-    graph: fx.Graph
-    inputs: tuple[GraphInput, ...]
-    outputs: tuple[Any, ...]
-    mutations: tuple[tuple[GraphInput, fx.Node], ...]
-    gradients: tuple[tuple[GraphInput, fx.Node], ...]
-    result: ResultStructure
-    returned: int
-    refused: tuple[bool, ...]
-    differentiable: tuple[bool, ...]
-    given: tuple[bool, ...]
-    changed: tuple[GraphInput, ...]
-    as_compiled: bool = False
 
 
 def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
@@ -144,7 +77,7 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
                 as_compiled = True
         except Exception as error:
             raise _explained(error) from error
-    resolved = _resolve(joint, interface)
+    resolved = resolve(joint, interface)
     for graph_input in resolved.inputs:
         if graph_input.source is Source.INPUT:
             graph_input.node.meta.setdefault("val", leaves[int(graph_input.name)])
@@ -290,129 +223,3 @@ def _layer_notes(step: nn.Module) -> Iterator[None]:
             handle.remove()
         while open_notes:
             leave()
-
-
-def _resolve(joint: Any, interface: Interface) -> Traced:
-    module: fx.GraphModule = joint.graph_module
-    nodes = list(module.graph.nodes)
-    results = nodes[-1]
-    pairs = list(zip(results.args[0], results.meta["desc"], strict=True))
-    plain = [x for x in pairs if isinstance(x[1], descriptors.PlainAOTOutput)]
-    returned = len(plain) - len(interface.stored)
-    with_tangent = {x.meta["desc"].output for x in nodes if isinstance(x.meta.get("desc"), descriptors.TangentAOTInput)}
-    outputs = plain[:returned]
-    outputs += [x for x in pairs if isinstance(x[1], descriptors.IntermediateBaseAOTOutput) and x[1] in with_tangent]
-    position = {described: index for index, (_, described) in enumerate(outputs)}
-    given = [node for node in nodes if node.op in ("placeholder", "get_attr")]
-    inputs = tuple(_graph_input(node, module, position) for node in given)
-    by_descriptor = {x.node.meta["desc"]: x for x in inputs if x.node.op == "placeholder"}
-    mutations: dict[GraphInput, fx.Node] = {}
-    gradients = []
-    for value, described in pairs:
-        if isinstance(described, descriptors.InputMutationAOTOutput):
-            changed = by_descriptor[described.mutated_input]
-            if value.meta["val"].shape != changed.node.meta["val"].shape:
-                raise ValueError(
-                    "the forward pass changes the shape of a tensor of the batch or the model in place (unsqueeze_, "
-                    "t_, squeeze_ …), so that the next step would begin with another one: use unsqueeze, t, squeeze …"
-                )
-            mutations[changed] = value
-        elif isinstance(described, descriptors.GradAOTOutput) and value is not None:
-            of = by_descriptor[described.grad_of]
-            if value.meta["val"].layout is not torch.strided:
-                raise ValueError(
-                    f"the gradient of {of.name.removeprefix('model.')} is a sparse tensor, of which no schedule knows "
-                    "the size: use dense gradients (sparse=False for an embedding)"
-                )
-            gradients.append((of, value))
-    if not gradients:
-        raise ValueError("nothing that the model returns needs a gradient: is every parameter frozen?")
-    for stored, (node, _) in zip(interface.stored, plain[returned:], strict=True):
-        mutations |= _update(stored, node, inputs)
-    assert interface.structure is not None
-    return Traced(
-        graph=module.graph,
-        inputs=inputs,
-        outputs=tuple(value for value, _ in outputs),
-        mutations=tuple(mutations.items()),
-        gradients=tuple(gradients),
-        result=interface.structure,
-        returned=returned,
-        refused=interface.refused,
-        differentiable=interface.differentiable,
-        given=interface.given,
-        changed=tuple(mutations),
-    )
-
-
-def _update(stored: Stored, value: fx.Node, inputs: tuple[GraphInput, ...]) -> dict[GraphInput, fx.Node]:
-    """How a scheduled step stores a tensor: in the buffer that it takes the place of, or not at all if it may.
-
-    It may where each step makes the tensor anew and reads nothing of it before: a mask that is built when it is first
-    needed, of constants; a weight that is normalised, of parameters and buffers.
-    """
-    sources = _sources(value)
-    target = next((x for x in inputs if x.source is Source.BUFFER and x.name == stored.buffer), None)
-    found = {x.source for x in inputs if x.node in sources}
-    if target is None:
-        if any(_is_random(x) for x in sources) or found - {Source.CONSTANT}:
-            raise stored.refusal()
-        return {}
-    passing = Source.INPUT in found or any(_is_random(x) for x in sources)
-    if stored.is_plain and not passing and not target.node.users.keys() - {value}:
-        return {}
-    if not stored.fits:
-        raise stored.refusal()
-    return {target: value}
-
-
-def _sources(node: fx.Node) -> set[fx.Node]:
-    """The node and all that it is made from."""
-    pending, seen = [node], {node}
-    while pending:
-        for x in pending.pop().all_input_nodes:
-            if x not in seen:
-                seen.add(x)
-                pending.append(x)
-    return seen
-
-
-def _is_random(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
-
-
-def _graph_input(node: fx.Node, module: fx.GraphModule, position: dict[Any, int]) -> GraphInput:
-    if node.op == "get_attr":
-        return GraphInput(node, Source.CONSTANT, str(node.target), constant=_attribute(module, str(node.target)))
-    described = node.meta["desc"]
-    if isinstance(described, descriptors.TangentAOTInput):
-        if described.output not in position:
-            raise _changed_with_gradient(described.output)
-        return GraphInput(node, Source.TANGENT, node.name, output=position[described.output])
-    if isinstance(described, descriptors.ParamAOTInput):
-        return GraphInput(node, Source.PARAMETER, described.target.removeprefix("step."))
-    if isinstance(described, descriptors.BufferAOTInput):
-        return GraphInput(node, Source.BUFFER, described.target.removeprefix("step."))
-    return GraphInput(node, Source.INPUT, str(described.idx))
-
-
-def _changed_with_gradient(described: Any) -> ValueError:
-    target = getattr(getattr(described, "mutated_input", None), "target", None)
-    if target is None:
-        return ValueError(
-            "the forward pass changes a tensor in place that it was given and that requires a gradient: change a copy "
-            "(.clone()) instead"
-        )
-    name = target.removeprefix("step.model.")
-    return ValueError(
-        f"the forward pass changes the parameter {name!r} in place (as max_norm of an embedding does), which a "
-        "scheduled step does not: do so between the steps, under torch.no_grad(); for max_norm, leave it out and call "
-        "torch.embedding_renorm_ there"
-    )
-
-
-def _attribute(module: nn.Module, path: str) -> torch.Tensor:
-    value: Any = module
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value

@@ -11,7 +11,7 @@ from torch import nn
 
 from explorer.capture import Capture
 from explorer.capture.batch import TensorLayout
-from explorer.capture.tracing import GraphInput, Source
+from explorer.capture.traced import GraphInput, Source
 from explorer.execution.guards import ModelChangedError, ModelGuards, Versions
 from explorer.execution.surroundings import watched_surroundings
 from explorer.units import format_bytes

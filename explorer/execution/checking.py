@@ -16,12 +16,12 @@ from torch.utils import _pytree as pytree
 from explorer.capture import Batch, Capture
 from explorer.capture.batch import TrainingStep, call_arguments, flatten, with_scalar_gradients
 from explorer.capture.results import tensors_of_result
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Device, Profile
 from explorer.execution.code import generate
 from explorer.execution.device import device_of
 from explorer.execution.memory import watch_cpu_memory
-from explorer.execution.out_of_memory import is_out_of_memory, release
+from explorer.execution.out_of_memory import release
 from explorer.execution.passed_checks import is_remembered, key_of, remember
 from explorer.execution.scheduled import ScheduledModule, following
 from explorer.execution.shadow import Finding, Recording, Shadow, first_unlike_eager, relative_error

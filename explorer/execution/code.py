@@ -13,7 +13,7 @@ from torch import fx
 
 from explorer.capture import Capture
 from explorer.capture.building import TANGENTS, Call, argument_nodes
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.execution.absence import Absence, zeros
 from explorer.execution.returning import made_by_step
 from explorer.graph import Phase, Role
@@ -39,8 +39,6 @@ class Program:
         inputs: positions in ``Traced.inputs`` that the forward pass reads.
         backward_inputs: positions that the backward pass reads.
         output_count: how many of the forward pass's results are outputs.
-        forward_source: Python text, for the curious.
-        backward_source: likewise.
         places: what runs in which line, by the name of the pass and the line's number.
         schedule: what was compiled.
         fills_sums: as in ``Absence``.
@@ -51,8 +49,6 @@ class Program:
     inputs: tuple[int, ...]
     backward_inputs: tuple[int, ...]
     output_count: int
-    forward_source: str
-    backward_source: str
     places: dict[tuple[str, int], str]
     schedule: Schedule
     fills_sums: bool = False
@@ -114,8 +110,6 @@ def generate(
         inputs=tuple(position[x.node] for x in plain),
         backward_inputs=tuple(position[node] for node in backward_plain),
         output_count=len(outputs),
-        forward_source=forward.source,
-        backward_source=backward.source,
         places=forward.places | backward.places,
         schedule=schedule,
         fills_sums=backward.gradients is not None and backward.gradients.fills_sums,

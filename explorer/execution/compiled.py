@@ -8,7 +8,8 @@ from torch import fx, nn
 from explorer.arguments import a_loss, a_number, a_whole_number
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.batch import TrainingStep, call_arguments
-from explorer.capture.tracing import Traced, trace
+from explorer.capture.traced import Traced
+from explorer.capture.tracing import trace
 from explorer.execution.measuring import measure
 from explorer.measurement import Measurement
 from explorer.recomputing import Recomputing

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
+from explorer.torch_errors import is_out_of_memory
+
 
 class OutOfMemory(torch.OutOfMemoryError, MemoryError):  # noqa: N818 - as MemoryError and PyTorch name theirs
     """A device had too little memory for one operator; names it. What the failed work held is released."""
@@ -38,11 +40,6 @@ def named(what: str | Callable[[BaseException], str], *, advice: str) -> Iterato
     if message is not None:
         release()
         raise OutOfMemory(message)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Did an allocator fail, the CPU's (whose error has no type of its own) or a GPU's?"""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def release() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from explorer.cache_folder import cache_folder
 from explorer.capture import Capture
 from explorer.schedule import Schedule
+from explorer.storage.cache_folder import cache_folder
 
 
 def key_of(capture: Capture, schedule: Schedule, device: torch.device) -> str:

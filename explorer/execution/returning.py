@@ -11,7 +11,7 @@ from torch import fx
 
 from explorer.capture import Capture
 from explorer.capture.normalise import is_view
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 
 
 class Returning:

@@ -15,7 +15,7 @@ from torch import nn
 
 from explorer.capture import Capture
 from explorer.capture.batch import as_arguments
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.execution.binding import Binding
 from explorer.execution.code import Compiled, Program, generate
 from explorer.execution.fallback import without
@@ -23,6 +23,7 @@ from explorer.execution.out_of_memory import named
 from explorer.execution.returning import Returning, made_by_step
 from explorer.operators import Guard
 from explorer.schedule import Run, Schedule
+from explorer.torch_arguments import Scheduled
 from explorer.torch_private import graph_is_kept, unviewed
 
 _ADVICE = "Solve for a smaller budget, or free what else is on the device."
@@ -133,7 +134,7 @@ class Plan:
         return self.fallbacks[broken]
 
 
-class ScheduledModule(nn.Module):
+class ScheduledModule(Scheduled, nn.Module):
     """Base of the classes that ``apply`` makes; mixed in before the model's own class.
 
     The object shares the model's parameters, buffers, submodules, hooks and mode: ``state_dict()`` has the model's
@@ -143,7 +144,6 @@ class ScheduledModule(nn.Module):
     """
 
     plan: Plan
-    model_class: type[nn.Module]
 
     @property
     def schedule(self) -> Schedule:

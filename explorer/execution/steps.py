@@ -18,7 +18,8 @@ from explorer.capture.state import ObjectState
 from explorer.device_profile import round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES, device_of
 from explorer.execution.scheduled import ScheduledModule
-from explorer.torch_arguments import a_batch, explained
+from explorer.torch_arguments import a_batch
+from explorer.torch_errors import explained
 from explorer.torch_private import ones_for, storage_key
 
 

@@ -1,4 +1,4 @@
-"""ResNets (He et al., 2016), with the stride on the 3×3 convolution (the "v1.5" that everybody trains)."""
+"""ResNets of 50 layers and more (He et al., 2016), the stride on the 3×3 convolution ("v1.5", as everybody trains)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,8 @@ from explorer.models.initialisation import initialise_convolutions
 CLASSES = 1000
 
 
-class BasicBlock(nn.Module):
-    """Two 3×3 convolutions around a shortcut (ResNet-18 and -34)."""
-
-    expansion = 1
-
-    def __init__(self, in_channels: int, width: int, *, stride: int) -> None:
-        """A block from ``in_channels`` to ``width`` channels."""
-        super().__init__()
-        self.conv1 = nn.Conv2d(in_channels, width, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.relu = nn.ReLU()
-        self.shortcut = shortcut(in_channels, width, stride=stride)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(N, C, H, W) → (N, width, H/stride, W/stride)."""
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y))
-        return self.relu(y + self.shortcut(x))
-
-
 class Bottleneck(nn.Module):
-    """1×1 down, 3×3, 1×1 up to four times the width, around a shortcut (ResNet-50 and deeper)."""
+    """1×1 down, 3×3, 1×1 up to four times the width, around a shortcut."""
 
     expansion = 4
 
@@ -73,7 +51,7 @@ def shortcut(in_channels: int, out_channels: int, *, stride: int) -> nn.Module:
 class ResNet(nn.Module):
     """Stem, four groups of residual blocks, global average, classifier."""
 
-    def __init__(self, block: type[BasicBlock | Bottleneck], depths: Sequence[int], *, classes: int = CLASSES) -> None:
+    def __init__(self, depths: Sequence[int], *, classes: int = CLASSES) -> None:
         """Stack ``depths[i]`` blocks in group i."""
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
@@ -87,8 +65,8 @@ class ResNet(nn.Module):
             blocks = []
             for position in range(depth):
                 stride = 2 if group > 0 and position == 0 else 1
-                blocks.append(block(channels, width, stride=stride))
-                channels = block.expansion * width
+                blocks.append(Bottleneck(channels, width, stride=stride))
+                channels = Bottleneck.expansion * width
             groups.append(nn.Sequential(*blocks))
         self.layer1, self.layer2, self.layer3, self.layer4 = groups
         self.avgpool = nn.AdaptiveAvgPool2d(1)
@@ -102,16 +80,6 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(x).flatten(1))
 
 
-def resnet18() -> ResNet:
-    """11.7 million parameters."""
-    return ResNet(BasicBlock, (2, 2, 2, 2))
-
-
 def resnet50() -> ResNet:
     """25.6 million parameters."""
-    return ResNet(Bottleneck, (3, 4, 6, 3))
-
-
-def resnet152() -> ResNet:
-    """60.2 million parameters."""
-    return ResNet(Bottleneck, (3, 8, 36, 3))
+    return ResNet((3, 4, 6, 3))

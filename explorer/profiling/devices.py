@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from explorer import storage_format
+from explorer.storage import storage_format
 from explorer.units import shown
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")

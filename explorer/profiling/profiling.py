@@ -11,7 +11,7 @@ from torch import nn
 from explorer.arguments import a_callback
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.building import TANGENTS
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Profile, round_up
 from explorer.execution.device import cublas_workspace_bytes, describe_device, device_of
 from explorer.execution.measuring import measure
@@ -22,7 +22,8 @@ from explorer.operators.encodings import Encoding
 from explorer.profiling.costing import Subject, measure_costs
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
-from explorer.torch_arguments import a_device, a_model, explained
+from explorer.torch_arguments import a_device, a_model
+from explorer.torch_errors import explained
 
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what comes next)."""

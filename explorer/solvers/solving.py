@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from explorer.arguments import a_callback, a_flag, a_whole_number, several
+from explorer.budgets import a_budget
+from explorer.budgets import budgets as some_budgets
 from explorer.device_profile import Profile
-from explorer.kinds import a_budget, a_profile
-from explorer.kinds import budgets as some_budgets
+from explorer.kinds import a_profile
 from explorer.solution import Solution
 from explorer.solvers.methods.table import METHODS, method_named
 from explorer.solvers.monet.knowledge import Knowledge

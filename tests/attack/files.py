@@ -19,7 +19,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from explorer import keep_all, load_profile, load_schedule, simulate
-from explorer.cli import app
+from explorer.command_line.commands import app
 from explorer.device_profile import Profile
 from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.service.cache import AnswerCache

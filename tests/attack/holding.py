@@ -8,7 +8,8 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from explorer import cli, harmless
+from explorer import harmless
+from explorer.command_line import commands
 
 _TAGS = re.compile(r"</?(?:b|br|extra)>")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\ufeff\ud800-\udfff]")
@@ -80,7 +81,7 @@ def refused(said: str) -> str:
 
 def call(*arguments: str) -> str:
     """A command, by its exit code: held, or refused with a sentence."""
-    result = CliRunner().invoke(cli.app, list(arguments))
+    result = CliRunner().invoke(commands.app, list(arguments))
     said = result.output
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
     assert result.exit_code in {0, 1, 2}, (result.exit_code, said)

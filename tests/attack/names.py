@@ -15,11 +15,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import explorer
-from explorer import cli, harmless, storage_format
-from explorer.cache_folder import VARIABLE
-from explorer.conversion import from_plain, to_plain
+from explorer import harmless
+from explorer.analysis.explaining import explain_all, sentence
+from explorer.command_line.lab import notebook_of
 from explorer.device_profile import Profile
-from explorer.explaining import explain_all, sentence
 from explorer.graph import Operator, TensorSpec
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
@@ -219,8 +218,8 @@ def to_program(rng: random.Random) -> str:
     assert _bones(program.replace("(**batch)", "(*batch)")) == _bones(normal.replace("(**batch)", "(*batch)")), starred
     assert any(isinstance(x, ast.Constant) and x.value == file for x in ast.walk(ast.parse(program)))
     assert not CONTROL.search(program)
-    source = json.loads(cli._notebook(file))["cells"][0]["source"]
-    assert _bones(source) == _bones(json.loads(cli._notebook("a"))["cells"][0]["source"])
+    source = json.loads(notebook_of(file))["cells"][0]["source"]
+    assert _bones(source) == _bones(json.loads(notebook_of("a"))["cells"][0]["source"])
     return "held"
 
 

@@ -140,7 +140,13 @@ def test_without_time_a_sketch_ends_once_a_plan_fits():
 
 def test_a_solve_on_an_empty_folder_of_machine_code_answers_before_it_is_compiled(tmp_path: Path):
     chain(12).save(tmp_path / "profile.json")
-    solved = [sys.executable, "-c", "from explorer.cli import main; main()", "solve", str(tmp_path / "profile.json")]
+    solved = [
+        sys.executable,
+        "-c",
+        "from explorer.command_line.commands import main; main()",
+        "solve",
+        str(tmp_path / "profile.json"),
+    ]
     options = ["--budget", "70 %", "--time-limit", "0.5", "--output", str(tmp_path / "schedule.json")]
     surroundings = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "machine-code")}
     ended = subprocess.run([*solved, *options], env=surroundings, capture_output=True, text=True, check=False)

@@ -104,7 +104,7 @@ def test_a_terminal_is_not_steered(command: list[str], tmp_path: Path) -> None:
     bad = os.fsencode(_WORST.replace("\ud800", "")) + b"\xff\xfe"
     arguments = [x.encode().replace(b"BAD", bad) for x in command]
     answer = subprocess.run(
-        [sys.executable, "-c", "from explorer.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from explorer.command_line.commands import main; main()", *arguments],
         cwd=tmp_path,
         capture_output=True,
         check=False,

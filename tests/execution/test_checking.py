@@ -11,12 +11,12 @@ import torch
 from torch import fx, nn
 
 import explorer
-from explorer.cache_folder import VARIABLE
 from explorer.capture import Capture, capture
 from explorer.execution import applying, checking
 from explorer.execution.checking import CheckFailedError
 from explorer.operators import Variant, registry
 from explorer.schedule import Run, Schedule, keep_all, with_frees
+from explorer.storage.cache_folder import VARIABLE
 
 aten = torch.ops.aten
 

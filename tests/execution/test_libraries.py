@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 import explorer
 from explorer.capture import capture
 from explorer.models import MODELS
-from explorer.models.resnet import resnet18
+from explorer.models.resnet import ResNet
 from explorer.schedule import keep_all
 from tests.capture.test_wide import same_bits, trained
 
@@ -71,7 +71,7 @@ def test_accelerate(precision: str) -> None:
     accelerate.state.AcceleratorState._reset_state()
     spec = MODELS["resnet50"]
     torch.manual_seed(0)
-    model, batch = resnet18().train(), spec.batch(batch_size=2, image_size=32)
+    model, batch = ResNet((1, 1, 1, 1)).train(), spec.batch(batch_size=2, image_size=32)
     plain = copy.deepcopy(model)
     accelerator = accelerate.Accelerator(cpu=True, mixed_precision=precision)
     with accelerator.autocast():
@@ -98,7 +98,7 @@ def test_data_parallel_around_a_scheduled_module(tmp_path: Path) -> None:
     try:
         spec = MODELS["resnet50"]
         torch.manual_seed(0)
-        model, batch = resnet18().train(), spec.batch(batch_size=2, image_size=32)
+        model, batch = ResNet((1, 1, 1, 1)).train(), spec.batch(batch_size=2, image_size=32)
         plain = copy.deepcopy(model)
         with pytest.raises(ValueError, match=r"DistributedDataParallel\(explorer.apply\(model, ...\)\)"):
             capture(DistributedDataParallel(plain), batch, loss=spec.loss)

@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from explorer.capture import Capture
 from explorer.capture.building import TANGENTS, Call
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 
 
 class Scaled(nn.Module):

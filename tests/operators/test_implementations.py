@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from explorer.capture import Capture, capture
-from explorer.capture.tracing import Source
+from explorer.capture.traced import Source
 from explorer.graph import Implementation, Operator, When
 from tests.operators.running import Running, Scaled, fake_tangents, gradient_function
 

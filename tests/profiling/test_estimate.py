@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 import explorer
 from explorer.capture.stand_in import capture_for_cuda
-from explorer.cli_tables import summary
-from explorer.device_profile import bundled_model, bundled_profiles, load_profile
+from explorer.command_line.tables import summary
 from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.graph import Optimization
 from explorer.models import MODELS
 from explorer.operators.convolution_algorithms import Geometry
 from explorer.operators.cudnn_algorithms import Algorithms
+from explorer.profiles.loading import bundled_model, bundled_profiles, load_profile
 from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.counting import Counting, Precisions
 from explorer.profiling.devices import device_spec, device_table

@@ -293,5 +293,5 @@ def test_profiling_shows_progress_and_errors_say_what_to_do(lab: Lab, page: Page
             break
     expect(good.status).to_have_text(re.compile("^Measured: peak"), timeout=LONG)
     expect(good.figures).to_contain_text("this schedule, measured")
-    expect(good.box.locator(".deviation")).to_have_text(re.compile("Peak: .*Time: .* is the machine"))
+    expect(good.box.locator(".residual")).to_have_text(re.compile("Peak: .*Time: .* is the machine"))
     page.screenshot(path=shots / "own-model.png")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from explorer import storage_format
+from explorer.storage import storage_format
 from tests.attack import names
 from widgets.report import report
 

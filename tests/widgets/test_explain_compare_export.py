@@ -15,7 +15,7 @@ import pytest
 
 import explorer
 from explorer import model_source
-from explorer.explaining import Fate
+from explorer.analysis.explaining import Fate
 from explorer.simulation import simulate
 from explorer.solvers.problem.pins import parse_pins
 from tests.widgets.checking import checked

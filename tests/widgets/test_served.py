@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import explorer
-from explorer import storage_format
 from explorer.schedule import SCHEMA
+from explorer.storage import storage_format
 from tests.widgets.trained import Trained
 from widgets import Explorer
 from widgets.served import VARIABLE

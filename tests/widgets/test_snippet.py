@@ -18,8 +18,8 @@ from torch import nn
 import explorer
 from explorer import model_source
 from explorer.capture.batch import dtype_name
-from explorer.device_profile import bundled_model, bundled_profiles
 from explorer.graph import TensorSpec
+from explorer.profiles.loading import bundled_model, bundled_profiles
 from explorer.solution import Solution, Status
 from tests.widgets.test_explain_compare_export import Saved, panel_of
 from widgets.panels.export import ExportPanel

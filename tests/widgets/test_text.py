@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from explorer.deviation import Deviation
+from explorer.analysis.residuals import Residual
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Status
@@ -79,17 +79,23 @@ def test_exceptions_become_sentences() -> None:
     assert text.failure(RuntimeError()) == "RuntimeError"
 
 
+def parts(
+    unexplained_bytes: int, peak_share: float | None, cache_bytes: int | None, more_ms: float, machine_ms: float | None
+) -> Residual:
+    return Residual(0, 0, 0, unexplained_bytes, cache_bytes, 0, None, peak_share, more_ms, machine_ms)
+
+
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (Deviation(0, 0.5, None, 1.0, 1.0), ["to the byte", "is the machine"]),
-        (Deviation(2048, 0.25, None, 1.0, None), ["+2.00 KiB, seen 25 % into", "scratch", "not told apart"]),
-        (Deviation(-2048, None, 4096, 1.0, 0.5), ["−2.00 KiB: calls took less", "held 4.00 KiB more"]),
+        (parts(0, 0.5, None, 1.0, 1.0), ["to the byte", "is the machine"]),
+        (parts(2048, 0.25, None, 1.0, None), ["+2.00 KiB, seen 25 % into", "scratch", "not told apart"]),
+        (parts(-2048, None, 4096, 1.0, 0.5), ["−2.00 KiB: calls took less", "held 4.00 KiB more"]),
     ],
 )
-def test_deviations_are_explained(trained: Trained, found: Deviation, told: list[str]) -> None:
+def test_residuals_are_explained(trained: Trained, found: Residual, told: list[str]) -> None:
     timeline = simulate(trained.profile, keep_all(trained.profile.graph))
-    said = text.deviation(trained.profile, timeline, found)
+    said = text.residual(trained.profile, timeline, found)
     assert all(words in said for words in told), said
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
-from explorer.explaining import Fate, TensorExplanation, explain_all, sentence
+from explorer.analysis.explaining import Fate, TensorExplanation, explain_all, sentence
+from explorer.analysis.pricing import memory_price
 from explorer.graph import Operator
 from explorer.harmless import in_html
-from explorer.pricing import memory_price
 from explorer.schedule import Schedule
 from explorer.solvers.problem.pins import Pins, Stay
 from explorer.units import format_bytes

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import ipywidgets
 
-from explorer import storage_format
 from explorer.harmless import in_html
 from explorer.schedule import SCHEMA
+from explorer.storage import storage_format
 from widgets import text
 from widgets.downloads import Downloads
 from widgets.panel import EVERYTHING, Scene

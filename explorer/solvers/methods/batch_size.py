@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from explorer.budgets import a_budget
 from explorer.device_profile import Cost, Profile
 from explorer.graph import Role
-from explorer.kinds import a_budget, a_profile
+from explorer.kinds import a_profile
 from explorer.solution import Solution
 from explorer.solvers.methods.table import METHODS
 from explorer.solvers.options import Optimizations, Options, parse_optimizations

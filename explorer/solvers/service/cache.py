@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from explorer import storage_format
-from explorer.cache_folder import cache_folder
-from explorer.conversion import to_plain
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.options import ALL_OPTIMIZATIONS, Options
+from explorer.storage import storage_format
+from explorer.storage.cache_folder import cache_folder
+from explorer.storage.conversion import to_plain
 
 T = TypeVar("T")
 

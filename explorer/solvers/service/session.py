@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Self
 
 from explorer.arguments import a_flag
+from explorer.budgets import a_budget
 from explorer.device_profile import Profile
 from explorer.harmless import one_line
 from explorer.kinds import a_budget, a_profile

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from explorer import estimate
-from explorer.device_profile import Profile, bundled_path, load_profile
+from explorer.device_profile import Profile
 from explorer.models.gpt import GPT, GPTConfig
+from explorer.profiles.loading import bundled_path, load_profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers.formulation import relaxation

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from explorer.device_profile import Profile, load_profile
+from explorer.device_profile import Profile
+from explorer.profiles.loading import load_profile
 from explorer.simulation import simulate
 from explorer.solvers.monet.crossing import Crossing
 from explorer.solvers.problem.building import problem_of

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from explorer.device_profile import Profile, load_profile
+from explorer.device_profile import Profile
 from explorer.graph import Optimization
+from explorer.profiles.loading import load_profile
 from explorer.schedule import Run, keep_all
 from explorer.simulation import Category, simulate
 from explorer.solvers.problem.building import problem_of

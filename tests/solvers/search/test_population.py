@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from explorer.device_profile import Profile, load_profile
+from explorer.device_profile import Profile
+from explorer.profiles.loading import load_profile
 from explorer.simulation import simulate
 from explorer.solvers.formulation import relaxation
 from explorer.solvers.formulation.merge import relax

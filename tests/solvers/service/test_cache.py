@@ -11,8 +11,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from explorer import cli
-from explorer.cache_folder import VARIABLE
+from explorer.command_line import commands
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
@@ -268,12 +267,12 @@ def test_the_next_session_answers_at_once():
 
 def test_the_command_shows_and_clears(memory):
     run = CliRunner().invoke
-    assert "Nothing is remembered yet" in run(cli.app, ["cache"]).output
+    assert "Nothing is remembered yet" in run(commands.app, ["cache"]).output
     memory.remember("problem", answer(), KEEP, label=label_of(PROFILE, Options()))
-    shown = run(cli.app, ["cache"])
+    shown = run(commands.app, ["cache"])
     assert shown.exit_code == 0
     assert ": all" in shown.output
-    assert run(cli.app, ["cache", "--clear"]).exit_code == 0
+    assert run(commands.app, ["cache", "--clear"]).exit_code == 0
     assert memory.contents() == ()
 
 

@@ -18,8 +18,8 @@ from explorer.simulation import Timeline, simulate
 from explorer.units import format_bytes
 
 if TYPE_CHECKING:
+    from explorer.analysis.residuals import Residual
     from explorer.measurement import Measurement
-    from explorer.residuals import Residual
     from explorer.solution import Solution
 
 

@@ -1,20 +1,24 @@
-"""Why a measured peak is not the predicted one: what a step's memory is made of, and where each operator differs."""
+"""Why a measured step is not as predicted: its memory in parts, its time by cause, and the peak of every operator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from explorer.arguments import several
+import numpy as np
+
+from explorer.arguments import a_number, several
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement, RunMeasurement
-from explorer.schedule import Schedule
-from explorer.simulation import CATEGORIES, Category, simulate
+from explorer.schedule import Schedule, keep_all
+from explorer.simulation import CATEGORIES, Category, Timeline, simulate
 from explorer.units import shown
 
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """A measured peak in parts; they add up to ``reserved_bytes`` where that is known, else to ``allocated_bytes``.
+    """A measured step in parts, and what it took beyond its prediction.
+
+    The parts of the peak add up to ``reserved_bytes`` where that is known, else to ``allocated_bytes``.
 
     Attributes:
         storages_bytes: tensors alive at the predicted peak, as large as they were asked for.
@@ -24,6 +28,10 @@ class Residual:
         cache_bytes: held by the allocator beyond what is allocated: fragments, and blocks kept for later. None on CPU.
         allocated_bytes: the measured peak.
         reserved_bytes: the most that the allocator held; None on CPU.
+        peak_share: how far into the observed step the measured peak was, from 0 to 1; None where no event was seen.
+        unexplained_ms: measured time less the predicted one.
+        machine_ms: of that, what a plain step shows as well: the machine is slower now than when it was profiled; None
+            where no plain step was timed.
     """
 
     storages_bytes: int
@@ -33,6 +41,14 @@ class Residual:
     cache_bytes: int | None
     allocated_bytes: int
     reserved_bytes: int | None
+    peak_share: float | None
+    unexplained_ms: float
+    machine_ms: float | None
+
+    @property
+    def own_ms(self) -> float | None:
+        """The rest of the time: what is the schedule's own."""
+        return None if self.machine_ms is None else self.unexplained_ms - self.machine_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +73,28 @@ class RunResidual:
         return self.measured_bytes - self.predicted_bytes
 
 
-def residual(profile: Profile, schedule: Schedule, measurement: Measurement) -> Residual:
-    """Split a measured peak into what was predicted, by kind, and what was not.
+def residual(
+    profile: Profile, schedule: Schedule, measurement: Measurement, *, plain_step_time_ms: float | None = None
+) -> Residual:
+    """Split a measured step into what was predicted, by kind, and what was not.
 
     Args:
         profile: that the schedule was made for.
         schedule: that was run.
         measurement: from ``explorer.measure``.
+        plain_step_time_ms: of a step without recomputation, measured on the same occasion; None if it was not.
 
     Raises:
-        ValueError: the schedule does not belong to the profile.
+        ValueError: the schedule does not belong to the profile, or the time is none.
     """
     if not isinstance(measurement, Measurement):
         raise ValueError(f"measurement is {shown(measurement)}; explorer.measure(module, batch) makes one")
     timeline = simulate(profile, schedule)
+    machine_ms = None
+    if plain_step_time_ms is not None:
+        a_number(plain_step_time_ms, "plain_step_time_ms", above=0, what="a number of milliseconds above 0, or None")
+        plain_ms = simulate(profile, keep_all(profile.graph)).time_ms
+        machine_ms = timeline.time_ms * (plain_step_time_ms / plain_ms - 1) if plain_ms > 0 else None
     peak = timeline.peak_run
     workspace_bytes = int(timeline.bytes[peak, CATEGORIES.index(Category.WORKSPACE)])
     graph = profile.graph
@@ -85,6 +109,9 @@ def residual(profile: Profile, schedule: Schedule, measurement: Measurement) -> 
         cache_bytes=None if reserved is None else reserved - measurement.peak_bytes,
         allocated_bytes=measurement.peak_bytes,
         reserved_bytes=reserved,
+        peak_share=_peak_share(measurement),
+        unexplained_ms=measurement.step_time_ms - timeline.time_ms,
+        machine_ms=machine_ms,
     )
 
 
@@ -113,3 +140,22 @@ def residual_by_run(
             timeline.operators, timeline.implementations, timeline.total_bytes, measured, strict=True
         )
     )
+
+
+def runs_of(timeline: Timeline, times_ms: np.ndarray) -> np.ndarray:
+    """Moments of an observed step as positions among its runs, float64.
+
+    A measurement knows times, not operators: its time is stretched to the predicted step, then read as runs.
+    """
+    ends = np.cumsum(timeline.times_ms)
+    observed = np.asarray(times_ms, dtype=np.float64)
+    if len(observed) == 0 or observed[-1] <= 0 or ends[-1] <= 0:
+        return np.zeros(0)
+    return np.interp(observed * (ends[-1] / observed[-1]), np.append(0.0, ends), np.arange(len(ends) + 1))
+
+
+def _peak_share(measurement: Measurement) -> float | None:
+    times_ms = measurement.times_ms
+    if len(times_ms) == 0 or times_ms[-1] <= 0:
+        return None
+    return float(times_ms[int(np.argmax(measurement.allocated_bytes))] / times_ms[-1])

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.conversion import WrongContentError, from_plain, to_plain
-from explorer.device_profile import Cost, Device, Profile, load_profile
+from explorer.device_profile import Cost, Device, Profile
 from explorer.graph import Operator
+from explorer.profiles.loading import load_profile
 from explorer.profiling.devices import DeviceSpec
 from explorer.schedule import Free, Run, Schedule, keep_all
+from explorer.storage.conversion import WrongContentError, from_plain, to_plain
 from tests.test_simulation import small_profile
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import explorer
+from explorer.analysis.explaining import Fate, sentence
 from explorer.device_profile import Profile
-from explorer.explaining import Fate, sentence
 from explorer.simulation import Category, simulate
 from explorer.solution import Solution, Status
 from explorer.solvers.problem.pins import parse_pins

@@ -1,4 +1,4 @@
-"""Profiles in the form in which MONeT's measurements were published, and schedules for them in their judge's form."""
+"""Profiles in the form in which MONeT's measurements were published."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from explorer.graph import (
     TrainingGraph,
     When,
 )
-from explorer.schedule import Free, Run, Schedule
 
 _BOUNDARY = "tangents"
 _PARAMETER_GRADIENT = "parameter_gradient_bytes"
-_OWN, _AGAIN, _IN_PLACE, _ALGORITHM, _ALTERNATIVE = "default", "again", "in place", "algorithm ", "alternative "
+_OWN, _AGAIN = "default", "again"
+IN_PLACE, ALGORITHM, ALTERNATIVE = "in place", "algorithm ", "alternative "
+"""How implementations are called; the last two go on with a number."""
+
+
+def is_published(document: Any) -> bool:
+    """Has a JSON document the form in which MONeT's measurements were published?"""
+    return isinstance(document, dict) and {"ops", "fixed_bytes", "optimizations"} <= document.keys()
 
 
 def profile_of(document: dict[str, Any]) -> Profile:
@@ -42,71 +48,6 @@ def profile_of(document: dict[str, Any]) -> Profile:
         return _Importer(document).build()
     except (LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a valid published instance: {type(error).__name__} {error}") from error
-
-
-def as_checkmate_counts(document: dict[str, Any]) -> dict[str, Any]:
-    """An instance as its published results for Checkmate count it.
-
-    No workspace, and nothing in place. Room for all parameter gradients is taken throughout, not from when each is
-    made (section 4.4, footnote 1: "we reserve space for gradients"). With that, VGG-16's optima are the published ones
-    to 0.03 ms; without, better schedules exist than those published as optimal.
-
-    Args:
-        document: the instance, as parsed from JSON.
-
-    Returns:
-        The instance with every workspace 0 and parameter gradients among the fixed bytes, for ``profile_of`` and for
-        the judge.
-    """
-    workspaces = ("workspace_bytes", "recompute_workspace_bytes")
-    reserved = sum(op.get(_PARAMETER_GRADIENT, 0) for op in document["ops"])
-
-    def counted(op: dict[str, Any]) -> dict[str, Any]:
-        changed = {key: value for key, value in op.items() if key != "inplace"}
-        changed |= dict.fromkeys((key for key in (*workspaces, _PARAMETER_GRADIENT) if key in op), 0)
-        for several in ("algorithms", "alternatives"):
-            if several in op:
-                changed[several] = [way | {"workspace_bytes": 0} for way in op[several]]
-        return changed
-
-    fixed_bytes = document["fixed_bytes"] + reserved
-    return document | {"ops": [counted(op) for op in document["ops"]], "fixed_bytes": fixed_bytes}
-
-
-def plan_of(profile: Profile, schedule: Schedule) -> list[list[Any]]:
-    """A schedule for an imported profile, in the form of the published judge: a list of steps.
-
-    Args:
-        profile: from ``profile_of``.
-        schedule: valid for it.
-
-    Returns:
-        ``["run", id, how]``, ``["backward", id, how]`` and ``["free", id]``; the judge frees gradients by itself.
-    """
-    graph = profile.graph
-    maker = {x: op.id for op in graph.forward for x in op.default().writes}
-    steps: list[list[Any]] = []
-    for step in schedule.steps:
-        if isinstance(step, Free):
-            if step.storage in maker:
-                steps.append(["free", maker[step.storage]])
-        elif step.operator != graph.forward_count:
-            steps.append(_judged(graph, step))
-    return steps
-
-
-def _judged(graph: TrainingGraph, run: Run) -> list[Any]:
-    # Ids of an instance count its operators; the boundary between the passes is ours.
-    forward = run.operator < graph.forward_count
-    number = run.operator if forward else run.operator - 1
-    how: dict[str, Any] = {}
-    if run.implementation.startswith(_ALGORITHM):
-        how["algorithm"] = int(run.implementation.removeprefix(_ALGORITHM))
-    elif run.implementation.startswith(_ALTERNATIVE):
-        how["alternative"] = int(run.implementation.removeprefix(_ALTERNATIVE))
-    elif run.implementation == _IN_PLACE:
-        how["inplace"] = True
-    return ["run" if forward else "backward", number, how]
 
 
 class _Importer:
@@ -171,9 +112,7 @@ class _Importer:
             over = self.made[op["inplace"]["over"]]
             cost = float(op["inplace"]["ms"]), int(op["inplace"]["workspace_bytes"]) + self.storages[over].bytes
             found.append(
-                self._implementation(
-                    _IN_PLACE, reads, writes, *cost, overwrites=over, optimization=Optimization.INPLACE
-                )
+                self._implementation(IN_PLACE, reads, writes, *cost, overwrites=over, optimization=Optimization.INPLACE)
             )
         return found
 
@@ -191,7 +130,7 @@ class _Importer:
             wanted = Optimization.INTERMEDIATE if compact else Optimization.OUTPUT
             found.append(
                 self._implementation(
-                    f"{_ALTERNATIVE}{number}",
+                    f"{ALTERNATIVE}{number}",
                     [*self._storages(alternative["needs"]), *gradients],
                     writes,
                     float(alternative["ms"]),
@@ -218,7 +157,7 @@ class _Importer:
     def _algorithms(self, op: dict[str, Any], reads: list[int], writes: list[int]) -> list[Implementation]:
         return [
             self._implementation(
-                f"{_ALGORITHM}{algorithm['algorithm']}",
+                f"{ALGORITHM}{algorithm['algorithm']}",
                 reads,
                 writes,
                 float(algorithm["ms"]),

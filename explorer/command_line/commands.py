@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Column, Table
 
-from explorer.cli_endings import Commands, complain, end_solvers
-from explorer.cli_tables import PlainConsole, add_parts, progress_bar, run_table, solution_table, summary
-from explorer.device_profile import BUNDLED_FOR, bundled_profiles, load_profile
+from explorer.budgets import a_budget
+from explorer.command_line.endings import Commands, complain, end_solvers
+from explorer.command_line.lab import open_lab
+from explorer.command_line.options import check_folder, model_of, pin_of, sizes_of
+from explorer.command_line.tables import PlainConsole, add_parts, progress_bar, run_table, solution_table, summary
 from explorer.harmless import file_stem
-from explorer.kinds import a_budget
+from explorer.profiles.loading import BUNDLED_FOR, bundled_profiles, load_profile
 from explorer.schedule import keep_all, load_schedule
 from explorer.simulation import CATEGORIES, simulate
 from explorer.units import format_bytes
@@ -57,10 +56,10 @@ def profile(
     from explorer.operators.encodings import Encoding
 
     target = output or Path(f"{file_stem(model.rpartition(':')[2])}.json")
-    _check_folder(target)
+    check_folder(target)
     encodings = None if encoding is None else Encoding.of(encoding)
-    sizes = _sizes(batch_size, image_size, volume_size, sequence_length)
-    made, batch, loss = _model(model, sizes, device=device)
+    sizes = sizes_of(batch_size, image_size, volume_size, sequence_length)
+    made, batch, loss = model_of(model, sizes, device=device)
     with progress_bar() as progress:
         result = explorer.profile(
             made,
@@ -101,11 +100,11 @@ def estimate(
 
     spec = device_spec(device)
     target = output or Path(f"{file_stem(model.rpartition(':')[2])}-{file_stem(spec.name)}.json")
-    _check_folder(target)
-    sizes = _sizes(batch_size, image_size, volume_size, sequence_length)
+    check_folder(target)
+    sizes = sizes_of(batch_size, image_size, volume_size, sequence_length)
     # A function of the user's may look at its tensors; the bundled models need no memory.
     with torch.device("cpu" if ":" in model else "meta"):
-        made, batch, loss = _model(model, sizes)
+        made, batch, loss = model_of(model, sizes)
     with progress_bar() as progress:
         result = explorer.estimate(
             made,
@@ -164,7 +163,7 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
     """Find a schedule that fits a budget."""
     import explorer
 
-    _check_folder(output)
+    check_folder(output)
     loaded = load_profile(profile)
     budget_bytes = a_budget(budget, loaded)
     with PlainConsole(stderr=True).status(f"solving for {format_bytes(budget_bytes)}, at most {time_limit:g} s"):
@@ -177,7 +176,7 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
             gap=gap,
             optimizations=optimizations,
             exact=exact,
-            pins=[_pin(x) for x in pin or ()],
+            pins=[pin_of(x) for x in pin or ()],
             remember=remember,
         )
     if found.schedule is None:
@@ -242,7 +241,7 @@ def run(
     loaded = load_schedule(schedule)
     known = None if profile is None else load_profile(profile)
     predicted = None if known is None else simulate(known, loaded)
-    made, batch, loss = _model(model, {}, like=loaded.identity.batch, device=device)
+    made, batch, loss = model_of(model, {}, like=loaded.identity.batch, device=device)
     with PlainConsole(stderr=True).status("applying the schedule") as status:
         module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding)
         status.update(f"measuring {steps} steps")
@@ -268,24 +267,7 @@ def explore(
 ) -> None:
     """Open JupyterLab on a notebook that explores a profile."""
     load_profile(profile)  # so that a wrong name is refused here, not in the notebook
-    notebook = Path(f"explore-{file_stem(Path(profile).stem)}.ipynb")
-    if not notebook.exists():
-        notebook.write_text(_notebook(profile), encoding="utf-8")
-    if browser and not _has_browser():
-        browser = False
-        PlainConsole().print("There is no browser here: open one of the URLs that JupyterLab prints.")
-    command = [
-        sys.executable,
-        "-m",
-        "jupyterlab",
-        f"--LabApp.default_url=/lab/tree/{notebook}",  # unlike an argument, also in the URL that is printed
-        f"--port={port}",
-        *([] if browser else ["--no-browser"]),
-        # JupyterLab refuses root otherwise; whoever is root here, in a container say, has no other account.
-        *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
-    ]
-    # In place of this process, so that whoever ends it ends JupyterLab.
-    os.execv(sys.executable, command)  # noqa: S606 - nothing in it needs a shell
+    open_lab(profile, browser=browser, port=port)
 
 
 @app.command("compile")
@@ -317,86 +299,6 @@ def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everyth
         used = datetime.fromtimestamp(problem.used, UTC).astimezone()
         table.add_row(problem.label, str(problem.answers), f"{used:%Y-%m-%d %H:%M}")
     PlainConsole().print(table if known else f"Nothing is remembered yet in {memory.folder}.")
-
-
-def _notebook(profile: str) -> str:
-    """A notebook with one cell that opens ``profile``, as JSON."""
-    import json
-
-    source = f"import explorer\n\nexplorer.explore({profile!r})"
-    cell = {
-        "cell_type": "code",
-        "id": "explore",
-        "source": source,
-        "metadata": {},
-        "outputs": [],
-        "execution_count": None,
-    }
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
-
-
-def _model(
-    name: str, sizes: dict[str, Any], *, like: tuple[Any, ...] = (), device: str | None = None
-) -> tuple[Any, Any, Any]:
-    """Model, batch and loss of a bundled name or a factory, on ``device``."""
-    from explorer import model_source
-
-    if ":" not in name:
-        made = model_source.bundled(name, like=like, **sizes)
-    elif sizes:
-        raise ValueError(f"{', '.join(sizes)} are for bundled models; {name} makes its own batch")
-    else:
-        made = model_source.factory(name)
-    return made if device is None else model_source.moved(made, device)
-
-
-def _check_folder(target: Path) -> None:
-    """Refuse a file that cannot be written before the work for it begins."""
-    if not target.parent.is_dir():
-        raise ValueError(f"cannot write {target}: there is no folder {target.parent}")
-    if target.is_dir():
-        raise ValueError(f"cannot write {target}: it is a folder")
-
-
-def _pin(text: str) -> tuple[str, str]:
-    """``"relu_3=recompute"``."""
-    name, equals, choice = (part.strip() for part in text.partition("="))
-    if not (name and equals and choice):
-        raise ValueError(f"pin {text!r} must be TENSOR=keep, TENSOR=recompute or OPERATOR=IMPLEMENTATION")
-    return name, choice
-
-
-def _sizes(
-    batch_size: int | None, image_size: str | None, volume_size: str | None, sequence_length: int | None
-) -> dict[str, Any]:
-    """Those of a bundled model's batch that were given."""
-    given = {
-        "batch_size": batch_size,
-        "image_size": _sides(image_size),
-        "volume_size": _sides(volume_size),
-        "sequence_length": sequence_length,
-    }
-    return {name: size for name, size in given.items() if size is not None}
-
-
-def _sides(size: str | None) -> tuple[int, ...] | int | None:
-    """``"112"`` or ``"416x608"``."""
-    if size is None:
-        return None
-    parts = size.lower().split("x")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ValueError(f"size {size!r} must be a positive number, or several with x between them: 416x608")
-    sides = tuple(int(part) for part in parts)
-    return sides[0] if len(sides) == 1 else sides
-
-
-def _has_browser() -> bool:
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        return False
-    return True
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def call(*arguments: str, code: int = 0) -> str:
     """Run a command; its output and error together."""
-    result = CliRunner().invoke(cli.app, arguments)
+    result = CliRunner().invoke(commands.app, arguments)
     assert result.exit_code == code, (result.output, result.exception)
     assert "Traceback" not in result.output
     return result.output
@@ -160,7 +160,7 @@ def test_as_a_process_without_torch_or_a_display(here: Path) -> None:
     path = os.pathsep.join([str(here), str(Path(explorer.__file__).parents[1])])
     for arguments in (["solve", "mlp.json", "-b", "1 GiB", "-o", "s.json"], ["simulate", "mlp.json", "s.json"]):
         done = subprocess.run(
-            [sys.executable, "-c", "from explorer.cli import main; main()", *arguments],
+            [sys.executable, "-c", "from explorer.command_line.commands import main; main()", *arguments],
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
@@ -178,7 +178,14 @@ def test_explore_prints_a_url_where_there_is_no_browser(here: Path) -> None:
     }
     call("profile", "mymodels:make", "-o", "mlp.json")
     started = subprocess.Popen(
-        [sys.executable, "-c", "from explorer.cli import main; main()", "explore", "mlp.json", "--no-browser"],
+        [
+            sys.executable,
+            "-c",
+            "from explorer.command_line.commands import main; main()",
+            "explore",
+            "mlp.json",
+            "--no-browser",
+        ],
         env={**os.environ, **private, "PYTHONPATH": str(Path(explorer.__file__).parents[1])},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from explorer import keep_all, simulate, solve
-from explorer.published import profile_of
+from explorer.profiles.published import profile_of
 
 MIB = 2**20
 BRANCHES = 3

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from benchmarks.judging import judge_in, plan_of
 from explorer import load_profile, simulate
-from explorer.published import plan_of
 from explorer.schedule import keep_all
 from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.schedules import schedule_of
 
-ZOO = Path(__file__).parents[2] / "shared" / "monet-zoo"
+ZOO = Path(__file__).parents[3] / "shared" / "monet-zoo"
 INSTANCES = sorted(ZOO.glob("*.json"))
 
 pytestmark = pytest.mark.skipif(not INSTANCES, reason="the published instances are not beside this checkout")
-
-
-def judge(path: Path, plan: list[Any]) -> dict[str, Any]:
-    """What the published judge says of a plan."""
-    spec = importlib.util.spec_from_file_location("verify", ZOO / "verify.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.judge(json.loads(path.read_text()), plan)
 
 
 @pytest.mark.parametrize("path", INSTANCES, ids=lambda x: x.stem)
@@ -39,7 +27,7 @@ def test_judge_and_simulator_agree(path: Path) -> None:
     quickest = schedule_of(problem, everything, method="test", budget_bytes=None)
     for schedule in (keep_all(profile.graph), quickest):
         timeline = simulate(profile, schedule)
-        verdict = judge(path, plan_of(profile, schedule))
+        verdict = judge_in(ZOO).judge(json.loads(path.read_text()), plan_of(profile, schedule))
         assert timeline.peak_bytes == pytest.approx(verdict["peak_gib"] * 2**30, abs=1)
         assert timeline.time_ms == pytest.approx(verdict["ms"], rel=1e-12)
 

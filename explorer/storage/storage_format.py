@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any, TypeVar
 
-from explorer.conversion import WrongContentError, from_plain, to_plain
+from explorer.storage.conversion import WrongContentError, from_plain, to_plain
 from explorer.units import shown
 
 T = TypeVar("T")

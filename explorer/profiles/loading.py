@@ -1,0 +1,59 @@
+"""Profiles by path or name: saved ones, published ones, and those that come with the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from explorer.arguments import a_path
+from explorer.device_profile import SCHEMA, Profile
+from explorer.profiles.published import is_published, profile_of
+from explorer.storage import storage_format
+
+BUNDLED_FOR = "a100-80gb"
+"""Whose profile a model's name alone stands for."""
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile; needs neither torch nor the model.
+
+    Args:
+        path: a file that ``Profile.save`` wrote, the name of a bundled profile, or a published instance of MONeT's.
+
+    Raises:
+        ValueError: no such file or bundled name, or the file is truncated, changed or of another version.
+    """
+    path = a_path(path, instead=", or the name of a bundled profile")
+    if path.suffix == "" and not path.exists():
+        return storage_format.read(bundled_path(str(path)), Profile, schema=SCHEMA)
+    document = storage_format.parse(path)
+    if is_published(document):
+        return profile_of(document)
+    return storage_format.read_document(document, Profile, schema=SCHEMA, origin=str(path))
+
+
+def bundled_path(name: str) -> Path:
+    """Where the bundled profile ``name`` lies.
+
+    Args:
+        name: a file's name without its suffixes (``"resnet50-p100-16gb"``), or that of a model alone, which stands
+            for its profile on the device that ``BUNDLED_FOR`` names.
+
+    Raises:
+        ValueError: there is none of that name; lists those there are.
+    """
+    known = bundled_profiles()
+    path = known.get(name) or known.get(f"{name}-{BUNDLED_FOR}")
+    if path is None:
+        raise ValueError(f"no bundled profile {name!r}; bundled: {', '.join(map(repr, known)) or 'none'}")
+    return path
+
+
+def bundled_profiles() -> dict[str, Path]:
+    """Every profile that comes with the package, by name."""
+    folder = Path(__file__).parent
+    return {x.name.removesuffix(".json.gz"): x for x in sorted(folder.glob("*.json.gz"))}
+
+
+def bundled_model(name: str) -> str:
+    """The model, as ``explorer.models.MODELS`` has it, of a bundled profile."""
+    return name.partition("-")[0]
