@@ -17,6 +17,7 @@ from explorer.schedule import SCHEMA, Schedule
 from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.problem.pins import PinsLike, parse_pins
+from explorer.storage import storage_format
 from widgets import fallback, style, text
 from widgets.budget import parse_budget
 from widgets.cells import note_shown, present_run

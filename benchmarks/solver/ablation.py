@@ -27,8 +27,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 
-from explorer.device_profile import Profile, load_profile
-from explorer.kinds import plain_peak_bytes
+from explorer.budgets import plain_peak_bytes
+from explorer.device_profile import Profile
+from explorer.profiles.loading import load_profile
 from explorer.solution import Solution
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit

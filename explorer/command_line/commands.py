@@ -284,8 +284,8 @@ def compile_command() -> None:
 @app.command()
 def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everything.")] = False) -> None:
     """Show what is remembered of past solves, or forget it."""
-    from explorer.cache_folder import VARIABLE
     from explorer.solvers.service.cache import AnswerCache
+    from explorer.storage.cache_folder import VARIABLE
 
     memory = AnswerCache()
     if memory.folder is None:

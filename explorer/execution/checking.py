@@ -30,6 +30,7 @@ from explorer.graph import Implementation, Optimization
 from explorer.recomputing import Recomputing
 from explorer.schedule import Run, Schedule, keep_all
 from explorer.simulation import simulate
+from explorer.torch_errors import is_out_of_memory
 from explorer.units import format_bytes
 
 TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 2e-2}

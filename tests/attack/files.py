@@ -23,7 +23,7 @@ from explorer.command_line.commands import app
 from explorer.device_profile import Profile
 from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.service.cache import AnswerCache
-from explorer.storage_format import text_of
+from explorer.storage.storage_format import text_of
 from tests.solvers.graphs import chain
 from tests.test_simulation import small_profile
 

@@ -13,8 +13,8 @@ from unittest.mock import patch
 import psutil
 
 import explorer
-from explorer.cache_folder import VARIABLE
 from explorer.solvers.service.cache import AnswerCache
+from explorer.storage.cache_folder import VARIABLE
 from tests.attack.files import FOUND
 from tests.solvers.graphs import chain
 from tests.solvers.hearing import between

@@ -26,6 +26,9 @@ from explorer.solution import Solution, Status
 from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.options import Options
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
+from explorer.storage import storage_format
+from explorer.storage.cache_folder import VARIABLE
+from explorer.storage.conversion import from_plain, to_plain
 from tests.attack.holding import CONTROL, Parsed, call, check_figure, check_html, refused
 from tests.solvers.graphs import chain
 from widgets import fallback, text

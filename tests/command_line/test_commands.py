@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import explorer
-from explorer import cli
+from explorer.command_line import commands
 from explorer.solvers.options import Options
 from explorer.solvers.search.annealing import anneal
 from explorer.solvers.search.plan_search import PlanSearch

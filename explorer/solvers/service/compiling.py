@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from explorer.device_profile import load_profile
-from explorer.kinds import plain_peak_bytes
+from explorer.budgets import plain_peak_bytes
+from explorer.profiles.loading import load_profile
 from explorer.solvers.methods.table import METHODS
 from explorer.solvers.options import Options
 from explorer.solvers.search.annealing import anneal

@@ -13,7 +13,7 @@ from explorer.arguments import a_flag
 from explorer.budgets import a_budget
 from explorer.device_profile import Profile
 from explorer.harmless import one_line
-from explorer.kinds import a_budget, a_profile
+from explorer.kinds import a_profile
 from explorer.solution import BoundScope, Finder, Solution, Status
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.problem.frontier import Frontier, Point, judged

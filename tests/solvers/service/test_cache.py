@@ -23,6 +23,7 @@ from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.options import Options, parse_optimizations
 from explorer.solvers.service import cache as memory_module
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
+from explorer.storage.cache_folder import VARIABLE
 from tests.solvers.graphs import chain
 from tests.solvers.service.test_session import Heard
 
