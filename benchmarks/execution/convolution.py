@@ -1,7 +1,9 @@
 """Workspace against time of one layer's convolution implementations (MONeT, figure 7), from a profile.
 
-Run: ``python benchmarks/convolution.py PROFILE [--layer layer2.0.conv2] [--plot FILE.html]``; without a layer, the one
-whose implementations differ most in workspace. A star marks what no other implementation beats in both.
+    python -m benchmarks.execution.convolution PROFILE [--layer layer2.0.conv2] [--plot FILE.html]
+
+Without a layer, the one whose implementations differ most in workspace. A star marks what no other implementation
+beats in both.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.provenance import record
 from explorer.device_profile import Profile, load_profile
 from explorer.graph import Operator, Phase
 
@@ -27,11 +30,12 @@ class Choice:
 
 def main() -> None:
     """Print the table; write the plot if asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", help="a file or a bundled name")
     parser.add_argument("--layer")
     parser.add_argument("--plot", type=Path, help="also write a plot here, as HTML")
     options = parser.parse_args()
+    record(options, seeds=())
     profile = load_profile(options.profile)
     layers = {x.layer for x in profile.graph.operators if "convolution" in x.target}
     if options.layer is not None and options.layer not in layers:

@@ -1,15 +1,16 @@
 """The whole flow on real models, bit-exact: predicted against measured peak and time, at several budgets.
 
-Run: ``python benchmarks/end_to_end.py [MODEL …] [--json FILE]``. Times are compared within one run, plain and scheduled
-steps taking turns. Budgets are shares of the no-recompute peak and, since parameters and their gradients may take most
-of that whatever the schedule, shares of the way from the smallest feasible budget to it.
+    python -m benchmarks.execution.end_to_end [MODEL …] [--tier quick] [--json FILE]
+
+Times are compared within one run, plain and scheduled steps taking turns. Budgets are shares of the no-recompute peak
+and, since parameters and their gradients may take most of that whatever the schedule, shares of the way from the
+smallest feasible budget to it.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,24 +18,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from turns import median_times_ms
 
 import explorer
+from benchmarks.cases import ModelCase, Sample, Size, Tier, add_tier, model_cases, model_names
+from benchmarks.provenance import record, write_results
+from benchmarks.timing_in_turns import median_times_ms
 from explorer.execution.steps import step_of, unchanged
-from explorer.models import MODELS
 
-BATCHES: dict[str, dict[str, Any]] = {
-    "resnet50": {"batch_size": 8, "image_size": 112},
-    "unet": {"batch_size": 1, "image_size": 256},
-    "mobilenet_v2": {"batch_size": 8, "image_size": 112},
-    "googlenet": {"batch_size": 8, "image_size": 112},
-    "vgg16": {"batch_size": 4, "image_size": 112},
-    "gpt2": {"batch_size": 2, "sequence_length": 128},
-    "vit_b16": {"batch_size": 2},
-    "unet3d": {"batch_size": 1, "volume_size": 32},
-}
-SHARES_OF_PEAK = (1.0, 0.7, 0.5)
-SHARES_OF_RANGE = (0.7, 0.5, 0.25)
+SHARES_OF_PEAK = {Tier.QUICK: (1.0,), Tier.FULL: (1.0, 0.7, 0.5)}
+SHARES_OF_RANGE = {Tier.QUICK: (0.5,), Tier.FULL: (0.7, 0.5, 0.25)}
 
 
 @dataclass(frozen=True)
@@ -57,33 +49,36 @@ class Row:
 
 def main() -> None:
     """Print a table per model, and write it as JSON if asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=["resnet50", "unet"], help=", ".join(BATCHES))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help=model_names(Size.SMALL))
+    add_tier(parser)
     parser.add_argument("--json", type=Path, help="also write the rows here")
-    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds per solve")
+    parser.add_argument("--time-limit", type=float, help="seconds per solve (default: 10, or 1 if quick)")
     options = parser.parse_args()
-    rows = [row for name in options.models for row in run_model(name, time_limit=options.time_limit)]
+    run = record(options)
+    time_limit = options.time_limit or (1.0 if options.tier is Tier.QUICK else 10.0)
+    cases = model_cases(options.tier, Size.SMALL, options.models)
+    rows = [row for case in cases for row in run_model(case, options.tier, time_limit=time_limit)]
     if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+        write_results(options.json, [asdict(row) for row in rows], run)
 
 
-def run_model(name: str, *, time_limit: float) -> list[Row]:
+def run_model(case: ModelCase, tier: Tier, *, time_limit: float) -> list[Row]:
     """Profile, then solve, run and measure at every budget."""
-    torch.manual_seed(0)
-    spec = MODELS[name]
-    model, batch = spec.build().train(), spec.batch(**BATCHES[name])
+    name = case.name
+    model, batch, loss = case.sample()
     start = time.perf_counter()
-    profile = explorer.profile(model, batch, loss=spec.loss)
+    profile = explorer.profile(model, batch, loss=loss)
     print(
-        f"\n{name} {BATCHES[name]}: {len(profile.graph.operators)} operators, capture and profile "
+        f"\n{name} {case.batch}: {len(profile.graph.operators)} operators, capture and profile "
         f"{time.perf_counter() - start:.1f} s, calibration {profile.calibration:.2f}"
     )
     peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
     smallest = explorer.smallest_budget(profile, exact=True)
     assert smallest.minimum is not None
     least = smallest.minimum.budget_bytes
-    budgets = {f"{share:.1f} peak": int(share * peak) for share in SHARES_OF_PEAK}
-    budgets |= {f"{share:.2f} range": int(least + share * (peak - least)) for share in SHARES_OF_RANGE}
+    budgets = {f"{share:.1f} peak": int(share * peak) for share in SHARES_OF_PEAK[tier]}
+    budgets |= {f"{share:.2f} range": int(least + share * (peak - least)) for share in SHARES_OF_RANGE[tier]}
     budgets["smallest"] = least
     print(f"no-recompute peak {explorer.format_bytes(peak)}; {smallest.minimum}")
     print(
@@ -93,7 +88,7 @@ def run_model(name: str, *, time_limit: float) -> list[Row]:
     )
     rows = []
     for label, budget_bytes in budgets.items():
-        row = run_budget(name, label, budget_bytes, profile, (model, batch, spec.loss), time_limit)
+        row = run_budget(name, label, budget_bytes, profile, (model, batch, loss), time_limit)
         if isinstance(row, str):
             print(f"{label:>10} {budget_bytes / 2**20:8.1f} {row}", flush=True)
             continue
@@ -112,7 +107,7 @@ def run_model(name: str, *, time_limit: float) -> list[Row]:
 
 
 def run_budget(
-    name: str, label: str, budget_bytes: int, profile: explorer.Profile, sample: Any, time_limit: float
+    name: str, label: str, budget_bytes: int, profile: explorer.Profile, sample: Sample, time_limit: float
 ) -> Row | str:
     """Solve, train three steps beside eager mode, and measure; without a schedule, what the solver says of that."""
     model, batch, loss = sample

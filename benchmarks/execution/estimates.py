@@ -1,8 +1,8 @@
 """Estimates against measurements: MONeT's profiles of a P100, and published training throughputs of other devices.
 
-    python benchmarks/estimates.py ZOO [--markdown FILE]
+    python -m benchmarks.execution.estimates FOLDER [--tier quick] [--markdown FILE]
 
-ZOO is the folder of MONeT's published instances as JSON. For VGG-16, UNet and ResNet-50 at the sizes measured there
+FOLDER is that of MONeT's published instances as JSON. For VGG-16, UNet and ResNet-50 at the sizes measured there
 it compares the bytes of every activation, the time of every operator and of the step with PyTorch's own algorithms,
 and, for every part of every convolution, the time of the algorithm that the estimate takes to be the fastest within a
 workspace with that of the one that was.
@@ -25,6 +25,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import explorer
+from benchmarks.cases import Tier, add_tier
+from benchmarks.provenance import record
 from explorer.capture import Capture
 from explorer.capture.stand_in import capture_for_cuda
 from explorer.device_profile import Profile
@@ -42,7 +44,7 @@ DEVICE = "P100-16GB"
 NOISE_BYTES = 2**20
 """How far off measured workspaces are: ReLU's, which has none, is up to 0.8 MiB, for PyTorch's allocator hands out
 blocks up to 1 MiB too large."""
-NAMES = ("vgg16", "unet", "resnet50")
+NAMES = {Tier.QUICK: ("vgg16",), Tier.FULL: ("vgg16", "unet", "resnet50")}
 CAPS = (0, 2**20, 2**23, 2**26, 2**28, 2**30, None)
 KINDS = {
     "convolution": "conv2d",
@@ -91,32 +93,34 @@ class Pair:
 
 def main() -> None:
     """Compare and print; write the table too if asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("zoo", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    add_tier(parser)
     parser.add_argument("--markdown", type=Path, help="write the tables there as well")
     arguments = parser.parse_args()
-    lines = [*_models(arguments.zoo), "", *_throughputs()]
+    record(arguments, seeds=())
+    lines = [*_models(arguments.folder, NAMES[arguments.tier]), "", *_throughputs()]
     print("\n".join(lines))
     if arguments.markdown is not None:
         arguments.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _models(zoo: Path) -> Iterator[str]:
+def _models(folder: Path, names: tuple[str, ...]) -> Iterator[str]:
     caps = " | ".join("any" if cap is None else f"{cap / 2**20:g}" for cap in CAPS)
     yield (
         "| model | activations of equal bytes | step, estimated | measured | ratio | Spearman | operators | "
         "algorithm within 1.5 × of the best, share of parts by workspace in MiB: " + caps + " |"
     )
     yield "|---" * (7 + len(CAPS)) + "|"
-    for name in NAMES:
+    for name in names:
         captured, profile = _estimated(name)
-        plain = _document(zoo, name, "none")
+        plain = _document(folder, name, "none")
         equal, compared = _equal_bytes(profile, plain)
         pairs = list(_pairs(profile, plain))
         step_ms = simulate(profile, keep_all(profile.graph)).time_ms
         measured_ms = sum(_own_ms(op) for op in plain["ops"])
         order = spearmanr([x.estimated_ms for x in pairs], [x.measured_ms for x in pairs])[0]  # type: ignore[index]
-        shares = " | ".join(f"{100 * share:.0f} %" for share in _choices(captured, _document(zoo, name, "all")))
+        shares = " | ".join(f"{100 * share:.0f} %" for share in _choices(captured, _document(folder, name, "all")))
         yield (
             f"| {MODELS[name].title} | {equal} of {compared} | {step_ms:.0f} ms | {measured_ms:.0f} ms | "
             f"{step_ms / measured_ms:.2f} | {order:.3f} | {len(pairs)} | {shares} |"
@@ -162,8 +166,8 @@ def _estimated(name: str) -> tuple[Capture, Profile]:
     return capture_for_cuda(model, batch, loss=spec.loss), profile
 
 
-def _document(zoo: Path, name: str, which: str) -> dict[str, Any]:
-    return json.loads((zoo / f"{name}-{which}.json").read_text(encoding="utf-8"))
+def _document(folder: Path, name: str, which: str) -> dict[str, Any]:
+    return json.loads((folder / f"{name}-{which}.json").read_text(encoding="utf-8"))
 
 
 def _own_ms(op: dict[str, Any]) -> float:

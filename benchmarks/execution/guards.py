@@ -1,7 +1,9 @@
 """What the guards of a scheduled step cost: the time of all checks at a call, as a share of the step's.
 
-Run: ``python benchmarks/guards.py``. Medians, taken in turn within one run: steps; checks and look-ups, right after a
-step, when nothing of theirs is in the processor's caches; and the look-ups that a step without checks needs too.
+    python -m benchmarks.execution.guards [MODEL …] [--tier quick]
+
+Medians, taken in turn within one run: steps; checks and look-ups, right after a step, when nothing of theirs is in the
+processor's caches; and the look-ups that a step without checks needs too.
 """
 
 from __future__ import annotations
@@ -17,29 +19,27 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 import explorer
+from benchmarks.cases import Size, add_tier, model_cases, model_names
+from benchmarks.provenance import record
 from explorer.capture import capture
 from explorer.capture.batch import call_arguments
 from explorer.capture.tracing import Source
 from explorer.execution.scheduled import ScheduledModule
 from explorer.execution.steps import step_of, unchanged
-from explorer.models import MODELS
 
 _HELD = (Source.PARAMETER, Source.BUFFER)
-_BATCHES: dict[str, dict[str, Any]] = {
-    "resnet50": {"batch_size": 8, "image_size": 64},
-    "mobilenet_v2": {"batch_size": 8, "image_size": 64},
-    "unet": {"batch_size": 1, "image_size": 128},
-    "gpt2": {"batch_size": 1, "sequence_length": 64},
-}
 
 
 def main() -> None:
     """Print a row for each model."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help=model_names(Size.TINY))
+    add_tier(parser)
+    arguments = parser.parse_args()
+    record(arguments)
     print(f"{'model':>14} {'modules':>8} {'step, ms':>9} {'all, ms':>9} {'look-ups, ms':>13} {'checks':>7}")
-    for name, sizes in _BATCHES.items():
-        spec = MODELS[name]
-        show(name, spec.build().train(), spec.batch(**sizes), spec.loss)
+    for case in model_cases(arguments.tier, Size.TINY, arguments.models):
+        show(case.name, *case.sample())
     network = nn.Sequential(*(x for _ in range(8) for x in (nn.Linear(256, 256), nn.ReLU())))
     show("perceptron", network, torch.randn(64, 256), None)
 

@@ -1,17 +1,17 @@
 """Training with a schedule beside training without: does the loss curve lie on eager mode's?
 
-Run: ``python benchmarks/training_run.py [--steps 50] [--share 0.75] [--json FILE] [--plot FILE.html]``. ResNet-50 on
-pictures of ten made-up classes, SGD with momentum; all runs begin with the same weights and see the same batches. With
-all optimizations results are not bit-equal (the schedule may choose other algorithms), so the curves drift apart as
-those of eager mode with another algorithm do: eager mode in channels-last layout shows how much that is. A schedule of
-bit-exact implementations gives eager mode's own curve.
+    python -m benchmarks.execution.training_run [--tier quick] [--share 0.75] [--json FILE] [--plot FILE.html]
+
+ResNet-50 on pictures of ten made-up classes, SGD with momentum; all runs begin with the same weights and see the same
+batches. With all optimizations results are not bit-equal (the schedule may choose other algorithms), so the curves
+drift apart as those of eager mode with another algorithm do: eager mode in channels-last layout shows how much that
+is. A schedule of bit-exact implementations gives eager mode's own curve.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 import explorer
-from explorer.models import MODELS
+from benchmarks.cases import Size, Tier, add_tier, model_cases
+from benchmarks.provenance import record, write_results
 from explorer.schedule import Run
 
 # Small enough that a difference in the last bits stays small for 50 steps.
@@ -28,35 +29,37 @@ _LEARNING_RATE = 1e-4
 
 def main() -> None:
     """Print the curves and how far apart they are."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=50)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_tier(parser)
+    parser.add_argument("--steps", type=int, help="default: 50, or 10 if quick")
     parser.add_argument("--share", type=float, default=0.75, help="budget as a share of PyTorch's peak")
     parser.add_argument("--json", type=Path, help="also write the losses here")
     parser.add_argument("--plot", type=Path, help="also write a plot here, as HTML")
     options = parser.parse_args()
-    torch.manual_seed(0)
-    spec = MODELS["resnet50"]
-    model = spec.build().train()
-    batches = [pictures(seed, 8, 112) for seed in range(options.steps)]
-    profile = explorer.profile(model, batches[0], loss=spec.loss)
+    run = record(options)
+    steps = options.steps or (10 if options.tier is Tier.QUICK else 50)
+    (case,) = model_cases(options.tier, Size.SMALL, ["resnet50"])
+    model, _, loss = case.sample()
+    batches = [pictures(seed, case.batch["batch_size"], case.batch["image_size"]) for seed in range(steps)]
+    profile = explorer.profile(model, batches[0], loss=loss)
     plain = explorer.simulate(profile, explorer.keep_all(profile.graph))
     modules = {
-        name: explorer.apply(copy.deepcopy(model), schedule, batches[0], loss=spec.loss)
+        name: explorer.apply(copy.deepcopy(model), schedule, batches[0], loss=loss)
         for name, schedule in schedules(profile, int(options.share * plain.peak_bytes)).items()
     }
     other: nn.Module = copy.deepcopy(model).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     losses = {
-        "eager": train(copy.deepcopy(model), batches, spec.loss),
+        "eager": train(copy.deepcopy(model), batches, loss),
         **{name: train(module, batches, None) for name, module in modules.items()},
-        "eager, channels last": train(other, batches, spec.loss),
+        "eager, channels last": train(other, batches, loss),
     }
-    for number in range(0, options.steps, 7):
+    for number in range(0, steps, 7):
         print(f"step {number:3d}: " + ", ".join(f"{name} {found[number]:.6f}" for name, found in losses.items()))
     for name, found in losses.items():
         apart = [abs(a - b) for a, b in zip(found, losses["eager"], strict=True)]
         print(f"{name}: furthest from eager {max(apart):.2e}, over the first ten steps {max(apart[:10]):.2e}")
     if options.json:
-        options.json.write_text(json.dumps(losses, indent=1), encoding="utf-8")
+        write_results(options.json, losses, run)
     if options.plot:
         options.plot.write_text(plot(losses), encoding="utf-8")
 

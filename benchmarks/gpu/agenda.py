@@ -1,6 +1,6 @@
 """Everything there is to measure on a GPU, by one command that can be stopped and taken up again.
 
-    python benchmarks/gpu_agenda.py FOLDER [--device cuda] [--minutes 25] [--items checks layer …] [--models resnet50 …]
+    python -m benchmarks.gpu.agenda FOLDER [--device cuda] [--minutes 25] [--items checks layer …] [--models resnet50 …]
 
 Items, in this order: ``checks`` (``python -m tests.gpu``), ``layer`` (the algorithms of the layer of MONeT's figure 7,
 with TF32 and without), ``profiles`` (every model at full size), ``schedules`` (four budgets each), ``runs`` (each
@@ -32,10 +32,14 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
-from convolution import choices
-from gpu_measuring import (
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import explorer
+from benchmarks.cases import Sample
+from benchmarks.execution.convolution import choices
+from benchmarks.gpu.measuring import (
     Options,
-    Sample,
     differences,
     profile_path,
     row_of,
@@ -45,10 +49,7 @@ from gpu_measuring import (
     solution_within,
     write,
 )
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
-import explorer
+from benchmarks.provenance import record
 from explorer.device_profile import Profile
 from explorer.execution.out_of_memory import release
 from explorer.models import MODELS
@@ -77,7 +78,8 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.device == "cuda" and not torch.cuda.is_available() and set(asked.items) != {"schedules"}:
         parser.error(f"PyTorch {torch.__version__} sees no CUDA device here; --device cpu tries everything out")
-    options = Options(asked.folder, asked.device, tuple(asked.models), asked.tf32, asked.time_limit, asked.steps)
+    run = record(asked)
+    options = Options(asked.folder, asked.device, tuple(asked.models), asked.tf32, asked.time_limit, asked.steps, run)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = asked.tf32
     deadline = time.monotonic() + 60 * asked.minutes
     failed = 0
@@ -115,7 +117,7 @@ def checks(options: Options) -> Iterator[Piece]:
 
     def make(path: Path) -> None:
         command = [sys.executable, "-m", "tests.gpu", "--device", options.device]
-        root = Path(__file__).parents[1]
+        root = Path(__file__).parents[2]
         ran = subprocess.run(
             command, check=False, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

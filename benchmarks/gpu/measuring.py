@@ -1,4 +1,4 @@
-"""What the pieces of ``gpu_agenda`` share: where results lie, what is measured, and how it is written down."""
+"""What the pieces of the GPU agenda share: where results lie, what is measured, and how it is written down."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from end_to_end import BATCHES as SMALL
-from torch import nn
 from torch.utils import _pytree as pytree
 
 import explorer
+from benchmarks.cases import MODEL_CASES, Sample, Size
+from benchmarks.provenance import Provenance
 from explorer.device_profile import Profile
 from explorer.execution.device import describe_device
 from explorer.models import MODELS
 from explorer.solution import Solution
 
+SMALL = {x.name: x.batch for x in MODEL_CASES[Size.SMALL]}
 FULL: dict[str, dict[str, Any]] = {"unet3d": {"batch_size": 22}}
 BFLOAT16 = ("gpt2", "vit_b16")
 POINTS = 48
-Sample = tuple[nn.Module, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Options:
         tf32: products of float32 in TF32.
         time_limit: seconds for each solve.
         steps: timed for each measurement.
+        run: under which circumstances.
     """
 
     folder: Path
@@ -46,14 +47,16 @@ class Options:
     tf32: bool
     time_limit: float
     steps: int
+    run: Provenance
 
 
 def write(path: Path, content: Any, options: Options) -> None:
     """Write a result as JSON, with what it was measured on; the file appears when it is complete."""
     described = describe_device(torch.device(options.device))
     where = {**asdict(described), "driver": driver(), "tf32": options.tf32}
+    written = {"provenance": [asdict(options.run)], "device": where, "results": content}
     partial_path = path.with_name(path.name + ".partial")
-    partial_path.write_text(json.dumps({"device": where, "results": content}, indent=1), encoding="utf-8")
+    partial_path.write_text(json.dumps(written, indent=1), encoding="utf-8")
     partial_path.replace(path)
 
 

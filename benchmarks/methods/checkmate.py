@@ -1,6 +1,6 @@
 """Checkmate's published instances: its optimum, and ours for the same problem, every schedule judged by their judge.
 
-Run: ``python benchmarks/checkmate.py FOLDER [--only NAME:GIB,…] [--seconds vgg16=115,…]``.
+    python -m benchmarks.methods.checkmate FOLDER [--tier quick] [--only NAME:GIB …] [--seconds vgg16=115 …]
 
 The folder holds ``NAME-checkmate.json`` and ``verify.py``. Published values ignore workspace and runs in place, and
 keep room for all parameter gradients throughout; so does this, for instance and judge (``as_checkmate_counts``).
@@ -11,7 +11,6 @@ compared.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
@@ -20,8 +19,9 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from judging import judge_in
-
+from benchmarks.cases import Counting, PublishedCase, add_tier, published_cases
+from benchmarks.provenance import record, write_results
+from benchmarks.published_judge import judge_in
 from explorer.device_profile import Profile
 from explorer.published import as_checkmate_counts, plan_of, profile_of
 from explorer.schedule import Run, Schedule
@@ -29,54 +29,45 @@ from explorer.solution import BoundScope
 from explorer.solvers.methods import METHODS
 from explorer.solvers.options import Options
 
-_SECONDS = "vgg16=115,unet=115,resnet50=295"  # a few seconds less than what is claimed, for loading
+_SECONDS = ("vgg16=115", "unet=115", "resnet50=295")  # a few seconds less than what is claimed, for loading
 _WORSE = {"resnet50": 0.0001}  # "no worse than published", which was proven to as much
 _WORSE_ELSE = 0.005
-_GIB = 2**30
 
 
 def main() -> None:
     """Print a line for each instance and budget; exit with 1 where one is worse than published."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="instances and budgets: vgg16:8,unet")
-    parser.add_argument("--seconds", default=_SECONDS, help="for each budget of each instance")
+    add_tier(parser)
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME:GIB", help="vgg16-checkmate:8 unet-checkmate")
+    parser.add_argument("--seconds", nargs="+", default=_SECONDS, help="for each budget of each network")
     parser.add_argument(
         "--gap", type=float, default=0.0001, help="stop when proven this close to the best; the published solver's"
     )
     parser.add_argument("--json", type=Path, help="also write the results here")
     arguments = parser.parse_args()
-    wanted = [x.split(":") for x in arguments.only.split(",") if x]
-    seconds = {name: float(x) for name, x in (pair.split("=") for pair in arguments.seconds.split(","))}
+    run = record(arguments, seeds=())
+    seconds = {name: float(x) for name, x in (pair.split("=") for pair in arguments.seconds)}
     judge = judge_in(arguments.folder)
     print(f"{'instance':9}{'GiB':>4}{'published':>18}{'bound':>9} |{'ours':>18}{'against':>9}{'bound':>9}{'in s':>7}")
     results = []
-    for path in sorted(arguments.folder.glob("*-checkmate.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        name = path.stem.removesuffix("-checkmate")
-        for reference in document["references"]:
-            if wanted and not any(
-                x[0] == name and (len(x) == 1 or float(x[1]) == reference["budget_gib"]) for x in wanted
-            ):
-                continue
-            limit = seconds.get(name, 120.0)
-            result = _solve(name, document, reference, judge, time_limit=limit, gap=arguments.gap)
-            results.append(result)
-            _print(result)
+    for case in published_cases(arguments.folder, arguments.tier, counting=Counting.CHECKMATE, only=arguments.only):
+        name = case.instance.removesuffix("-checkmate")
+        result = _solve(name, case, judge, time_limit=seconds.get(name, 120.0), gap=arguments.gap)
+        results.append(result)
+        _print(result)
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        write_results(arguments.json, results, run)
     raise SystemExit(any(map(_is_worse, results)))
 
 
-def _solve(
-    name: str, document: dict[str, Any], reference: dict[str, Any], judge: ModuleType, *, time_limit: float, gap: float
-) -> dict[str, Any]:
-    counted = as_checkmate_counts(document)
+def _solve(name: str, case: PublishedCase, judge: ModuleType, *, time_limit: float, gap: float) -> dict[str, Any]:
+    reference = case.reference
+    counted = as_checkmate_counts(case.document)
     profile = profile_of(counted)
-    budget_bytes = int(reference["budget_gib"] * _GIB)
     began = time.monotonic()
     options = Options("checkmate-d", time_limit=time_limit, gap=gap)
-    (solution,) = METHODS["checkmate-d"].solve(profile, [budget_bytes], options=options)
+    (solution,) = METHODS["checkmate-d"].solve(profile, [case.budget_bytes], options=options)
     elapsed_s = time.monotonic() - began
     objective_ms = rounded_ms = None
     if solution.schedule is not None:

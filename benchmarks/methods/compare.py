@@ -1,7 +1,6 @@
 """Every method on the same profiles: overheads by budget as a table, and a figure for each profile.
 
-Run: ``python benchmarks/compare.py PROFILE … [--methods monet,checkmate-d,…] [--shares 0.4,0.5,…] [--seconds 10]
-[--png FOLDER] [--json FILE]``.
+    python -m benchmarks.methods.compare [PROFILE …] [--tier quick] [--methods monet checkmate-d …] [--shares 0.4 0.5 …]
 
 A profile is a file or a bundled name; shares are of the peak without recomputation. Times are the profile's. Pictures
 are taken by Chromium. A JSON file is added to: a profile's rows replace those it has.
@@ -10,7 +9,6 @@ are taken by Chromium. A JSON file is added to: a profile's rows replace those i
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 from pathlib import Path
@@ -20,12 +18,13 @@ import plotly.graph_objects as go
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from explorer import keep_all, load_profile, simulate, trade_off
+from benchmarks.cases import Tier, Whole, add_tier, profile_cases
+from benchmarks.provenance import read_results, record, write_results
+from explorer import trade_off
 from explorer.solvers.comparison import Comparison
 from explorer.solvers.methods import METHODS
 from widgets.comparison_plot import comparison_figure
 
-_SHARES = "0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"
 _HALF = 0.5
 _WIDTH, _HEIGHT = 900, 520
 
@@ -33,33 +32,32 @@ _WIDTH, _HEIGHT = 900, 520
 def main() -> None:
     """Print a table for each profile, and one of all at half of the peak."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profiles", nargs="+")
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--shares", default=_SHARES)
-    parser.add_argument("--seconds", type=float, default=10.0, help="for each method and budget")
+    parser.add_argument("profiles", nargs="*", help="paths or bundled names, instead of the tier's")
+    add_tier(parser)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), help=", ".join(METHODS))
+    parser.add_argument("--shares", nargs="+", type=float, default=[], help="instead of the tier's")
+    parser.add_argument("--seconds", type=float, help="for each method and budget (default: 10, or 1 if quick)")
     parser.add_argument("--png", type=Path, help="write a picture for each profile into this folder")
     parser.add_argument("--json", type=Path, help="also write the results here")
     arguments = parser.parse_args()
-    shares = sorted({_HALF, *(float(x) for x in arguments.shares.split(","))})
+    run = record(arguments, seeds=())
+    seconds = arguments.seconds or (1.0 if arguments.tier is Tier.QUICK else 10.0)
+    shares = {_HALF, *arguments.shares} if arguments.shares else ()
+    cases = profile_cases(arguments.tier, of=Whole.PEAK, profiles=arguments.profiles, shares=tuple(shares))
     found: dict[str, Comparison] = {}
-    for source in arguments.profiles:
-        profile, name = load_profile(source), Path(source).stem
-        plain_bytes = simulate(profile, keep_all(profile.graph)).peak_bytes
-        found[name] = trade_off(
-            profile,
-            methods=arguments.methods.split(","),
-            budgets=[int(share * plain_bytes) for share in shares],
-            time_limit=arguments.seconds,
-        )
+    for case in cases:
+        profile, name = case.load(), case.name
+        budgets = case.budgets(profile)
+        found[name] = trade_off(profile, methods=arguments.methods, budgets=budgets, time_limit=seconds)
         print(f"\n{name}, extra time against no recomputation\n{found[name].table()}", flush=True)
         if arguments.png:
             figure = comparison_figure(found[name], most_overhead=_HALF)
             _draw(figure, arguments.png / f"compare-{profile.graph.model}.png")
-    _print_half(found, shares.index(_HALF))
+    _print_half(found, cases[0].shares.index(_HALF))
     if arguments.json:
-        results = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
-        results |= {name: _result(comparison) for name, comparison in found.items()}
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        others = read_results(arguments.json) if arguments.json.exists() else {}
+        results = {name: _result(comparison) for name, comparison in found.items()}
+        write_results(arguments.json, others | results, run, parts=results)
 
 
 def _result(comparison: Comparison) -> dict[str, Any]:

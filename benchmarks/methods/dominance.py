@@ -1,7 +1,6 @@
 """Is MONeT's joint problem no slower than its checkpointing, and that no slower than any other method?
 
-Run: ``python benchmarks/dominance.py [PROFILE …] [--shares 0.75,0.5,0.35] [--seconds 4] [--json FILE]``; without
-profiles, every bundled one.
+    python -m benchmarks.methods.dominance [PROFILE …] [--tier quick] [--shares 0.75 0.5 0.35] [--json FILE]
 
 Shares are of what lies between the fixed bytes and the peak without recomputation. Methods that use other
 implementations than PyTorch's (Gist, Checkmate-O) are held against the joint problem, all others against checkpointing.
@@ -12,7 +11,6 @@ implementations than PyTorch's (Gist, Checkmate-O) are held against the joint pr
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -22,8 +20,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from explorer import Solution, keep_all, load_profile, simulate, trade_off
-from explorer.device_profile import Profile, bundled_profiles
+from benchmarks.cases import ProfileCase, Tier, Whole, add_tier, profile_cases
+from benchmarks.provenance import add_rows, record
+from explorer import Solution, trade_off
 from explorer.solution import BoundScope
 from explorer.solvers.methods import METHODS
 
@@ -66,19 +65,26 @@ class Comparison:
 def main() -> None:
     """Print a line for each profile and budget, and every comparison that does not simply hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profiles", nargs="*", default=list(bundled_profiles()))
-    parser.add_argument("--shares", default="0.75,0.5,0.35")
-    parser.add_argument("--seconds", type=float, default=4.0, help="for each method and budget")
+    parser.add_argument("profiles", nargs="*", help="paths or bundled names, instead of the tier's")
+    add_tier(parser)
+    parser.add_argument("--shares", nargs="+", type=float, default=[], help="instead of the tier's")
+    parser.add_argument("--seconds", type=float, help="for each method and budget (default: 4, or 1 if quick)")
     parser.add_argument("--json", type=Path, help="also write the comparisons here")
     arguments = parser.parse_args()
+    run = record(arguments, seeds=())
+    seconds = arguments.seconds or (1.0 if arguments.tier is Tier.QUICK else 4.0)
     found: list[Comparison] = []
-    for name in arguments.profiles:
-        shares = [float(x) for x in arguments.shares.split(",")]
-        for share, comparisons, summary in _compare(name, load_profile(name), shares, arguments.seconds):
+    for case in profile_cases(
+        arguments.tier, of=Whole.ACTIVATIONS, profiles=arguments.profiles, shares=arguments.shares
+    ):
+        for share, comparisons, summary in _compare(case, seconds):
             counts = {
                 word: sum(x.verdict == word for x in comparisons) for word in ("holds", "within the gap", "broken")
             }
-            print(f"{name:24}{share:5.2f}  {summary}  " + ", ".join(f"{x} {y}" for x, y in counts.items()), flush=True)
+            print(
+                f"{case.name:24}{share:5.2f}  {summary}  " + ", ".join(f"{x} {y}" for x, y in counts.items()),
+                flush=True,
+            )
             for x in comparisons:
                 if x.verdict != "holds":
                     print(
@@ -86,31 +92,21 @@ def main() -> None:
                     )
             found += comparisons
         if arguments.json:
-            _add(arguments.json, found)
+            rows = [asdict(x) | {"verdict": x.verdict} for x in found]
+            add_rows(arguments.json, rows, run, by="profile")
     raise SystemExit(any(x.verdict == "broken" for x in found))
 
 
-def _add(file: Path, found: list[Comparison]) -> None:
-    """Write the comparisons; a profile's replace those that the file has."""
-    others = json.loads(file.read_text()) if file.exists() else []
-    kept = [x for x in others if x["profile"] not in {y.profile for y in found}]
-    rows = [*kept, *(asdict(x) | {"verdict": x.verdict} for x in found)]
-    file.write_text(json.dumps(sorted(rows, key=lambda x: x["profile"]), indent=1) + "\n")
-
-
-def _compare(
-    name: str, profile: Profile, shares: list[float], seconds: float
-) -> Iterator[tuple[float, list[Comparison], str]]:
-    plain = simulate(profile, keep_all(profile.graph))
-    shares = sorted(shares)
-    budgets = [profile.fixed_bytes + round(share * (plain.peak_bytes - profile.fixed_bytes)) for share in shares]
+def _compare(case: ProfileCase, seconds: float) -> Iterator[tuple[float, list[Comparison], str]]:
+    profile = case.load()
+    budgets = case.budgets(profile)
     began = time.monotonic()
     with ThreadPoolExecutor(1) as executor:
         found = trade_off(profile, methods=METHODS, budgets=budgets, time_limit=seconds, executor=executor)
-    for number, share in enumerate(shares):
+    for number, share in enumerate(case.shares):
         at = {curve.method: curve.solutions[number] for curve in found.curves}
         comparisons = [
-            Comparison(name, share, x, solution.time_ms, rival, at[rival].time_ms, _bound_ms(at[rival]))
+            Comparison(case.name, share, x, solution.time_ms, rival, at[rival].time_ms, _bound_ms(at[rival]))
             for x, solution in at.items()
             if solution.time_ms is not None and x != _JOINT
             for rival in [_JOINT if x in (*_OTHER_IMPLEMENTATIONS, _CHECKPOINTING) else _CHECKPOINTING]

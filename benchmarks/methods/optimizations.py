@@ -1,40 +1,33 @@
 """What each kind of implementation is worth beside checkpointing (MONeT, figures 4 and 6), on profiles measured here.
 
-Run: ``python benchmarks/ablation.py [MODEL …] [--json FILE] [--plot FILE.html]``. For every model and set of
-optimizations: the overhead over plain PyTorch at shares of its peak, and the smallest feasible budget. At half of the
-peak, real steps of checkpointing alone, of all optimizations and of plain PyTorch take turns; all in one run.
+    python -m benchmarks.methods.optimizations [MODEL …] [--tier quick] [--json FILE] [--plot FILE.html]
+
+For every model and set of optimizations: the overhead over plain PyTorch at shares of its peak, and the smallest
+feasible budget. At half of the peak, real steps of checkpointing alone, of all optimizations and of plain PyTorch take
+turns; all in one run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from turns import median_times_ms
-
 import explorer
+from benchmarks.cases import ModelCase, Size, Tier, add_tier, model_cases, model_names
+from benchmarks.provenance import add_rows, record
+from benchmarks.timing_in_turns import median_times_ms
 from explorer.execution.steps import step_of, unchanged
-from explorer.models import MODELS
 from explorer.solution import Solution
 from explorer.solvers.frontier import Frontier
 from explorer.solvers.options import Options, parse_optimizations
 from explorer.solvers.planner import Planner
 from explorer.solvers.refinement import refine
 
-BATCHES: dict[str, dict[str, Any]] = {
-    "resnet50": {"batch_size": 32, "image_size": 112},
-    "vgg16": {"batch_size": 32, "image_size": 128},
-    "googlenet": {"batch_size": 32, "image_size": 112},
-    "mobilenet_v2": {"batch_size": 32, "image_size": 112},
-    "unet": {"batch_size": 4, "image_size": 192},
-}
 SETS = ("none", "output", "intermediate", "convolution", "inplace", "all")
-SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SHARES = {Tier.QUICK: (0.5, 0.9), Tier.FULL: (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)}
 MEASURED = 0.5
 
 
@@ -84,34 +77,34 @@ class Report:
 
 def main() -> None:
     """Print a table per model; write JSON and plot if asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=list(BATCHES), help=", ".join(BATCHES))
-    parser.add_argument("--seconds", type=float, default=4.0, help="for each solve")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help=model_names(Size.LARGE))
+    add_tier(parser)
+    parser.add_argument("--seconds", type=float, help="for each solve (default: 4, or 1 if quick)")
     parser.add_argument("--json", type=Path, help="also write the reports here; models not run keep theirs")
     parser.add_argument("--plot", type=Path, help="also write a plot here, as HTML")
     options = parser.parse_args()
+    run = record(options)
+    seconds = options.seconds or (1.0 if options.tier is Tier.QUICK else 4.0)
     reports = []
-    for name in options.models:
-        reports.append(asdict(run_model(name, seconds=options.seconds)))
+    for case in model_cases(options.tier, Size.LARGE, options.models):
+        reports.append(asdict(run_model(case, SHARES[options.tier], seconds=seconds)))
         if options.json:
-            old = json.loads(options.json.read_text()) if options.json.exists() else []
-            kept = [x for x in old if x["model"] not in {r["model"] for r in reports}]
-            options.json.write_text(json.dumps(kept + reports, indent=1), encoding="utf-8")
+            add_rows(options.json, reports, run, by="model")
     if options.plot:
         options.plot.write_text(plot(reports), encoding="utf-8")
 
 
-def run_model(name: str, *, seconds: float) -> Report:
+def run_model(case: ModelCase, shares: tuple[float, ...], *, seconds: float) -> Report:
     """Profile, solve for every set and share, and run at one share."""
-    torch.manual_seed(0)
-    spec = MODELS[name]
-    model, batch = spec.build().train(), spec.batch(**BATCHES[name])
+    name = case.name
+    model, batch, loss = case.sample()
     start = time.perf_counter()
-    profile = explorer.profile(model, batch, loss=spec.loss)
+    profile = explorer.profile(model, batch, loss=loss)
     plain = explorer.simulate(profile, explorer.keep_all(profile.graph))
-    print(f"\n{name} {BATCHES[name]}: profiled in {time.perf_counter() - start:.0f} s, ", end="")
+    print(f"\n{name} {case.batch}: profiled in {time.perf_counter() - start:.0f} s, ", end="")
     print(f"plain PyTorch {plain.time_ms:.0f} ms, {explorer.format_bytes(plain.peak_bytes)}")
-    print(f"{'overhead at':>13}" + "".join(f"{share:>9.1f}" for share in SHARES) + f"{'smallest':>10}")
+    print(f"{'overhead at':>13}" + "".join(f"{share:>9.1f}" for share in shares) + f"{'smallest':>10}")
     points: list[Point] = []
     smallest: dict[str, int] = {}
     halves: dict[str, Solution] = {}
@@ -122,7 +115,7 @@ def run_model(name: str, *, seconds: float) -> Report:
         frontiers[chosen] = Frontier()
         for point in (point for part in parts for point in frontiers[part].points()):
             frontiers[chosen].add(point)
-        found, smallest[chosen] = solve_set(profile, chosen, frontiers[chosen], seconds=seconds)
+        found, smallest[chosen] = solve_set(profile, chosen, frontiers[chosen], shares, seconds=seconds)
         overheads = {x: None if y.time_ms is None else y.time_ms / plain.time_ms - 1 for x, y in found.items()}
         for share, solution in found.items():
             known = (solution.status.value, solution.gap(), overheads[share], solution.peak_bytes)
@@ -131,27 +124,27 @@ def run_model(name: str, *, seconds: float) -> Report:
             halves[chosen] = found[MEASURED]
         shown = "".join(f"{'-':>9}" if x is None else f"{100 * x:>+8.1f}%" for x in overheads.values())
         print(f"{chosen:>13}{shown}{smallest[chosen] / plain.peak_bytes:>10.3f}", flush=True)
-    measured = run_turns({x: halves[x] for x in ("none", "all") if x in halves}, model, batch, spec.loss)
+    measured = run_turns({x: halves[x] for x in ("none", "all") if x in halves}, model, batch, loss)
     for chosen, (ratio, error) in measured.items():
         print(f"measured at {MEASURED} of the peak, {chosen}: {ratio:.3f} × plain PyTorch, peak {error:+.3%}")
-    return Report(name, BATCHES[name], plain.peak_bytes, tuple(points), smallest, measured)
+    return Report(name, dict(case.batch), plain.peak_bytes, tuple(points), smallest, measured)
 
 
 def solve_set(
-    profile: explorer.Profile, chosen: str, frontier: Frontier, *, seconds: float
+    profile: explorer.Profile, chosen: str, frontier: Frontier, shares: tuple[float, ...], *, seconds: float
 ) -> tuple[dict[float, Solution], int]:
     """Solutions by share, and the smallest budget known; as in an open explorer, each budget serves the others."""
     options = Options(time_limit=seconds, optimizations=parse_optimizations(chosen))
     planner = Planner(options.problem(profile), frontier=frontier)
     found: dict[float, Solution] = {}
-    for share in reversed(SHARES):
+    for share in reversed(shares):
         budget = int(share * planner.search.keep_all_peak_bytes)
         planner.instant(budget)
         found[share] = refine(planner, budget, options)
     least = explorer.smallest_budget(profile, time_limit=seconds, optimizations=chosen)
     assert least.schedule is not None
     planner.add_schedule(least.schedule)
-    return {share: found[share] for share in SHARES}, planner.minimum().budget_bytes
+    return {share: found[share] for share in shares}, planner.minimum().budget_bytes
 
 
 def run_turns(

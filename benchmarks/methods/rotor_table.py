@@ -1,6 +1,6 @@
 """How long rotor's table takes: 339 stages (ResNet-1001 in the paper, which took up to 20 s) and 500 slots.
 
-    python benchmarks/rotor_table.py
+    python -m benchmarks.methods.rotor_table [--stages 339] [--slots 500]
 
 One table holds the best time for every number of slots. The ratio is to a chain of half as many stages, in the same
 run: the work grows with the third power of the length.
@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 
+from benchmarks.provenance import record
 from explorer.solvers.rotor.chain import Chain, keep_everything
 from explorer.solvers.rotor.table import SLOTS, solve
 
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--stages", type=int, default=339)
     parser.add_argument("--slots", type=int, default=SLOTS)
     arguments = parser.parse_args()
+    record(arguments)
     solve(residual_network(5), memory_bytes=10**9)  # compiles, or loads what was compiled
     seconds = {}
     for stages in (arguments.stages // 2, arguments.stages):

@@ -1,6 +1,6 @@
 """Every method's schedules on real models: predicted against measured peak, gradients against eager mode's.
 
-Run: ``python benchmarks/run_methods.py [MODEL …] [--methods rotor checkpoint-blocks] [--seconds 3] [--json FILE]``.
+    python -m benchmarks.methods.run_methods [MODEL …] [--tier quick] [--methods rotor checkpoint-blocks] [--json FILE]
 
 Every method is asked for three budgets of its own range: near its smallest peak, halfway, and that of plain PyTorch;
 or, where it does not know its smallest peak, of the range of MONeT's checkpointing. ``--rival 3`` also gives the time
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,8 +29,8 @@ import torch
 from torch import nn
 
 import explorer
-from explorer.models import MODELS
-from explorer.models.gpt import GPT, GPTConfig
+from benchmarks.cases import Sample, Size, Tier, add_tier, model_cases, model_names
+from benchmarks.provenance import add_rows, record
 from explorer.solvers.methods import METHODS
 from explorer.solvers.options import Options
 
@@ -40,46 +39,45 @@ WIDTHS = (10, 10, 8, 9, 7, 7, 6)
 MOST_ERROR = 0.01
 MOST_DIFFERENCE = 1e-4  # relative, of gradients that were rounded otherwise, where eager mode's own are off by less
 ROUNDING_OTHERWISE = ("monet", "checkmate-o")
-Sample = tuple[nn.Module, Any, Any]
 Row = dict[str, Any]
 
 
 def main() -> None:
     """Print one table per model; exit with 1 where a peak or a gradient is off."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(SAMPLES), help=", ".join(SAMPLES))
+    parser.add_argument("models", nargs="*", help=model_names(Size.TINY))
+    add_tier(parser)
     parser.add_argument("--methods", nargs="*", default=list(METHODS), help=", ".join(METHODS))
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each method at each budget")
+    parser.add_argument("--seconds", type=float, help="for each method and budget (default: 3, or 0.5 if quick)")
     parser.add_argument("--rival", type=float, default=0.0, help="seconds for MONeT at each schedule's peak")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     parser.add_argument(
         "--compiled", action="store_true", help="also measure what torch.compile makes (needs a compiler)"
     )
     options = parser.parse_args()
+    run = record(options)
+    seconds = options.seconds or (0.5 if options.tier is Tier.QUICK else 3.0)
     rows: list[Row] = []
-    for name in options.models:
-        torch.manual_seed(0)
-        sample = SAMPLES[name]()
+    for case in model_cases(options.tier, Size.TINY, options.models):
+        name, sample = case.name, case.sample()
         profile = explorer.profile(sample[0], sample[1], loss=sample[2])
         plain = explorer.simulate(profile, explorer.keep_all(profile.graph))
         print(f"\n{name}: without recomputation {plain.peak_bytes / 2**20:.1f} MiB, {plain.time_ms:.1f} ms")
         heads = ("predicted", "measured", "error", "gradients", "/plain", "MONeT", "gap")
         print(f"{'method':>22}", *(f"{x:>{width}}" for x, width in zip(heads, WIDTHS, strict=True)))
         for method in options.methods:
-            found = answers(profile, method, seconds=options.seconds)
+            found = answers(profile, method, seconds=seconds)
             rows += (report(name, profile, sample, solution, rival_s=options.rival) for solution in found)
         for share in SHARES:
             schedule = explorer.compiled_schedule(sample[0], sample[1], loss=sample[2], activation_memory_budget=share)
             rows.append(report(name, profile, sample, as_solution(profile, schedule), rival_s=options.rival))
             if options.compiled:
-                run = explorer.measure_compiled(
+                measured = explorer.measure_compiled(
                     sample[0], sample[1], loss=sample[2], activation_memory_budget=share, steps=1
                 )
-                print(f"{'compiled by inductor':>22} {'':>10} {run.peak_bytes / 2**20:10.1f}", flush=True)
+                print(f"{'compiled by inductor':>22} {'':>10} {measured.peak_bytes / 2**20:10.1f}", flush=True)
         if options.json:
-            others = json.loads(options.json.read_text()) if options.json.exists() else []
-            kept = [x for x in others if x["model"] not in {row["model"] for row in rows}]
-            options.json.write_text(json.dumps([*kept, *rows], indent=1) + "\n", encoding="utf-8")
+            add_rows(options.json, rows, run, by="model")
     raise SystemExit(any(map(is_off, rows)))
 
 
@@ -195,25 +193,6 @@ def largest_difference(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> 
     scale = max(float(x.abs().max()) for x in theirs)
     return max(float((a - b).abs().max()) / scale for a, b in zip(ours, theirs, strict=True))
 
-
-def decoder() -> Sample:
-    """GPT-2's architecture with dropout, 6 layers of width 256."""
-    model = GPT(GPTConfig(vocabulary=2000, context=128, layers=6, heads=4, width=256, dropout=0.1)).train()
-    tokens = torch.randint(2000, (4, 129))
-    return model, (tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()), None
-
-
-def bundled(name: str, **sizes: int) -> Sample:
-    """A bundled model with a batch of these sizes."""
-    spec = MODELS[name]
-    return spec.build().train(), spec.batch(**sizes), spec.loss
-
-
-SAMPLES = {
-    "resnet50": lambda: bundled("resnet50", batch_size=8, image_size=64),
-    "unet": lambda: bundled("unet", batch_size=1, image_size=128),
-    "gpt": decoder,
-}
 
 if __name__ == "__main__":
     main()

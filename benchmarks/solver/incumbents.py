@@ -1,6 +1,6 @@
 """How schedule and bound come together over a solve.
 
-    python benchmarks/incumbents.py PROFILE --budget "5 GiB" --seconds 60 [--json FILE] [--plot FILE.html]
+    python -m benchmarks.solver.incumbents PROFILE --budget "5 GiB" [--seconds 60] [--json FILE] [--plot FILE.html]
 
 PROFILE is a path (also a published instance of MONeT) or a bundled name. Every event of a ``SolveSession`` is a row.
 """
@@ -8,15 +8,15 @@ PROFILE is a path (also a published instance of MONeT) or a bundled name. Every 
 from __future__ import annotations
 
 import argparse
-import json
-import queue
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.provenance import record, write_results
+from benchmarks.session_events import Heard
 from explorer import load_profile, parse_bytes
 from explorer.solution import BoundScope
-from explorer.solvers import SolveEvent, SolveSession
+from explorer.solvers import SolveSession
 
 
 @dataclass(frozen=True)
@@ -45,35 +45,28 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
+    run = record(arguments, seeds=())
     moments = follow(arguments.profile, arguments.budget, arguments.seconds)
     for x in moments:
         shown = (x.time_ms, x.bound_ms, x.grouping_bound_ms)
         print(f"{x.seconds:7.2f} s" + "".join("         -" if y is None else f"{y:10.2f}" for y in shown))
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(x) for x in moments], indent=1), encoding="utf-8")
+        write_results(arguments.json, [asdict(x) for x in moments], run)
     if arguments.plot:
         arguments.plot.write_text(plot(moments), encoding="utf-8")
 
 
 def follow(path: str, budget: str, seconds: float) -> list[Moment]:
     """Solve, and note every event."""
-    events: queue.Queue[tuple[float, SolveEvent]] = queue.Queue()
-
-    def heard(event: SolveEvent) -> None:
-        events.put((time.perf_counter(), event))
-
+    heard = Heard()
     moments: list[Moment] = []
-    with SolveSession(load_profile(path), on_event=heard, time_limit=seconds, gap=0.0, remember=False) as session:
+    with SolveSession(load_profile(path), on_event=heard.note, time_limit=seconds, gap=0.0, remember=False) as session:
         began = time.perf_counter()
         request = session.request(parse_bytes(budget))
-        while True:
-            at, event = events.get()
-            if event.request != request:
-                continue
+        for at, event in heard.until_final(request):
             bounds = (event.solution.bound_ms(BoundScope.PROBLEM), event.solution.bound_ms(BoundScope.GROUPING))
             moments.append(Moment(at - began, event.solution.time_ms, *bounds))
-            if event.final:
-                return moments
+    return moments
 
 
 def plot(moments: list[Moment]) -> str:

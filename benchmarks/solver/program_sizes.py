@@ -1,6 +1,6 @@
 """Sizes of the integer programs (MONeT, Table 7): the paper's formulation and ours, before and after SCIP's presolve.
 
-    python benchmarks/program_sizes.py FOLDER --only vgg16-none:8 unet-all:8
+    python -m benchmarks.solver.program_sizes FOLDER [--tier quick] [--only vgg16-none:8 unet-all:8] [--json FILE]
 
 Nothing is solved. Published are the rows and columns that the authors report. Stating the paper's formulation for
 ResNet-50 takes minutes and gigabytes.
@@ -9,7 +9,6 @@ ResNet-50 takes minutes and gigabytes.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,14 +18,14 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from explorer import load_profile
+from benchmarks.cases import PROGRAM_SIZES, PublishedCase, add_tier, published_cases
+from benchmarks.provenance import record, write_results
 from explorer.solution import Statistics
 from explorer.solvers.milp import Milp
 from explorer.solvers.monet import grouped, paper
 from explorer.solvers.options import Options, parse_optimizations
 from explorer.solvers.scip import presolved_statistics
 
-DEFAULT = ("vgg16-none:8", "vgg16-all:8", "unet-none:8", "unet-all:8")
 FORMULATIONS = {"paper": paper.build, "grouped": grouped.build}
 
 
@@ -41,32 +40,33 @@ def main() -> None:
     """Print a row per instance, budget and formulation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="with the published instances")
-    parser.add_argument("--only", nargs="+", default=DEFAULT, metavar="NAME:GIB")
+    add_tier(parser)
+    parser.add_argument("--only", nargs="+", metavar="NAME:GIB", help="these instead of the tier's")
     parser.add_argument("--json", type=Path, help="also write the sizes here")
     arguments = parser.parse_args()
+    run = record(arguments, seeds=())
+    cases = published_cases(arguments.folder, arguments.tier, only=arguments.only or PROGRAM_SIZES[arguments.tier])
     sizes = ("rows", "columns", "nonzeros")
     table = Table("instance", "GiB", "formulation", *sizes, *(f"{x} presolved" for x in sizes), "stated in")
-    rows = [row for name in arguments.only for row in measure(arguments.folder, *name.split(":"))]
+    rows = [row for case in cases for row in measure(case)]
     for row in rows:
         names = (row["instance"], row["gib"], row["formulation"])
         table.add_row(*names, *_cells(row["before"]), *_cells(row["after"]), f"{row['stated_s']:.1f} s")
     Console(width=160).print(table)
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        write_results(arguments.json, rows, run)
 
 
-def measure(folder: Path, instance: str, gib: str) -> Iterator[dict[str, Any]]:
+def measure(case: PublishedCase) -> Iterator[dict[str, Any]]:
     """State and presolve both programs of an instance at one budget, after what is published of it."""
-    document = json.loads((folder / f"{instance}.json").read_text(encoding="utf-8"))
-    reference = next(x for x in document["references"] if x["budget_gib"] == float(gib))
-    published = {"rows": reference.get("rows"), "columns": reference.get("columns"), "nonzeros": None}
-    name = {"instance": instance, "gib": gib}
+    published = {"rows": case.reference.get("rows"), "columns": case.reference.get("columns"), "nonzeros": None}
+    name = {"instance": case.instance, "gib": f"{case.budget_gib:g}"}
     yield name | {"formulation": "published", "before": published, "after": {}, "stated_s": 0.0}
-    options = Options(optimizations=parse_optimizations(document["optimizations"]))
-    problem = options.problem(load_profile(folder / f"{instance}.json"))
+    options = Options(optimizations=parse_optimizations(case.document["optimizations"]))
+    problem = options.problem(case.load())
     for formulation, build in FORMULATIONS.items():
         began = time.perf_counter()
-        model: _Model = build(problem, round(float(gib) * 2**30))
+        model: _Model = build(problem, case.budget_bytes)
         stated_s = time.perf_counter() - began
         before = model.statistics
         after = presolved_statistics(model.milp, before.groups)

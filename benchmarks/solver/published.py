@@ -1,7 +1,9 @@
 """Published instances: objective, bound and time beside the published ones, every schedule judged by their judge.
 
-Run: ``python benchmarks/published.py FOLDER [--only NAME:GIB,…] [--seconds 1,10,60] [--seeds 0,1,2] [--fail-above
-PERCENT]``. Of several seeds the worst schedule is reported, and the worst bound.
+    python -m benchmarks.solver.published FOLDER [--tier quick] [--only NAME:GIB …] [--seconds 1 10] [--seeds 0 1]
+
+Of several seeds the worst schedule is reported, and the worst bound. ``--fail-above`` ends with 1 where something is
+that many percent above.
 
 The folder holds instances (JSON) and ``verify.py``. What was solved for publication has the time of every operator
 rounded up to 0.01 ms, so that is solved here too, and compared by the judge's ``published_ms``. Instances made for
@@ -12,7 +14,6 @@ solver's modules are loaded and its search is compiled, as in an open session.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -22,13 +23,13 @@ from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from judging import judge_in
-
-from explorer.device_profile import Profile, load_profile
+from benchmarks.cases import PublishedCase, Tier, add_tier, published_cases
+from benchmarks.provenance import record, write_results
+from benchmarks.published_judge import judge_in
+from explorer.device_profile import Profile
 from explorer.published import plan_of
 from explorer.solution import BoundScope, Solution
 from explorer.solvers.options import Options
@@ -37,7 +38,6 @@ from explorer.solvers.refinement import refine
 
 _COMPILED_S = 120.0
 _LOADED = ("monet.bound", "monet.grouped", "scip")  # by an open session's worker, before it refines anything
-_EXACT = 1e-6  # of 0.01 ms: by less than that, a time is no more than it says
 
 
 @dataclass(frozen=True)
@@ -78,57 +78,40 @@ class Result:
 
 def main() -> None:
     """Print the table; exit with 1 where something is worse than allowed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="instances and budgets: resnet50-all:5,vgg16-none")
-    parser.add_argument("--seconds", default="60", help="one time or several: 1,10,60")
-    parser.add_argument("--seeds", default="0", help="one or several: 0,1,2")
+    add_tier(parser)
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME:GIB", help="these, or NAME at each budget")
+    parser.add_argument("--seconds", nargs="+", type=float, help="one time or several (default: 60, or 2 if quick)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="one or several")
     parser.add_argument("--gap", type=float, default=0.0, help="stop when proven this close to the best: 0.01")
     parser.add_argument("--fail-above", type=float, help="percent above the published objective")
     parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args()
+    run = record(options, seeds=options.seeds)
     judge = judge_in(options.folder)
-    times = sorted(float(x) for x in options.seconds.split(","))
-    seeds = [int(x) for x in options.seeds.split(",")]
+    times = sorted(options.seconds or ([2.0] if options.tier is Tier.QUICK else [60.0]))
     for module in _LOADED:
         import_module(f"explorer.solvers.{module}")
-    wanted = [tuple(x.split(":")) for x in options.only.split(",") if x]
     print(f"{'instance':14}{'GiB':>5}{'published':>11}{'bound':>9}{'in s':>8} |", end="")
     print("".join(f"{f'after {x:g} s':>20}" for x in times) + f"{'bound':>10}{'gap':>7}")
     results: list[Result] = []
-    for path in sorted(options.folder.glob("*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["optimizations"] == "checkmate":
-            continue
-        for reference in document["references"]:
-            budget = float(reference["budget_gib"])
-            if wanted and not any(x[0] == path.stem and (len(x) == 1 or float(x[1]) == budget) for x in wanted):
-                continue
-            runs = [list(_solve(path, document, reference, times, judge, gap=options.gap, seed=x)) for x in seeds]
-            found = [_worst(same_time) for same_time in zip(*runs, strict=True)]
-            results += found
-            _print(found)
+    for case in published_cases(options.folder, options.tier, only=options.only):
+        runs = [list(_solve(case, times, judge, gap=options.gap, seed=x)) for x in options.seeds]
+        found = [_worst(same_time) for same_time in zip(*runs, strict=True)]
+        results += found
+        _print(found)
     if options.json:
-        options.json.write_text(json.dumps([asdict(x) for x in results], indent=1), encoding="utf-8")
+        write_results(options.json, [asdict(x) for x in results], run)
     worse = [x for x in results if x.seconds == times[-1] and _fails(x, options.fail_above)]
     for x in worse:
         print(f"{x.instance} at {x.budget_gib:g} GiB: {x.status}, above what is allowed")
     sys.exit(1 if worse else 0)
 
 
-def _solve(
-    path: Path,
-    document: dict[str, Any],
-    reference: dict[str, Any],
-    times: list[float],
-    judge: ModuleType,
-    *,
-    gap: float,
-    seed: int,
-) -> Iterator[Result]:
+def _solve(case: PublishedCase, times: list[float], judge: ModuleType, *, gap: float, seed: int) -> Iterator[Result]:
     """Solve once; what was known at each time."""
-    profile = _as_published(load_profile(path))
-    budget_bytes = int(float(reference["budget_gib"]) * 2**30)
+    profile = case.load_rounded_up()
     options = Options(time_limit=times[-1], gap=gap, seed=seed)
     planner = Planner(options.problem(profile))
     planner.search.ready(timeout=_COMPILED_S)
@@ -138,41 +121,30 @@ def _solve(
     def note(solution: Solution) -> None:
         history.append((time.monotonic() - began, solution))
 
-    note(planner.instant(budget_bytes))
+    note(planner.instant(case.budget_bytes))
     left = replace(options, time_limit=max(0.05, times[-1] - (time.monotonic() - began)))
-    last = refine(planner, budget_bytes, left, on_solution=note)
+    last = refine(planner, case.budget_bytes, left, on_solution=note)
     history.append((times[-1], last))
     for seconds in times:
         known = [solution for at, solution in history if at <= seconds]
-        yield _result(path, document, reference, profile, seconds, known[-1] if known else None, judge)
-
-
-def _as_published(profile: Profile) -> Profile:
-    """With every operator's time rounded up to 0.01 ms."""
-    rounded = {key: replace(x, time_ms=math.ceil(100 * x.time_ms - _EXACT) / 100) for key, x in profile.costs.items()}
-    return replace(profile, costs=rounded)
+        yield _result(case, profile, seconds, known[-1] if known else None, judge)
 
 
 def _result(
-    path: Path,
-    document: dict[str, Any],
-    reference: dict[str, Any],
-    profile: Profile,
-    seconds: float,
-    solution: Solution | None,
-    judge: ModuleType,
+    case: PublishedCase, profile: Profile, seconds: float, solution: Solution | None, judge: ModuleType
 ) -> Result:
+    reference = case.reference
     objective = None
     if solution is not None and solution.schedule is not None:
-        verdict = judge.judge(document, plan_of(profile, solution.schedule))
-        if verdict["peak_gib"] > reference["budget_gib"] + 1e-9:
-            raise SystemExit(f"{path.stem}: the judge finds a peak of {verdict['peak_gib']} GiB")
+        verdict = judge.judge(case.document, plan_of(profile, solution.schedule))
+        if verdict["peak_gib"] > case.budget_gib + 1e-9:
+            raise SystemExit(f"{case.instance}: the judge finds a peak of {verdict['peak_gib']} GiB")
         objective = verdict["published_ms"]
     bounds = [] if solution is None else [x.time_ms for x in solution.bounds if x.scope is BoundScope.PROBLEM]
     minimum = None if solution is None or solution.minimum is None else solution.minimum.budget_bytes / 2**30
     return Result(
-        instance=path.stem,
-        budget_gib=float(reference["budget_gib"]),
+        instance=case.instance,
+        budget_gib=case.budget_gib,
         seconds=seconds,
         status="none yet" if solution is None else solution.status.value,
         published_ms=reference["objective_ms"],

@@ -1,6 +1,6 @@
 """A session that is used hard: slider positions in random order, then workers killed at random moments.
 
-    python benchmarks/soak.py resnet50 --positions 200 --kills 50
+    python -m benchmarks.solver.soak [PROFILE] [--tier quick] [--positions 200] [--kills 50]
 
 Every answer is judged by the simulator and must fit its budget, be no slower than what a smaller budget got before,
 and come from the only worker alive. Prints how long first answers took, and the memory of the worker and of this
@@ -21,6 +21,8 @@ from bisect import bisect_right
 
 import psutil
 
+from benchmarks.cases import Tier, add_tier
+from benchmarks.provenance import record
 from explorer import format_bytes, keep_all, load_profile, simulate, trade_off
 from explorer.device_profile import Profile
 from explorer.solution import Status
@@ -35,13 +37,19 @@ _LONGEST_LIFE_S = 4.0  # of a worker from its request to its death: it loads, se
 def main() -> None:
     """Print one line for each part; raises where an answer is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profile", help="path or bundled name")
-    parser.add_argument("--positions", type=int, default=200)
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("profile", nargs="?", default="resnet50", help="path or bundled name (default: resnet50)")
+    add_tier(parser)
+    parser.add_argument("--positions", type=int, help="default: 200, or 20 if quick")
+    parser.add_argument("--kills", type=int, help="default: 50, or 3 if quick")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    record(arguments, seeds=(arguments.seed,))
+    positions, kills = (20, 3) if arguments.tier is Tier.QUICK else (200, 50)
     profile = load_profile(arguments.profile)
-    Soak(profile, seed=arguments.seed).run(arguments.positions, arguments.kills)
+    Soak(profile, seed=arguments.seed).run(
+        positions if arguments.positions is None else arguments.positions,
+        kills if arguments.kills is None else arguments.kills,
+    )
 
 
 def memory_bytes(session: SolveSession) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """How the widget feels in a real JupyterLab: latencies as the page sees them, bytes sent, the kernel's freedom.
 
-    python -m benchmarks.widget_browser resnet50 gpt2-xl
+    python -m benchmarks.widgets.browser [PROFILE …] [--tier quick] [--positions 4]
 
-From the repository's root, with the test requirements installed. For positions of the slider: from its release to the
+With the test requirements installed. For positions of the slider: from its release to the
 plots redrawn with a schedule for that budget, first for budgets never asked for, then for the same ones again. Then 40
 fast key presses and how many solves they ended in; a selected layer, every tab, a pinned tensor; a cell that computes,
 without and with a solve beside it.
@@ -19,17 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
-import torch
 from playwright.sync_api import Page
 
-import explorer
-from benchmarks.lab_and_browser import lab_and_browser
-from explorer.device_profile import Profile
-from explorer.models.gpt import GPT, GPTConfig
+from benchmarks.cases import Tier, add_tier
+from benchmarks.deep_networks import GPT2_XL, deep_network
+from benchmarks.provenance import record
+from benchmarks.widgets.jupyterlab_and_browser import lab_and_browser
 from tests.ui.lab import Lab
 
 _LONG_MS = 180_000
-_LARGE = "gpt2-xl"
+_PROFILES = {Tier.QUICK: ("resnet50-small-cpu",), Tier.FULL: ("resnet50-small-cpu", "resnet50", GPT2_XL)}
 _MAIN = ("timeline", "trade_off", "layers")
 _CELL = """import time
 began = time.perf_counter()
@@ -76,18 +75,23 @@ _DRAWN = """([name, before]) => {
 def main() -> None:
     """Print one block for each profile."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profiles", nargs="+", help=f"paths, bundled names, or {_LARGE}: 1,410 operators")
-    parser.add_argument("--positions", type=int, default=8)
+    parser.add_argument("profiles", nargs="*", help=f"paths, bundled names, or {GPT2_XL}: 1,410 operators")
+    add_tier(parser)
+    parser.add_argument("--positions", type=int, help="default: 8, or 2 if quick")
     arguments = parser.parse_args()
+    record(arguments, seeds=())
+    quick = arguments.tier is Tier.QUICK
+    positions = arguments.positions or (2 if quick else 8)
     with lab_and_browser() as (lab, browser):
-        for name in arguments.profiles:
-            if name == _LARGE:
-                _large().save(lab.root / f"{_LARGE}.json")
-            _profile(lab, browser.new_page(viewport={"width": 1440, "height": 1700}), name, arguments.positions)
+        for name in arguments.profiles or _PROFILES[arguments.tier]:
+            if name == GPT2_XL:
+                deep_network(name).save(lab.root / f"{name}.json")
+            page = browser.new_page(viewport={"width": 1440, "height": 1700})
+            _profile(lab, page, name, positions, cells=() if quick else _CELLS)
 
 
-def _profile(lab: Lab, page: Page, name: str, positions: int) -> None:
-    path = str(Path(name).resolve()) if Path(name).exists() else f"{name}.json" if name == _LARGE else name
+def _profile(lab: Lab, page: Page, name: str, positions: int, *, cells: tuple[tuple[int, int], ...]) -> None:
+    path = str(Path(name).resolve()) if Path(name).exists() else f"{name}.json" if name == GPT2_XL else name
     opening = (
         f"import explorer\nview = explorer.explore({path!r})\nended = []\n"
         "view.observe(lambda change: ended.append(view.message), 'message')\nview"
@@ -129,19 +133,11 @@ def _profile(lab: Lab, page: Page, name: str, positions: int) -> None:
     for label, (plot, act) in acts.items():
         print(f"  {label}: redrawn after {1000 * _redrawn(page, plot, act):.0f} ms")
     _settled(lab, page)
-    for count, turns in _CELLS:
+    for count, turns in cells:
         print(f"  {_freedom(lab, page, low, high, count=count, turns=turns)}")
     print(f"  errors of the page: {errors or 'none'}")
     page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
     page.close()
-
-
-def _large() -> Profile:
-    """GPT-2 XL's 48 layers, estimated."""
-    with torch.device("meta"):
-        model = GPT(GPTConfig(layers=48, heads=25, width=1600))
-        tokens = torch.zeros(4, 1024, dtype=torch.long)
-    return explorer.estimate(model, (tokens, tokens), device="A100-80GB")
 
 
 def _settled(lab: Lab, page: Page) -> None:

@@ -1,6 +1,6 @@
 """A newcomer's first minute: from Python's start to the widget's first plot and first schedule, in a fresh process.
 
-    python benchmarks/first_minute.py
+    python -m benchmarks.widgets.first_minute [PROFILE]
 
 With nothing compiled or remembered, then after ``schedule-explorer compile``; caches in folders of its own. No page:
 a browser draws within a second of what is timed here.
@@ -16,7 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
-_ROOT = Path(__file__).parents[1]
+from benchmarks.provenance import record
+
+_ROOT = Path(__file__).parents[2]
 _POLL_S = 0.01
 _MOST_S = 300.0
 
@@ -30,6 +32,7 @@ def main() -> None:
     if arguments.inside is not None:
         watch(arguments.profile, began=arguments.inside)
         return
+    record(arguments, seeds=())
     with tempfile.TemporaryDirectory() as folder:
         here = {
             "NUMBA_CACHE_DIR": folder,
@@ -37,7 +40,7 @@ def main() -> None:
             "PYTHONPATH": str(_ROOT),
         }
         state = {**os.environ, **here}
-        explored = [sys.executable, __file__, arguments.profile, "--inside"]
+        explored = [sys.executable, "-m", "benchmarks.widgets.first_minute", arguments.profile, "--inside"]
         print("nothing compiled:", end=" ", flush=True)
         subprocess.run([*explored, str(time.time())], env=state, check=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,39 +1,38 @@
 """How long the widget takes, and whether the kernel stays free: run without a browser, with the real solver.
 
-    python benchmarks/widget_latency.py resnet50
+    python -m benchmarks.widgets.latency [PROFILE …] [--tier quick]
 
 For each share of the slider's range: from setting the budget to the first schedule in the figures, to the final
 one, and the longest time for which the main thread could not run meanwhile. Then what one redraw of every panel costs
-and weighs, and what is left of twenty explorers that were opened and closed.
+and weighs.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import threading
 import time
 from typing import Any
 
-import psutil
-from ipywidgets.widgets.widget import _instances
-
+from benchmarks.cases import QUICK_PROFILES, Tier, add_tier
+from benchmarks.provenance import record
 from explorer import explore
 from widgets import Explorer
 
 _TICK_S = 0.002
 _REDRAWS = 10
-_EXPLORERS = 20
+_PROFILES = {Tier.QUICK: QUICK_PROFILES[:1], Tier.FULL: (*QUICK_PROFILES, "resnet50-a100-80gb")}
 
 
 def main() -> None:
     """Print one line per budget."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profiles", nargs="+", help="paths or bundled names")
+    parser.add_argument("profiles", nargs="*", help="paths or bundled names, instead of the tier's")
+    add_tier(parser)
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0, 0.75, 0.5, 0.25])
-    parser.add_argument("--leftovers", action="store_true", help="open and close twenty explorers as well")
     arguments = parser.parse_args()
-    for name in arguments.profiles:
+    record(arguments, seeds=())
+    for name in arguments.profiles or _PROFILES[arguments.tier]:
         began = time.perf_counter()
         with explore(name) as view:
             print(f"{name}: call returns after {1000 * (time.perf_counter() - began):.0f} ms")
@@ -43,8 +42,6 @@ def main() -> None:
             for share in arguments.shares:
                 print(f"  {share:.2f} of the slider: {_move(view, share)}")
             print(f"  {_redraw(view)}")
-        if arguments.leftovers:
-            print(f"  {_leftovers(name)}")
 
 
 def _move(view: Explorer, share: float) -> str:
@@ -88,22 +85,6 @@ def _redraw(view: Explorer) -> str:
         sent_kib = len(figure) / 1024
         told.append(f"{name} {1000 * statistics.median(times_s):.0f} ms, {sent_kib:.0f} KiB")
     return f"a redraw takes: {'; '.join(told)}"
-
-
-def _leftovers(name: str) -> str:
-    """What twenty explorers leave behind."""
-    before = len(_instances), len(psutil.Process().children()), len(explorer_threads())
-    for _ in range(_EXPLORERS):
-        with explore(name, time_limit=1.0) as view:
-            view.wait()
-    after = len(_instances), len(psutil.Process().children()), len(explorer_threads())
-    widgets, processes, threads = (b - a for a, b in zip(before, after, strict=True))
-    return f"{_EXPLORERS} explorers opened and closed leave {widgets} widgets, {processes} processes, {threads} threads"
-
-
-def explorer_threads() -> list[threading.Thread]:
-    """Threads that belong to explorers."""
-    return [x for x in threading.enumerate() if x.name.startswith("schedule-explorer")]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Pictures of the widget for the documentation: the whole of it, and what is behind each tab.
 
-    python -m benchmarks.widget_pictures resnet50 docs
+    python -m benchmarks.widgets.pictures resnet50 docs
 
-From the repository's root, with the test requirements installed. Whoever changes the widget makes them again.
+With the test requirements installed. Whoever changes the widget makes them again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 import nbformat
 from playwright.sync_api import Page
 
-from benchmarks.lab_and_browser import lab_and_browser
+from benchmarks.provenance import record
+from benchmarks.widgets.jupyterlab_and_browser import lab_and_browser
 from tests.ui.lab import Lab
 
 _LONG_MS = 180_000
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--dark", action="store_true", help="in JupyterLab's dark theme, as …-dark.png")
     arguments = parser.parse_args()
+    record(arguments, seeds=())
     with lab_and_browser() as (lab, browser):
         page = browser.new_page(viewport={"width": 1440, "height": 2000})
         _open(lab, page, arguments.profile, dark=arguments.dark)
