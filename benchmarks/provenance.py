@@ -56,7 +56,8 @@ class Provenance:
         """All of it, for people."""
         tree = {True: "clean", False: "changed since", None: "unknown tree"}[self.clean]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        options = ", ".join(f"{name} {_shown(value)}" for name, value in self.options.items() if value not in (None, []))
+        given = {name: _shown(value) for name, value in self.options.items() if value not in (None, [])}
+        options = ", ".join(f"{name} {value}" for name, value in given.items())
         return (
             f"{self.benchmark} at {self.commit[:10] or 'an unknown commit'} ({tree}), {self.date}; seeds "
             f"{_shown(self.seeds) or 'none'}; {versions}; {self.cores} cores of {self.processor}; "
