@@ -1,6 +1,6 @@
 """Make the estimated profiles that come with the package: every bundled model at full size, for two devices.
 
-    python benchmarks/bundled_profiles.py [MODEL ...]
+    python -m benchmarks.bundled_profiles [MODEL …]
 
 writes explorer/profiles/MODEL-DEVICE.json.gz. Nothing is measured, so any machine gives the same files with the same
 version of PyTorch. A100s compute float32 products in TF32, as ``torch.set_float32_matmul_precision("high")`` has it.
@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 import explorer
+from benchmarks.provenance import record
 from explorer.models import MODELS
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
@@ -26,9 +27,11 @@ FOLDER = Path(explorer.__file__).with_name("profiles")
 
 def main() -> None:
     """Estimate, write, and say what was written."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=list(MODELS), help=", ".join(MODELS))
-    for name in parser.parse_args().models:
+    arguments = parser.parse_args()
+    record(arguments, seeds=())
+    for name in arguments.models:
         spec = MODELS[name]
         with torch.device("meta"):
             model, batch = spec.build(), spec.batch()

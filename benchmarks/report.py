@@ -1,19 +1,20 @@
 """The figures of docs/figures.md, from the results of the other benchmarks.
 
-Run: ``python benchmarks/report.py`` after these, each with ``--json benchmarks/results/NAME.json``: ``end_to_end.py``,
-``ablation.py``, ``published.py``, ``program_sizes.py``, ``training_run.py``, ``compare.py``, ``run_methods.py``,
-``dominance.py``, ``checkmate.py``. Each table stands between two comments with its name and is replaced; the words
-around them stay.
+    python -m benchmarks.report
+
+after those of ``TABLES``, each with ``--json benchmarks/results/NAME.json``. Each table stands between two comments
+with its name and is replaced; the words around them stay.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+from benchmarks.provenance import read_results
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
@@ -27,7 +28,7 @@ def main() -> None:
     for name, render in TABLES.items():
         file = RESULTS / f"{name}.json"
         if file.exists():
-            lines = "\n".join(render(json.loads(file.read_text(encoding="utf-8"))))
+            lines = "\n".join(render(read_results(file)))
             parts = f"(<!-- {name}: begin -->).*(<!-- {name}: end -->)"
             text = re.sub(parts, lambda found, lines=lines: f"{found[1]}\n{lines}\n{found[2]}", text, flags=re.DOTALL)
             print(f"{name}: {file.name}")
@@ -51,7 +52,7 @@ def end_to_end(rows: Rows) -> Iterable[str]:
         )
 
 
-def ablation(reports: Rows) -> Iterable[str]:
+def optimizations(reports: Rows) -> Iterable[str]:
     """Overheads of each set at each share of the peak, and the smallest budgets."""
     shares = sorted({point["share"] for report in reports for point in report["points"]})
     yield from _head("model", "may be chosen", *map(str, shares), "smallest", "measured at 0.5")
@@ -156,7 +157,7 @@ def dominance(rows: Rows) -> Iterable[str]:
     """For each profile how many schedules of other methods were held against MONeT's."""
     verdicts = ("holds", "within the gap", "broken")
     yield from _head("profile", "comparisons", *verdicts, "largest advantage over MONeT")
-    for profile, group in groupby(rows, lambda x: x["profile"]):
+    for profile, group in groupby(sorted(rows, key=lambda x: x["profile"]), lambda x: x["profile"]):
         found = list(group)
         counts = [sum(x["verdict"] == word for x in found) for word in verdicts]
         ahead = [(1 - x["time_ms"] / x["monet_ms"], x["method"]) for x in found if x["monet_ms"] is not None]
@@ -182,7 +183,7 @@ def checkmate(rows: Rows) -> Iterable[str]:
 
 TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "end_to_end": end_to_end,
-    "ablation": ablation,
+    "optimizations": optimizations,
     "published": published,
     "program_sizes": program_sizes,
     "training_run": training_run,

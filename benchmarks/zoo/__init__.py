@@ -1,6 +1,6 @@
 """The zoo of the world: many architectures, shrunk, each captured, solved, trained and measured beside eager mode.
 
-Run: ``python -m benchmarks.zoo [--only NAME …] [--quick] [--json FILE]``; ``docs/supported.md`` is made from it.
+python -m benchmarks.zoo [--only NAME …] [--tier quick] [--json FILE] [--page docs/supported.md]
 """
 
 from __future__ import annotations

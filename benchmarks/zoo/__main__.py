@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import time
@@ -12,6 +11,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.cases import Tier, add_tier
+from benchmarks.provenance import read_results, record, write_results
 
 if TYPE_CHECKING:
     from benchmarks.zoo.specimen import Specimen
@@ -23,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run, print a line for each architecture, write results and the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these architectures (default: all)")
-    parser.add_argument("--quick", action="store_true", help="one budget, two steps, no times")
+    add_tier(parser)  # quick: one budget, two steps, no times
     parser.add_argument("--json", type=Path, help=f"write results here (default with all: {_RESULTS.name})")
     parser.add_argument("--page", type=Path, help="also make the tables of this page anew (docs/supported.md)")
     parser.add_argument("--from", dest="stored", type=Path, help="run nothing, take these results")
@@ -37,20 +39,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := [name for name in names if name not in ZOO]:
         parser.error(f"{', '.join(unknown)} is not in the zoo; there are {', '.join(ZOO)}")
     if options.stored:
-        results = json.loads(options.stored.read_text(encoding="utf-8"))
-        _report(results, options.page)
+        _report(read_results(options.stored), options.page)
         return
-    path = options.json or (None if options.only or options.quick else _RESULTS)
+    run = record(options, seeds=())  # of each architecture, as its name says
+    quick = options.tier is Tier.QUICK
+    path = options.json or (None if options.only or quick else _RESULTS)
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "SCHEDULE_EXPLORER_CACHE": "off"}
     results = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        running = [pool.submit(_run_apart, name, quick=options.quick, timeout=options.timeout) for name in names]
+        running = [pool.submit(_run_apart, name, quick=quick, timeout=options.timeout) for name in names]
         for done in as_completed(running):
             result = done.result()
             results.append(result)
             print(line(result), flush=True)
             if path is not None:  # so far: a run that is interrupted is not lost
-                path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                write_results(path, results, run)
     _report(results, options.page)
 
 

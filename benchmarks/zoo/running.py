@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import explorer
-from benchmarks.turns import median_times_ms
+from benchmarks.timing_in_turns import median_times_ms
 from benchmarks.zoo.comparing import bits, distance
 from benchmarks.zoo.specimen import Specimen
 from explorer.execution.checking import CheckFailedError

@@ -1,7 +1,7 @@
 """What a device gets done of what its data sheet says: efficiency by family of operators, and the roofline.
 
 The factors are fractions of published rates. Those of ordinary cores and of memory come from MONeT's measurements on a
-P100 (three models together: benchmarks/estimates.py compares), those of matrix cores from public training throughputs;
+P100 (three models together: benchmarks/execution/estimates.py), those of matrix cores from public training throughputs;
 docs/devices.md says which. Nothing here knows a model.
 """
 

@@ -35,7 +35,7 @@ if __name__ == "__main__":
         print(session.worker_id, flush=True)
         time.sleep(0.5)
 """
-_GONE_S = 20.0
+_GONE_S = 120.0
 _ROOT = Path(__file__).parents[2]
 
 

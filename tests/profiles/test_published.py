@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.judging import judge_in, plan_of
+from benchmarks.published_judge import judge_in, plan_of
 from explorer import load_profile, simulate
 from explorer.schedule import keep_all
 from explorer.solvers.problem.building import problem_of

@@ -36,9 +36,17 @@ def test_a_solver_that_is_killed_is_told_and_the_solve_goes_on() -> None:
         assert session.worker_id not in (None, worker)
 
 
-def test_a_killed_solver_is_told_and_replaced_and_one_that_dies_again_is_a_failure(opened: Explorer) -> None:
+def test_a_killed_solver_is_told_and_replaced_and_one_that_dies_again_is_a_failure(
+    opened: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = opened._solving._session
     assert session is not None
+    start = session._worker_now
+
+    def start_stopped(**how: Any) -> Any:
+        made = start(**how)
+        psutil.Process(made.process.pid).suspend()
+        return made
 
     def kill(worker: psutil.Process) -> psutil.Process:
         worker.kill()
@@ -50,7 +58,10 @@ def test_a_killed_solver_is_told_and_replaced_and_one_that_dies_again_is_a_failu
     for budget, dies_again in ((middle(opened), False), (middle(opened) + 1024, True)):
         worker.suspend()  # so that it cannot be done before it is killed
         opened.budget_bytes = budget
-        worker = kill(worker)
+        with monkeypatch.context() as patch:
+            if dies_again:  # nor may its replacement be done
+                patch.setattr(session, "_worker_now", start_stopped)
+            worker = kill(worker)
         if dies_again:
             worker.kill()
         opened.wait(60)

@@ -8,7 +8,7 @@ from explorer import keep_all, load_profile, simulate, solve
 from explorer.solvers.methods.table import METHODS, Answers
 from explorer.solvers.options import Options
 
-# A measured one, and an estimated one of another kind; ``benchmarks/compare.py`` does any.
+# A measured one, and an estimated one of another kind; ``benchmarks/methods/compare.py`` does any.
 PROFILES = ("resnet50-small-cpu", "vgg16-a100-80gb")
 OTHERS = tuple(x.name for x in METHODS.values() if x.answers is Answers.CURVE)
 

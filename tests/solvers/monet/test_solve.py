@@ -17,6 +17,9 @@ from explorer.solvers.problem.building import problem_of
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
 
+_PROVEN_S = 200.0
+"""For solves that end when something is proven, which no clock must decide."""
+
 
 @settings(deadline=None, max_examples=12)
 @given(st.one_of(profiles(most_forward=4), joint_profiles()), st.floats(0, 1))
@@ -63,7 +66,7 @@ def test_a_schedule_runs_only_what_was_allowed(*, profile: Profile, share: float
 def test_small_graphs_are_solved_to_a_proof(profile: Profile, share: float):
     keep = simulate(profile, keep_all(profile.graph))
     budget = round(profile.fixed_bytes + share * (keep.peak_bytes - profile.fixed_bytes)) + 1
-    solution = solve(profile, budget=budget, time_limit=20.0, gap=0.0)
+    solution = solve(profile, budget=budget, time_limit=_PROVEN_S, gap=0.0)
     assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
 
 
@@ -73,14 +76,14 @@ def test_a_single_operator_is_a_step_too():
     builder.backward((builder.start_backward(10), loss), 10)
     profile = builder.profile()
     peak_bytes = simulate(profile, keep_all(profile.graph)).peak_bytes
-    assert solve(profile, budget=peak_bytes, time_limit=1.0).status is Status.OPTIMAL
-    assert solve(profile, budget=peak_bytes - 1, time_limit=1.0).status is Status.INFEASIBLE
+    assert solve(profile, budget=peak_bytes, time_limit=_PROVEN_S).status is Status.OPTIMAL
+    assert solve(profile, budget=peak_bytes - 1, time_limit=_PROVEN_S).status is Status.INFEASIBLE
 
 
 def test_tensors_without_bytes_leave_nothing_to_decide():
     profile = chain(6, size=0)
     keep = simulate(profile, keep_all(profile.graph))
-    solution = solve(profile, budget=keep.peak_bytes, time_limit=1.0)
+    solution = solve(profile, budget=keep.peak_bytes, time_limit=_PROVEN_S)
     assert solution.status is Status.OPTIMAL
     assert solution.time_ms == keep.time_ms
     assert trade_off(profile)
@@ -100,8 +103,7 @@ def test_a_chain_at_half_its_activations_is_solved_and_bounded():
     profile = chain(24)
     keep = simulate(profile, keep_all(profile.graph))
     budget = (profile.fixed_bytes + keep.peak_bytes) // 2
-    # It ends when that is proven: no clock decides.
-    solution = solve(profile, budget=budget, time_limit=200.0, gap=0.2)
+    solution = solve(profile, budget=budget, time_limit=_PROVEN_S, gap=0.2)
     assert solution.status is Status.OPTIMAL
     assert keep.time_ms < solution.time_ms < keep.time_ms + 24
     assert solution.peak_bytes <= budget
@@ -113,7 +115,7 @@ def test_a_chain_at_half_its_activations_is_solved_and_bounded():
 def test_the_no_recompute_peak_needs_no_recomputation_and_is_proven():
     profile = chain(8)
     keep = simulate(profile, keep_all(profile.graph))
-    solution = solve(profile, budget=f"{keep.peak_bytes} B", time_limit=5.0)
+    solution = solve(profile, budget=f"{keep.peak_bytes} B", time_limit=_PROVEN_S)
     assert solution.status is Status.OPTIMAL
     assert solution.time_ms == pytest.approx(keep.time_ms)
     assert solution.gap() == pytest.approx(0.0)
@@ -121,7 +123,7 @@ def test_the_no_recompute_peak_needs_no_recomputation_and_is_proven():
 
 def test_a_budget_too_small_names_the_smallest_and_the_operator_that_sets_it():
     profile = chain(8)
-    solution = solve(profile, budget=profile.fixed_bytes + 1, time_limit=5.0)
+    solution = solve(profile, budget=profile.fixed_bytes + 1, time_limit=_PROVEN_S)
     assert solution.status is Status.INFEASIBLE
     assert solution.schedule is None
     assert solution.minimum.operator in {x.name for x in profile.graph.operators}

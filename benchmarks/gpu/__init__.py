@@ -1,0 +1,1 @@
+"""What there is to measure on a CUDA device."""

@@ -1,0 +1,320 @@
+"""Everything there is to measure on a GPU, by one command that can be stopped and taken up again.
+
+    python -m benchmarks.gpu.agenda FOLDER [--device cuda] [--minutes 25] [--items checks layer …] [--models resnet50 …]
+
+Items, in this order: ``checks`` (``python -m tests.gpu``), ``layer`` (the algorithms of the layer of MONeT's figure 7,
+with TF32 and without), ``profiles`` (every model at full size), ``schedules`` (four budgets each), ``runs`` (each
+schedule run: peak and time, predicted and measured), ``rivals`` (other ways to save memory, and ours within the memory
+that each took), ``timeline`` (memory over a step, predicted and measured). Each piece of work is a file in FOLDER,
+written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that fails
+leaves its error in a file, and the others go on.
+
+Needs PyTorch and NumPy; ``schedules`` needs numba too, and SCIP and cvxpy for more than a plan search: without them,
+solve elsewhere (the same command with ``--items schedules`` on a copy of FOLDER, without a GPU) and come back with the
+files. With ``--device cpu`` all of it runs with small batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import explorer
+from benchmarks.cases import Sample
+from benchmarks.execution.convolution import choices
+from benchmarks.gpu.measuring import (
+    Options,
+    differences,
+    profile_path,
+    row_of,
+    run_row,
+    sample_of,
+    schedule_path,
+    solution_within,
+    write,
+)
+from benchmarks.provenance import record
+from explorer.device_profile import Profile
+from explorer.execution.out_of_memory import release
+from explorer.models import MODELS
+
+ITEMS = ("checks", "layer", "profiles", "schedules", "runs", "rivals", "timeline")
+SHARES = (0.33, 0.4, 0.5, 0.7)
+RIVALS = ("checkpoint-blocks", "checkpoint-sequential", "rotor", "checkmate")
+COMPILED = (1.0, 0.5, 0.1)
+
+
+Piece = tuple[str, Path, Callable[[Path], None]]
+"""What it is called, the file that it makes, and how."""
+
+
+def main() -> int:
+    """Do what is left to do, in the time given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--minutes", type=float, default=25.0, help="no piece begins after these")
+    parser.add_argument("--items", nargs="*", choices=ITEMS, default=list(ITEMS))
+    parser.add_argument("--models", nargs="*", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--tf32", action="store_true", help="products of float32 in TF32")
+    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds for each solve")
+    parser.add_argument("--steps", type=int, default=5, help="timed for each measurement")
+    asked = parser.parse_args()
+    if asked.device == "cuda" and not torch.cuda.is_available() and set(asked.items) != {"schedules"}:
+        parser.error(f"PyTorch {torch.__version__} sees no CUDA device here; --device cpu tries everything out")
+    run = record(asked)
+    options = Options(asked.folder, asked.device, tuple(asked.models), asked.tf32, asked.time_limit, asked.steps, run)
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = asked.tf32
+    deadline = time.monotonic() + 60 * asked.minutes
+    failed = 0
+    for item in ITEMS:
+        if item in asked.items:
+            for piece in PIECES[item](options):
+                failed += not done(piece, deadline)
+    return int(failed > 0)
+
+
+def done(piece: Piece, deadline: float) -> bool:
+    """Do a piece unless it is done, or the time is over; False where it failed."""
+    name, path, make = piece
+    if path.exists() or time.monotonic() > deadline:
+        print(f"{name}: {'there already' if path.exists() else 'no time left'}", flush=True)
+        return True
+    path.parent.mkdir(parents=True, exist_ok=True)
+    error_path = path.with_name(path.name + ".error.txt")
+    began = time.monotonic()
+    try:
+        make(path)
+    except Exception as error:  # noqa: BLE001 - the other pieces are worth having all the same
+        error_path.write_text(traceback.format_exc(), encoding="utf-8")
+        print(f"{name}: failed after {time.monotonic() - began:.1f} s, {type(error).__name__}: {error}", flush=True)
+        return False
+    finally:
+        release()
+    error_path.unlink(missing_ok=True)
+    print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+    return True
+
+
+def checks(options: Options) -> Iterator[Piece]:
+    """``python -m tests.gpu``, its report in a file."""
+
+    def make(path: Path) -> None:
+        command = [sys.executable, "-m", "tests.gpu", "--device", options.device]
+        root = Path(__file__).parents[2]
+        ran = subprocess.run(
+            command, check=False, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        print(ran.stdout)
+        path.write_text(ran.stdout, encoding="utf-8")
+
+    yield "checks", options.folder / "checks.txt", make
+
+
+class Layer(nn.Module):
+    """MONeT's figure 7: 64 channels in and out, 3×3; a layer before it, so that it has an input gradient."""
+
+    def __init__(self) -> None:
+        """With random weights."""
+        super().__init__()
+        self.before = nn.Conv2d(64, 64, 1)
+        self.layer = nn.Conv2d(64, 64, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A scalar."""
+        return self.layer(self.before(x)).sum()
+
+
+def layer(options: Options) -> Iterator[Piece]:
+    """All implementations of one convolution, with TF32 and without."""
+
+    def make(path: Path, *, tf32: bool) -> None:
+        before = torch.backends.cudnn.allow_tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        try:
+            batch = torch.randn(256 if options.device == "cuda" else 8, 64, 56, 56, device=options.device)
+            found = choices(explorer.profile(Layer().to(options.device), batch), "layer")
+        finally:
+            torch.backends.cudnn.allow_tf32 = before
+        write(path, [{**asdict(x), "tf32": tf32} for x in found], options)
+
+    for tf32 in (False, True):
+        name = f"layer-{'tf32' if tf32 else 'float32'}"
+        yield name, options.folder / f"{name}.json", partial(make, tf32=tf32)
+
+
+def profiles(options: Options) -> Iterator[Piece]:
+    """Every model, measured with all implementations."""
+
+    def make(path: Path, *, name: str) -> None:
+        model, batch, loss = sample_of(name, options)
+        explorer.profile(model, batch, loss=loss).save(path)
+
+    for name in options.models:
+        yield f"profile of {name}", profile_path(name, options), partial(make, name=name)
+
+
+def schedules(options: Options) -> Iterator[Piece]:
+    """Four budgets for each profile that is there."""
+    for name in options.models:
+        if not profile_path(name, options).exists():
+            continue
+        for share in SHARES:
+            make = partial(_make_schedule, name=name, share=share, options=options)
+            yield f"schedule for {name} at {share}", schedule_path(name, share, options), make
+
+
+def _make_schedule(path: Path, *, name: str, share: float, options: Options) -> None:
+    profile = explorer.load_profile(profile_path(name, options))
+    peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+    found = solution_within(profile, int(share * peak), options)
+    if found is None or found.schedule is None:
+        raise ValueError(f"{name} has no schedule within {share} of {explorer.format_bytes(peak)}")
+    found.schedule.save(path)
+
+
+def runs(options: Options) -> Iterator[Piece]:
+    """Each schedule that is there, on the device, and plain PyTorch beside it."""
+
+    def make(path: Path, *, name: str, share: float) -> None:
+        model, batch, loss = sample_of(name, options)
+        profile = explorer.load_profile(profile_path(name, options))
+        schedule = explorer.load_schedule(schedule_path(name, share, options))
+        plain = row_of(explorer.measure(model, batch, loss=loss, steps=options.steps), what="plain PyTorch")
+        ours = run_row(f"{share} of the peak", profile, schedule, (model, batch, loss), options)
+        print(f"  {differences(ours)}; {ours['step_time_ms'] / plain['step_time_ms'] - 1:+.1%} time", flush=True)
+        write(path, [plain, ours], options)
+
+    for name in options.models:
+        for share in SHARES:
+            schedule = schedule_path(name, share, options)
+            if schedule.exists():
+                path = options.folder / "runs" / schedule.name
+                yield f"run of {name} at {share}", path, partial(make, name=name, share=share)
+
+
+def rivals(options: Options) -> Iterator[Piece]:
+    """Other ways to save memory, each beside our schedule within the memory that it took."""
+
+    def make(path: Path, *, name: str) -> None:
+        sample = sample_of(name, options)
+        profile = explorer.load_profile(profile_path(name, options))
+        rows = []
+        for what, measure in ways_to_save(profile, sample, options):
+            try:
+                row = measure()
+            except Exception as error:  # noqa: BLE001 - a compiler that is not there, memory that is not enough
+                rows.append({"what": what, "error": f"{type(error).__name__}: {error}"})
+                continue
+            rows.append(row)
+            ours = solution_within(profile, row["peak_bytes"], options)
+            if ours is not None and ours.schedule is not None:
+                rows.append(run_row(f"ours within {what}", profile, ours.schedule, sample, options))
+            print(f"  {what}: {row['peak_bytes'] / 2**30:.2f} GiB, {row['step_time_ms']:.1f} ms", flush=True)
+        write(path, rows, options)
+
+    for name in options.models[:1]:
+        if profile_path(name, options).exists():
+            yield f"rivals on {name}", options.folder / f"rivals-{name}.json", partial(make, name=name)
+
+
+def ways_to_save(
+    profile: Profile, sample: Sample, options: Options
+) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Plain PyTorch, its own checkpoints, its compiler, and other systems' schedules, with how to measure each."""
+    model, batch, loss = sample
+
+    def plain(what: str, module: nn.Module) -> dict[str, Any]:
+        return row_of(explorer.measure(module, batch, loss=loss, steps=options.steps), what=what)
+
+    def compiled(what: str, share: float) -> dict[str, Any]:
+        found = explorer.measure_compiled(model, batch, loss=loss, activation_memory_budget=share, steps=options.steps)
+        return row_of(found, what=what)
+
+    def scheduled(what: str, method: str) -> dict[str, Any]:
+        from explorer.solvers.methods.table import METHODS
+        from explorer.solvers.options import Options as SolveOptions
+
+        peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+        asked = SolveOptions(method, time_limit=6 * options.time_limit)
+        (found,) = METHODS[method].solve(profile, [peak // 2], options=asked)
+        if found.schedule is None and found.minimum is not None:
+            (found,) = METHODS[method].solve(profile, [found.minimum.budget_bytes], options=asked)
+        if found.schedule is None:
+            raise ValueError(found.message or f"{method} has no schedule: {found.status.value}")
+        return run_row(what, profile, found.schedule, sample, options)
+
+    yield "plain PyTorch", partial(plain, "plain PyTorch", model)
+    yield "torch.utils.checkpoint", lambda: plain("torch.utils.checkpoint", with_checkpoints(model))
+    for share in COMPILED:
+        what = f"torch.compile, budget {share}"
+        yield what, partial(compiled, what, share)
+    for method in RIVALS:
+        yield method, partial(scheduled, method, method)
+
+
+def with_checkpoints(model: nn.Module) -> nn.Module:
+    """A copy with PyTorch's own checkpoints around the blocks of its sequences, as people put them there."""
+    copied = copy.deepcopy(model)
+    for container in copied.modules():
+        if isinstance(container, nn.Sequential | nn.ModuleList):
+            for block in container:
+                if any(True for _ in block.children()) and not isinstance(block, nn.Sequential):
+                    block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    return copied
+
+
+def timeline(options: Options) -> Iterator[Piece]:
+    """Memory over a step at half the peak (or the next share that has a schedule): predicted, measured, by operator."""
+
+    def make(path: Path, *, name: str, share: float) -> None:
+        model, batch, loss = sample_of(name, options)
+        profile = explorer.load_profile(profile_path(name, options))
+        schedule = explorer.load_schedule(schedule_path(name, share, options))
+        module = explorer.apply(model, schedule, batch, loss=loss)
+        predicted, measured = explorer.simulate(profile, schedule), explorer.measure(module, batch, steps=options.steps)
+        by_run = explorer.residual_by_run(profile, schedule, explorer.measure_runs(module, batch))
+        content = {
+            "measured_times_ms": measured.times_ms.tolist(),
+            "measured_bytes": measured.allocated_bytes.tolist(),
+            "predicted_bytes": predicted.total_bytes.tolist(),
+            "runs": [asdict(x) for x in by_run],
+        }
+        write(path, content, options)
+
+    for name in options.models[:1]:
+        share = next((x for x in SHARES if x >= 0.5 and schedule_path(name, x, options).exists()), None)
+        if share is not None:
+            path = options.folder / f"timeline-{name}-{share:.2f}.json"
+            yield f"timeline of {name} at {share}", path, partial(make, name=name, share=share)
+
+
+PIECES: dict[str, Callable[[Options], Iterator[Piece]]] = {
+    "checks": checks,
+    "layer": layer,
+    "profiles": profiles,
+    "schedules": schedules,
+    "runs": runs,
+    "rivals": rivals,
+    "timeline": timeline,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What the pieces of the GPU agenda share: where results lie, what is measured, and how it is written down."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import explorer
+from benchmarks.cases import MODEL_CASES, Sample, Size
+from benchmarks.provenance import Provenance
+from explorer.device_profile import Profile
+from explorer.execution.device import describe_device
+from explorer.models import MODELS
+from explorer.solution import Solution
+
+SMALL = {x.name: x.batch for x in MODEL_CASES[Size.SMALL]}
+FULL: dict[str, dict[str, Any]] = {"unet3d": {"batch_size": 22}}
+BFLOAT16 = ("gpt2", "vit_b16")
+POINTS = 48
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for.
+
+    Attributes:
+        folder: of the results.
+        device: ``"cuda"`` or ``"cpu"``.
+        models: by name.
+        tf32: products of float32 in TF32.
+        time_limit: seconds for each solve.
+        steps: timed for each measurement.
+        run: under which circumstances.
+    """
+
+    folder: Path
+    device: str
+    models: tuple[str, ...]
+    tf32: bool
+    time_limit: float
+    steps: int
+    run: Provenance
+
+
+def write(path: Path, content: Any, options: Options) -> None:
+    """Write a result as JSON, with what it was measured on; the file appears when it is complete."""
+    described = describe_device(torch.device(options.device))
+    where = {**asdict(described), "driver": driver(), "tf32": options.tf32}
+    written = {"provenance": [asdict(options.run)], "device": where, "results": content}
+    partial_path = path.with_name(path.name + ".partial")
+    partial_path.write_text(json.dumps(written, indent=1), encoding="utf-8")
+    partial_path.replace(path)
+
+
+def driver() -> str:
+    """Version of the GPU's driver, where its tool is there to ask."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    asked = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def sample_of(name: str, options: Options) -> Sample:
+    """A model with its batch on the device, and its loss; in bfloat16 where that is how it is trained."""
+    spec = MODELS[name]
+    sizes = SMALL[name] if options.device == "cpu" else FULL.get(name, {})
+    dtype = torch.bfloat16 if name in BFLOAT16 and options.device == "cuda" else torch.float32
+    torch.manual_seed(0)
+
+    def placed(x: torch.Tensor) -> torch.Tensor:
+        return x.to(options.device, dtype if x.is_floating_point() else x.dtype)
+
+    batch = pytree.tree_map_only(torch.Tensor, placed, spec.batch(**sizes))
+    return spec.build().to(options.device, dtype).train(), batch, spec.loss
+
+
+def profile_path(name: str, options: Options) -> Path:
+    """Of a model's profile; TF32 makes another one."""
+    return options.folder / "profiles" / f"{name}{'-tf32' if options.tf32 else ''}.json.gz"
+
+
+def schedule_path(name: str, share: float, options: Options) -> Path:
+    """Of a schedule for a share of the peak without recomputation."""
+    return options.folder / "schedules" / f"{name}{'-tf32' if options.tf32 else ''}-{share:.2f}.json"
+
+
+def solution_within(profile: Profile, budget_bytes: int, options: Options) -> Solution | None:
+    """The best schedule that can be found with what is installed: by SCIP and search, or by search alone."""
+    if find_spec("pyscipopt") is not None and find_spec("cvxpy") is not None:
+        return explorer.solve(profile, budget=budget_bytes, time_limit=options.time_limit, remember=False)
+    fitting = [
+        x for x in curve_of(profile.digest, profile) if x.peak_bytes is not None and x.peak_bytes <= budget_bytes
+    ]
+    return min(fitting, key=lambda x: x.time_ms or 0.0, default=None)
+
+
+_CURVES: dict[str, tuple[Solution, ...]] = {}
+
+
+def curve_of(digest: str, profile: Profile) -> tuple[Solution, ...]:
+    """By plan search alone, once for each profile."""
+    if digest not in _CURVES:
+        _CURVES[digest] = explorer.trade_off(profile, points=POINTS)
+    return _CURVES[digest]
+
+
+def differences(row: dict[str, Any]) -> str:
+    """Measured against predicted, as people read it."""
+    peak, time_ms = row["peak_bytes"], row["step_time_ms"]
+    return (
+        f"peak {explorer.format_bytes(peak)} ({peak / row['predicted_peak_bytes'] - 1:+.2%} of the prediction), "
+        f"{time_ms:.1f} ms ({time_ms / row['predicted_time_ms'] - 1:+.1%})"
+    )
+
+
+def run_row(what: str, profile: Profile, schedule: explorer.Schedule, sample: Sample, options: Options) -> dict:
+    """A schedule, run: predicted and measured."""
+    model, batch, loss = sample
+    predicted = explorer.simulate(profile, schedule)
+    measured = explorer.measure(explorer.apply(model, schedule, batch, loss=loss), batch, steps=options.steps)
+    return {
+        **row_of(measured, what=what),
+        "predicted_peak_bytes": predicted.peak_bytes,
+        "predicted_time_ms": predicted.time_ms,
+        "residual": asdict(explorer.residual(profile, schedule, measured)),
+    }
+
+
+def row_of(measured: explorer.Measurement, *, what: str) -> dict[str, Any]:
+    """The figures of a measurement."""
+    return {
+        "what": what,
+        "peak_bytes": measured.peak_bytes,
+        "reserved_peak_bytes": measured.reserved_peak_bytes,
+        "step_time_ms": measured.step_time_ms,
+    }

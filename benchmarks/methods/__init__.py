@@ -1,0 +1,1 @@
+"""Other systems beside the solver, and sets of implementations beside each other."""

@@ -1,0 +1,1 @@
+"""What a person in front of the widget waits for."""

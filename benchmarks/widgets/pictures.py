@@ -1,0 +1,82 @@
+"""Pictures of the widget for the documentation: the whole of it, and what is behind each tab.
+
+    python -m benchmarks.widgets.pictures resnet50 docs
+
+With the test requirements installed. Whoever changes the widget makes them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import nbformat
+from playwright.sync_api import Page
+
+from benchmarks.provenance import record
+from benchmarks.widgets.jupyterlab_and_browser import lab_and_browser
+from tests.ui.lab import Lab
+
+_LONG_MS = 180_000
+_SETTLED = "() => /^(Optimal|Solved)/.test(document.querySelector('.schedule-explorer [role=status]')?.textContent)"
+_DRAWN = "() => Number(document.querySelector('.schedule-explorer-{}')?.dataset.drawn ?? 0) > {}"
+_TABS = {
+    "Convolutions": "convolutions",
+    "Schedule matrix": "matrix",
+    "Solver": "solver",
+    "Explain and pin": None,
+    "Compare": "compare",
+    "Export": None,
+}
+
+
+def main() -> None:
+    """Write ``explore.png`` and ``panel-….png`` into a folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profile", help="name of a bundled profile")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--dark", action="store_true", help="in JupyterLab's dark theme, as …-dark.png")
+    arguments = parser.parse_args()
+    record(arguments, seeds=())
+    with lab_and_browser() as (lab, browser):
+        page = browser.new_page(viewport={"width": 1440, "height": 2000})
+        _open(lab, page, arguments.profile, dark=arguments.dark)
+        _shoot(lab, page, arguments.folder, suffix="-dark" if arguments.dark else "")
+
+
+def _open(lab: Lab, page: Page, profile: str, *, dark: bool) -> None:
+    """An explorer that has solved for its first budget."""
+    opening = f"import explorer\n\nview = explorer.explore({profile!r})\nview"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(opening)])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, lab.root / "pictures.ipynb")
+    lab.open(page, "pictures.ipynb")
+    theme = f"JupyterLab {'Dark' if dark else 'Light'}"
+    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+    page.locator(f"body[data-jp-theme-light='{str(not dark).lower()}']").wait_for(state="attached")
+    lab.run_all(page)
+    page.wait_for_function(_SETTLED, timeout=_LONG_MS)
+    lab.ask(page, "view.wait(60)")
+    page.wait_for_function(_DRAWN.format("layers", 0), timeout=_LONG_MS)
+
+
+def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
+    """The widget with its first tab, then every tab by itself."""
+    box = page.locator(".schedule-explorer").first
+    box.screenshot(path=folder / f"explore{suffix}.png")
+    for title, plot in _TABS.items():
+        box.get_by_role("tab", name=title).click()
+        if title == "Compare":
+            box.get_by_role("button", name="Hold as reference").click()
+            lab.ask(page, "setattr(view, 'budget_bytes', int(0.8 * view.budget_bytes))")
+            lab.ask(page, "view.wait(60)")
+        if plot is not None:
+            page.wait_for_function(_DRAWN.format(plot, 0), timeout=_LONG_MS)
+        page.wait_for_timeout(500)
+        page.locator(".schedule-explorer .widget-tab").first.screenshot(
+            path=folder / f"panel-{title.split()[0].lower()}{suffix}.png"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Cases exist, and every file of results says where its figures come from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cases import (
+    MODEL_CASES,
+    PAPER_PROGRAMS,
+    PROGRAM_SIZES,
+    QUICK_INSTANCES,
+    Counting,
+    Size,
+    Tier,
+    Whole,
+    model_cases,
+    profile_cases,
+    published_cases,
+)
+from benchmarks.provenance import add_rows, read_results, record, write_results
+from explorer.models import MODELS
+from explorer.profiles.loading import bundled_profiles
+
+ROOT = Path(__file__).parents[1]
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+
+
+def test_cases_of_both_tiers_exist() -> None:
+    for of in Whole:
+        quick, full = (profile_cases(tier, of=of) for tier in Tier)
+        assert {x.profile for x in quick} < {x.profile for x in full} == set(bundled_profiles())
+        assert len(quick[0].shares) < len(full[0].shares)
+    for size, cases in MODEL_CASES.items():
+        assert {x.name for x in cases} <= {*MODELS, "gpt"}
+        assert model_cases(Tier.FULL, size) == cases
+        assert model_cases(Tier.QUICK, size) == tuple(x for x in MODEL_CASES[Size.TINY] if x.quick)
+
+
+def test_a_case_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="vgg17 is no model of this tier; there are resnet50, unet, mobilenet_v2"):
+        model_cases(Tier.FULL, Size.SMALL, ["vgg17"])
+    with pytest.raises(ValueError, match="vgg16-none:8 is no published instance here; there are none"):
+        published_cases(tmp_path, Tier.FULL, only=["vgg16-none:8"])
+
+
+def test_published_cases_are_told_apart_by_what_counts(tmp_path: Path) -> None:
+    references = [{"budget_gib": 8.0}, {"budget_gib": 9.5}]
+    for name in ("vgg16-none", "vgg16-checkmate"):
+        document = {"optimizations": name.partition("-")[2], "references": references}
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+
+    def names(tier: Tier, counting: Counting, *only: str) -> list[str]:
+        found = published_cases(tmp_path, tier, counting=counting, only=only)
+        return [f"{x.instance}:{x.budget_gib:g}" for x in found]
+
+    assert names(Tier.FULL, Counting.MONET) == ["vgg16-none:8", "vgg16-none:9.5"]
+    assert names(Tier.FULL, Counting.MONET, "vgg16-none:9.5") == ["vgg16-none:9.5"]
+    assert names(Tier.QUICK, Counting.CHECKMATE) == ["vgg16-checkmate:8"]
+    assert published_cases(tmp_path, Tier.QUICK)[0].budget_bytes == 8 * 2**30
+    for tier in Tier:
+        assert {x.partition(":")[0] for x in (*PROGRAM_SIZES[tier], *PAPER_PROGRAMS[tier])} <= {
+            x.partition(":")[0] for x in QUICK_INSTANCES
+        }
+
+
+def test_provenance_names_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = record(
+        argparse.Namespace(folder=tmp_path / "zoo", json=None, profiles=[str(tmp_path / "a.json")]), seeds=(3,)
+    )
+    assert run.options == {"folder": "zoo", "json": None, "profiles": ["a.json"]}
+    file = tmp_path / "results.json"
+    write_results(file, [{"value": 1}], run)
+    for text in (file.read_text(), capsys.readouterr().out):
+        assert str(tmp_path) not in text
+        assert str(Path.home()) not in text
+        assert run.versions["torch"] in text
+        assert run.processor in text
+    assert read_results(file) == [{"value": 1}]
+
+
+def test_rows_of_a_part_take_the_place_of_its_earlier_ones(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    first, second = (record(argparse.Namespace(number=x)) for x in (1, 2))
+    add_rows(file, [{"model": "a", "value": 1}, {"model": "b", "value": 1}], first, by="model")
+    add_rows(file, [{"model": "a", "value": 2}], second, by="model")
+    assert read_results(file) == [{"model": "b", "value": 1}, {"model": "a", "value": 2}]
+    entries = json.loads(file.read_text())["provenance"]
+    assert [(x["options"]["number"], x["parts"]) for x in entries] == [(1, ["b"]), (2, ["a"])]
+    file.write_text("[]")
+    with pytest.raises(ValueError, match="it needs 'provenance' and 'results' alone"):
+        read_results(file)
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=lambda x: x.stem)
+def test_every_file_of_results_says_where_it_comes_from(file: Path) -> None:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert content["results"]
+    assert content["provenance"]
+    assert all(x.get("commit") or re.search("commit [0-9a-f]{10}", x["note"]) for x in content["provenance"])
+
+
+def test_documentation_names_benchmarks_that_exist() -> None:
+    texts = [x.read_text(encoding="utf-8") for x in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))]
+    modules = {x for text in texts for x in re.findall(r"python -m (benchmarks[\w.]*\w)", text)}
+    assert len(modules) > 15
+    assert [x for x in sorted(modules - {"benchmarks.FOLDER.NAME"}) if find_spec(x) is None] == []
+    files = {x for text in texts for x in re.findall(r"benchmarks/[\w/]+\.\w+", text)}
+    assert [x for x in sorted(files) if not (ROOT / x).exists()] == []
