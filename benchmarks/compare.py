@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 from explorer import keep_all, load_profile, simulate, trade_off
 from explorer.solvers.comparison import Comparison
 from explorer.solvers.methods import METHODS
-from widgets.comparison_plot import comparison_figure
+from widgets.plots.methods_plot import comparison_figure
 
 _SHARES = "0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"
 _HALF = 0.5

@@ -282,7 +282,7 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr("explorer.solvers.solving.Planner", begun)
     monkeypatch.setattr("explorer.solvers.session.WorkerProcess", begun)
-    monkeypatch.setattr("widgets.opening.Explorer", begun)
+    monkeypatch.setattr("widgets.entry_point.Explorer", begun)
     return
 
 

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from explorer.solution import Status
 from widgets import Explorer
-from widgets.figures import Figure
+from widgets.plots.figure import Figure
 
 SOLVED = (Status.OPTIMAL, Status.FEASIBLE)
 
