@@ -13,29 +13,17 @@ from explorer.harmless import in_html, in_script
 from explorer.schedule import SCHEMA
 from explorer.units import format_bytes
 from widgets import text
-from widgets.panels.convolutions import ConvolutionsPanel
-from widgets.panels.layers import LayersPanel
-from widgets.panels.matrix import MatrixPanel
-from widgets.panels.solver import SolverPanel
-from widgets.panels.timeline import TimelinePanel
-from widgets.panels.trade_off import TradeOffPanel
+from widgets.panels.figures import figures
 from widgets.plots.figure import Figure
 from widgets.scene.scene import Scene
 from widgets.snippet import snippet
 
-_PANELS = (TimelinePanel, TradeOffPanel, LayersPanel, MatrixPanel, ConvolutionsPanel, SolverPanel)  # with a plot
 _INK = "#222222"  # of text on white
 _STYLE = """
 body { max-width: 1100px; margin: 24px auto; padding: 0 16px; color: #222; font: 15px/1.5 system-ui, sans-serif; }
 table { border-collapse: collapse; } th, td { padding: 2px 14px 2px 0; text-align: left; }
 pre { padding: 8px; overflow: auto; background: #f4f4f4; }
 """
-
-
-def figures(scene: Scene) -> dict[str, Figure]:
-    """Every plot of a scene, by the name of its panel."""
-    drawn = {panel.name: panel.figure(scene) for panel in _PANELS}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
 def report(scene: Scene, *, file: str, bundled: str | None) -> str:

@@ -30,8 +30,9 @@ from tests.attack.holding import CONTROL, Parsed, call, check_figure, check_html
 from tests.solvers.graphs import chain
 from widgets import text
 from widgets.notebook import picture
+from widgets.panels.figures import figures
 from widgets.plots.compare_plot import compare_figure
-from widgets.report import figures, report
+from widgets.report import report
 from widgets.scene.compare import Held
 from widgets.scene.scene import Scene
 from widgets.scene.trade_off import TradeOff

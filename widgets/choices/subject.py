@@ -55,12 +55,10 @@ class Subject:
             self.profile = load_profile(self.source)
             self.name = self.bundled or self.profile.graph.model
         if self.profile is None:
-            import explorer
+            from explorer.profiling import profile
 
             with TORCH:
-                self.profile = explorer.profile(
-                    self.model, self.batch, loss=self.loss, device=self.device, progress=progress
-                )
+                self.profile = profile(self.model, self.batch, loss=self.loss, device=self.device, progress=progress)
         return self.profile
 
     def measured(
@@ -80,7 +78,7 @@ class Subject:
         Raises:
             ValueError: there is only a profile, and no bundled model belongs to it; or the schedule does not fit.
         """
-        import explorer
+        from explorer.execution import apply, measure
         from explorer.execution.measuring import step_time_ms
 
         def steps_from(label: str, start: float, end: float) -> Callable[[int, int], None]:
@@ -90,10 +88,10 @@ class Subject:
             stage("Building the model", 0.0)
             model, batch, loss = self._runnable()
             stage("Applying the schedule to the model", 0.1)
-            module = explorer.apply(model, schedule, batch, loss=loss)
+            module = apply(model, schedule, batch, loss=loss)
             told = steps_from("Running and measuring training steps", 0.3, 0.7 if plain else 1.0)
             optimizer = None if self.profile is None else self.profile.optimizer
-            measurement = explorer.measure(module, batch, steps=steps, optimizer=optimizer, progress=told)
+            measurement = measure(module, batch, steps=steps, optimizer=optimizer, progress=told)
             if not plain:
                 return measurement, None
             told = steps_from("Timing plain steps to compare with", 0.7, 1.0)

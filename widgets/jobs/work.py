@@ -29,7 +29,7 @@ class Work:
 
     Attributes:
         activity: as it was given.
-        jobs: the threads.
+        jobs: a thread for each of those below, while it lasts.
         answers: schedules for the budget that is chosen.
         charting: the curve of the trade-off.
         other_curves: those beside it.

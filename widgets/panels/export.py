@@ -9,8 +9,8 @@ from explorer.harmless import in_html
 from explorer.schedule import SCHEMA
 from widgets import text
 from widgets.elements.downloads import Downloads
+from widgets.panels.figures import figures
 from widgets.panels.panel import PanelOwner
-from widgets.report import figures, report
 from widgets.scene.scene import EVERYTHING, Scene
 from widgets.snippet import snippet
 
@@ -84,7 +84,7 @@ class ExportPanel:
             program = snippet(scene.profile, scene.solution, file=file, bundled=bundled)
             self.downloads.save(f"{stem}.py", program, "text/x-python")
         elif key == "report":
-            self.downloads.save(f"{stem}.html", report(scene, file=file, bundled=bundled), "text/html")
+            self.downloads.save(f"{stem}.html", self._owner.to_html(), "text/html")
         else:
             name, _, kind = key.rpartition(".")
             drawn = figures(scene)

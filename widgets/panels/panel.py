@@ -49,6 +49,10 @@ class PanelOwner(Protocol):
         """The schedule shown against the one held as reference."""
         ...
 
+    def to_html(self) -> str:
+        """A report of what is shown."""
+        ...
+
     def select(self, layer: str) -> None:
         """Mark a layer, or none."""
         ...
@@ -81,6 +85,9 @@ class Panel(Protocol):
     or calls one of its methods, and the next scene shows the effect. ``show`` may be called from any thread, by one at
     a time; it raises nothing for a scene without a schedule.
 
+    A panel with a plot gives it as ``figure(scene)``, None where there is nothing to plot. What nobody has to click for
+    is a static method of the class: reports and files show the same, through ``panels.figures``.
+
     Attributes:
         name: what ``explore(panels=[…])`` calls it.
         title: on its tab, and for those who cannot see it.
@@ -101,14 +108,6 @@ class Panel(Protocol):
 
     def show(self, scene: Scene) -> None:
         """Draw a scene."""
-        ...
-
-
-class PlotPanel(Panel, Protocol):
-    """A panel with a plot, which it gives to a report as well."""
-
-    def figure(self, scene: Scene) -> Figure | None:
-        """Its plot of a scene; None where there is nothing to plot."""
         ...
 
 
