@@ -50,9 +50,9 @@ class Plot(anywidget.AnyWidget):
     name = traitlets.Unicode().tag(sync=True)
     figure = traitlets.Unicode().tag(sync=True)
 
-    def __init__(self, name: str, *, on_pick: Callable[[Any], None] | None = None, **more: Any) -> None:
+    def __init__(self, name: str, *, on_pick: Callable[[Any], None] | None = None) -> None:
         """Empty until something is drawn."""
-        super().__init__(name=name, **more)
+        super().__init__(name=name)
         if on_pick is not None:
             self.on_msg(lambda _, content, __: on_pick(content["picked"]))
 

@@ -15,6 +15,7 @@ from widgets import style, text
 from widgets.scene.scene import Scene
 
 _WIDTH, _HEIGHT = 720, 180
+_POINTS = 240
 
 
 class Picture:
@@ -80,10 +81,10 @@ def _picture(keep_all: Timeline, timeline: Timeline | None, budget_bytes: int | 
     )
 
 
-def _curve(timeline: Timeline, top: float, stroke: str, *, points: int = 240) -> str:
-    """Total memory, at most ``points`` wide; each point the highest of its runs."""
+def _curve(timeline: Timeline, top: float, stroke: str) -> str:
+    """Total memory, at most ``_POINTS`` wide; each point the highest of its runs."""
     total = timeline.total_bytes
-    starts = np.unique(np.linspace(0, len(total), min(points, len(total)), endpoint=False).astype(int))
+    starts = np.unique(np.linspace(0, len(total), min(_POINTS, len(total)), endpoint=False).astype(int))
     y = _HEIGHT * (1 - np.maximum.reduceat(total, starts) / top)
     x = starts * (_WIDTH / len(total))
     path = "L".join(f"{a:.0f} {b:.1f}" for a, b in zip(x, y, strict=True))
