@@ -287,7 +287,7 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr("explorer.solvers.solving.Knowledge", begun)
     monkeypatch.setattr("explorer.solvers.service.session.WorkerProcess", begun)
-    monkeypatch.setattr("widgets.opening.Explorer", begun)
+    monkeypatch.setattr("widgets.entry_point.Explorer", begun)
     return
 
 

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import traitlets
-from IPython.display import display
 
 from explorer.harmless import below_working_folder, check_replaceable, file_stem, one_line
 from explorer.profiles.loading import bundled_model
@@ -18,24 +17,33 @@ from explorer.solution import Solution
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.storage import storage_format
-from widgets import fallback, style, text
-from widgets.budget import parse_budget
-from widgets.cells import note_shown, present_run
-from widgets.figures import Figure
-from widgets.panels import PANELS
+from widgets import style, text
+from widgets.background import KINDS, Activity
+from widgets.choices.budget import parse_budget
+from widgets.choices.choice import Choice
+from widgets.choices.subject import Subject
+from widgets.display import Display
+from widgets.elements.controls import Controls
+from widgets.jobs.work import Work
+from widgets.notebook.picture import Picture, render, show_widget
+from widgets.notebook.reruns import note_shown, present_run
+from widgets.panels.catalogue import PANELS
 from widgets.panels.compare import ComparePanel
+from widgets.panels.panel import PanelOwner
+from widgets.plots.figure import Figure
 from widgets.report import report
-from widgets.solving import Choice
-from widgets.subject import Subject
+from widgets.serving.visitors import for_visitors
+from widgets.traits import Traits
 from widgets.view import View
-from widgets.work import KINDS, OPENING, PLAYING, RUNNING, SOLVING, Work
+
+_NOT_OPEN = "nothing is open yet; wait until the first schedule is there"
 
 
-class Explorer(Work):
+class Explorer(Traits):
     """A model, a budget, and the schedule that fits it; made by ``explorer.explore``.
 
     Everything slow happens in the background: traits change when it is done, and ``wait`` waits for it. Traits (see
-    ``State``) may be observed and linked; observers are called from a background thread, which waits for them: they
+    ``Traits``) may be observed and linked; observers are called from a background thread, which waits for them: they
     must not call ``wait``.
     """
 
@@ -48,13 +56,24 @@ class Explorer(Work):
         panels: Iterable[str] = PANELS,
     ) -> None:
         """Open ``subject`` in the background and solve for ``budget`` (the middle of the slider if None)."""
-        super().__init__(subject, choice=choice, first=budget)
+        super().__init__(choice=choice, scene=lambda: self._display.scene, on_observer_error=self._observer_failed)
+        self._subject = subject
         self._following: int | None = None  # the thread in which the two budgets are brought in line
         self._made_by = present_run()
-        self._picture = fallback.Picture()
-        self._view = View(self, subject.name, panels, mark=self._picture.mark)
+        self._picture = Picture()
+        controls = Controls(on_typed=self.choose_budget, on_wanted=self.send_schedule if for_visitors() else None)
+        self._view = View(
+            cast("PanelOwner", self),  # which pyright does not see through traits
+            controls=controls,
+            title=subject.name,
+            panels=panels,
+            mark=self._picture.mark,
+        )
+        activity = Activity()
+        self._display = Display(self, view=self._view, activity=activity)
+        self._work = Work(subject, first=budget, traits=self, display=self._display, activity=activity)
         self._wire()
-        self._jobs.start(OPENING, self._open, again=self._outdated)
+        self._work.opening.start()
 
     # What a script can do
 
@@ -69,15 +88,9 @@ class Explorer(Work):
             RuntimeError: an observer called it: what goes on waits for the observer.
             Exception: what made the last of it fail, once.
         """
-        if self.telling or self._jobs.inside or self._following == threading.get_ident():
+        if self.calling_observers or self._work.jobs.inside or self._following == threading.get_ident():
             raise RuntimeError("wait was called by an observer, which what goes on in the background waits for itself")
-        if not self._activity.wait(timeout):
-            doing = next((kind for kind in KINDS if kind in self._activity), "searching for the trade-off curve")
-            raise TimeoutError(f"still {doing} after {timeout} s: {self.message}")
-        self._offer()  # whoever ended the last of it may not have come to that yet
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        self._work.wait(timeout)
         return self
 
     def run(self) -> None:
@@ -88,12 +101,11 @@ class Explorer(Work):
         Raises:
             ValueError: there is no schedule yet.
         """
-        with self._lock:
+        with self._display.lock:
             if self.schedule is None:
                 raise ValueError("there is no schedule to run yet; wait for the solver, or choose a larger budget")
-            if SOLVING in self._activity:
-                self._solving.cancel()
-        self._start(RUNNING, self._measure)
+            self._work.cancel_solving()
+        self._work.running.start()
 
     def play(self) -> None:
         """Sweep the budget from PyTorch's peak to the smallest, in the background.
@@ -103,16 +115,14 @@ class Explorer(Work):
         Raises:
             ValueError: there is nothing to sweep yet.
         """
-        if self._scene is None or not self._solving.open:
-            raise ValueError("nothing is open yet; wait until the first schedule is there")
-        self._start(PLAYING, self._play)
+        if self._display.scene is None or not self._work.open:
+            raise ValueError(_NOT_OPEN)
+        self._work.playing.start()
 
     def cancel(self) -> None:
         """Stop what goes on in the background; what was found stays."""
-        with self._lock:
-            self._jobs.stop()
-            if SOLVING in self._activity:
-                self._solving.cancel()
+        with self._display.lock:
+            self._work.cancel()
 
     def configure(
         self,
@@ -139,10 +149,11 @@ class Explorer(Work):
         if pins is not None:
             changes["pins"] = parse_pins(pins)
         choice = replace(self.choice, **{key: value for key, value in changes.items() if value is not None})
-        choice.check(None if self._scene is None else self._scene.profile)
+        scene = self._display.scene
+        choice.check(None if scene is None else scene.profile)
         if choice != self.choice:
             self.set_trait("choice", choice)
-            self._start(OPENING, self._open, again=self._outdated)
+            self._work.opening.start()
 
     def ask(self, **changes: Any) -> None:
         """``configure`` with these arguments. What a click does: errors end in the widget."""
@@ -160,9 +171,9 @@ class Explorer(Work):
         """Take a budget as it is typed: GiB, bytes with a unit, or per cent of PyTorch's peak."""
 
         def take() -> None:
-            if self._scene is None:
-                raise ValueError("nothing is open yet; wait until the first schedule is there")
-            self.set_trait("budget_bytes", parse_budget(typed, self._scene.keep_all.peak_bytes))
+            if self._display.scene is None:
+                raise ValueError(_NOT_OPEN)
+            self.set_trait("budget_bytes", parse_budget(typed, self._display.scene.keep_all.peak_bytes))
 
         self._guarded(take)
 
@@ -184,7 +195,7 @@ class Explorer(Work):
         schedule = self._to_save()
         target = self._named() if path is None else Path(path).expanduser().resolve()
         schedule.save(target)
-        self._say(f"Saved the schedule to {target}", "good")
+        self._display.say(f"Saved the schedule to {target}", "good")
         return target
 
     def send_schedule(self, _: str) -> None:
@@ -204,15 +215,16 @@ class Explorer(Work):
         Raises:
             ValueError: there is no schedule yet.
         """
-        scene = self._scene
+        scene = self._display.scene
         if scene is None:
-            raise ValueError("nothing is open yet; wait until the first schedule is there")
+            raise ValueError(_NOT_OPEN)
         return report(scene, file=self._file_name(scene.solution), bundled=self.bundled)
 
     @property
     def file_stem(self) -> str:
         """What files for the schedule shown are called, without a suffix."""
-        return self._file_name(None if self._scene is None else self._scene.solution).removesuffix(".json")
+        scene = self._display.scene
+        return self._file_name(None if scene is None else scene.solution).removesuffix(".json")
 
     @property
     def bundled(self) -> str | None:
@@ -222,18 +234,17 @@ class Explorer(Work):
     @property
     def comparison(self) -> Figure | None:
         """The plot of the schedule shown against the one held as reference; None without a reference."""
-        panel = self._view.panels.get(ComparePanel.name)
-        return panel.figure if isinstance(panel, ComparePanel) else None
+        panel, scene = self._view.panels.get(ComparePanel.name), self._display.scene
+        return panel.figure(scene) if isinstance(panel, ComparePanel) and scene is not None else None
 
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""
-        with self._lock:
-            if self._closed:
+        with self._display.lock:
+            if self._display.closed:
                 return
-            self._closed = True
-            self._jobs.stop()
-        self._solving.close()
-        self._activity.end(SOLVING)
+            self._display.closed = True
+            self._work.jobs.stop()
+        self._work.close()
         self._view.close()
         self.set_trait("status", "closed")
 
@@ -255,33 +266,32 @@ class Explorer(Work):
         What an earlier run of the same cell made and showed is closed.
         """
         self._picture.show(self._pictured())
-        if not self._closed:
-            bundle = self._view.box._repr_mimebundle_() or {}
-            display({kind: content for kind, content in bundle.items() if kind != "text/plain"}, raw=True)
+        if not self._display.closed:
+            show_widget(self._view.box)
             note_shown(self, made_by=self._made_by)
 
     def _pictured(self) -> dict[str, str]:
-        shown = fallback.render(self._subject.name, self._scene, mark=self._picture.mark)
+        shown = render(self._subject.name, self._display.scene, mark=self._picture.mark)
         return {"text/plain": repr(self), "text/html": shown}
 
     # Traits and controls follow one another
 
     @traitlets.observe("budget", "budget_bytes")
     def _follow(self, change: Any) -> None:
-        with self._lock:
+        with self._display.lock:
             if self._following:
                 return
             self._following = threading.get_ident()
             try:
                 if change["name"] == "budget":
-                    self.budget_bytes = self._bytes_of(self.budget)
+                    self.budget_bytes = self.bytes_of(self.budget)
                 else:
                     self.budget = style.format_gib(change["new"])
             finally:  # whatever an observer of the other raises: it is set
                 self._following = None
                 assert self.budget_bytes is not None, "validated"
                 self._view.controls.slider.budget_bytes = self.budget_bytes
-                self._solve()
+                self._work.answers.ask()
 
     @traitlets.observe("solution")
     def _name_file(self, change: Any) -> None:
@@ -295,14 +305,14 @@ class Explorer(Work):
 
     @traitlets.observe("selection")
     def _mark(self, _: Any) -> None:
-        with self._lock:  # another thread may have selected something else while this one waited
+        with self._display.lock:  # another thread may have selected something else while this one waited
             self._view.mark(self.selection)
-            if self._scene is not None:
-                self._set_scene(replace(self._scene, selection=self.selection))
+            if self._display.scene is not None:
+                self._display.change(selection=self.selection)
 
     @traitlets.observe("curves")
     def _take_curves(self, _: Any) -> None:
-        self._compare()
+        self._work.other_curves.show()
 
     def _wire(self) -> None:
         controls = self._view.controls
@@ -324,18 +334,22 @@ class Explorer(Work):
             if button is not None:
                 button.on_click(lambda _, action=action: self._guarded(action))
 
+    def _observer_failed(self, name: str, error: Exception) -> None:
+        self._work.jobs.failure = error
+        self._display.say_on_page(f"An observer of {name!r} raised {text.failure(error)}.", "bad")
+
     def _guarded(self, action: Callable[[], object]) -> None:
         """What a click does must end in the widget, whatever happens: nobody sees a traceback there."""
         try:
             action()
         except Exception as error:  # noqa: BLE001 - the page has no other place for it
-            self._say(text.failure(error), "bad")
+            self._display.say(text.failure(error), "bad")
 
     def _save_clicked(self) -> None:
         try:
             self.save()
         except (OSError, ValueError) as error:
-            self._say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
+            self._display.say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
 
     def _to_save(self) -> Schedule:
         if self.solution is None or self.solution.schedule is None:

@@ -13,16 +13,10 @@ from explorer.schedule import SCHEMA
 from explorer.storage import storage_format
 from explorer.units import format_bytes
 from widgets import text
-from widgets.convolutions import convolutions, shown_layer, ways
-from widgets.convolutions_plot import convolution_figure
-from widgets.figures import Figure
-from widgets.layers_plot import layers_figure
-from widgets.matrix_plot import matrix_figure
-from widgets.panel import Scene
+from widgets.panels.figures import figures
+from widgets.plots.figure import Figure
+from widgets.scene.scene import Scene
 from widgets.snippet import snippet
-from widgets.solver_plot import solver_figure
-from widgets.timeline_plot import timeline_figure
-from widgets.trade_off_plot import trade_off_figure
 
 _INK = "#222222"  # of text on white
 _STYLE = """
@@ -30,27 +24,6 @@ body { max-width: 1100px; margin: 24px auto; padding: 0 16px; color: #222; font:
 table { border-collapse: collapse; } th, td { padding: 2px 14px 2px 0; text-align: left; }
 pre { padding: 8px; overflow: auto; background: #f4f4f4; }
 """
-
-
-def figures(scene: Scene) -> dict[str, Figure]:
-    """Every plot of a scene, by the name of its panel."""
-    found = {
-        "timeline": timeline_figure(
-            scene.profile,
-            scene.drawn,
-            budget_bytes=scene.budget_bytes,
-            ceiling_bytes=scene.keep_all.peak_bytes,
-            measurement=scene.measurement,
-            selected=scene.selected,
-        ),
-        "trade_off": trade_off_figure(scene.known),
-        "layers": layers_figure(scene.profile, scene.keep_all, scene.drawn, selection=scene.selection),
-        "matrix": matrix_figure(scene.profile.graph, scene.drawn, selected=scene.selected, only_selected=False),
-    }
-    layer = shown_layer(convolutions(scene.profile.graph), scene.selection)
-    if layer is not None:
-        found["convolutions"] = convolution_figure(layer, ways(scene.profile, scene.drawn, layer))
-    return found | ({"solver": solver_figure(scene.news)} if scene.news else {})
 
 
 def report(scene: Scene, *, file: str, bundled: str | None) -> str:

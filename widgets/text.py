@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.harmless import in_html
@@ -12,9 +10,7 @@ from explorer.simulation import Timeline
 from explorer.solution import BoundScope, Solution, Status
 from explorer.units import format_bytes
 from widgets import style
-
-if TYPE_CHECKING:
-    from widgets.panel import News
+from widgets.scene.scene import News
 
 _PROVEN = 0.0005
 """Less than the last digit shown."""
@@ -225,6 +221,11 @@ def failure(error: BaseException) -> str:
         if told
         else type(error).__name__
     )
+
+
+def failed(kind: str, error: Exception, *, advice: str = "") -> str:
+    """That a kind of work failed, why, and what to do about it."""
+    return " ".join([f"{kind.capitalize()} failed: {failure(error)}.", *([advice] if advice else [])])
 
 
 def _measured_row(timeline: Timeline, measurement: Measurement) -> tuple[str, str, str, str]:

@@ -4,43 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from threading import RLock
-from typing import TYPE_CHECKING
 
 import ipywidgets
 
 from explorer.harmless import in_html
-from widgets import fallback, text
-from widgets.controls import Controls
-from widgets.figures import Library
-from widgets.layers import module_paths
-from widgets.panel import Panel, Scene
-from widgets.panels import MAIN, TABS
-from widgets.served import for_visitors
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
+from widgets import text
+from widgets.elements.controls import Controls
+from widgets.elements.plot import Library
+from widgets.notebook.picture import hiding
+from widgets.panels.catalogue import MAIN, TABS
+from widgets.panels.panel import Panel, PanelOwner
+from widgets.scene.layers import module_paths
+from widgets.scene.scene import Scene
 
 
 class View:
     """Controls above the panels: some always in sight, the others behind tabs.
 
     Args:
-        explorer: whom the panels serve.
+        owner: whom the panels serve.
+        controls: above them.
         title: shown until a profile is there.
         panels: their names.
-        mark: of what is hidden while this is on the page, see ``fallback``.
+        mark: of what is hidden while this is on the page, see ``notebook.picture``.
     """
 
-    def __init__(self, explorer: Explorer, title: str, panels: Iterable[str], *, mark: str) -> None:
+    def __init__(self, owner: PanelOwner, *, controls: Controls, title: str, panels: Iterable[str], mark: str) -> None:
         """Nothing is drawn yet."""
-        self.controls = Controls(
-            on_typed=explorer.choose_budget, on_wanted=explorer.send_schedule if for_visitors() else None
-        )
-        self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](explorer) for name in panels}
+        self.controls = controls
+        self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](owner) for name in panels}
         self._lock = RLock()
         self._scene: Scene | None = None
         self._drawn: dict[str, Scene] = {}
-        self._hiding = fallback.hiding(mark)
+        self._hiding = hiding(mark)
         self._heading = ipywidgets.HTML(self._hiding + in_html(title))
         self._tabbed = [name for name in self.panels if name in TABS]
         tabs = [self.panels[name] for name in self._tabbed]

@@ -23,7 +23,7 @@ from benchmarks.provenance import read_results, record, write_results
 from explorer import trade_off
 from explorer.solvers.methods.comparison import Comparison
 from explorer.solvers.methods.table import METHODS
-from widgets.comparison_plot import comparison_figure
+from widgets.plots.methods_plot import comparison_figure
 
 _HALF = 0.5
 _WIDTH, _HEIGHT = 900, 520

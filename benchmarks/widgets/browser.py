@@ -61,10 +61,10 @@ _RELEASE = """async ([value, names]) => {
   return performance.now() - began;
 }"""
 
-_PIN = """view.pin({max(
-    (x for x in view._scene.profile.graph.storages if x.id in view._scene.profile.graph.producer and not x.held and
-     view._scene.profile.graph.producer[x.id] < view._scene.profile.graph.forward_count and x.role == "activation"),
-    key=lambda x: x.bytes).name: "recompute"})"""
+_PIN = """(lambda graph: view.pin({max(
+    (x for x in graph.storages if x.id in graph.producer and not x.held and
+     graph.producer[x.id] < graph.forward_count and x.role == "activation"),
+    key=lambda x: x.bytes).name: "recompute"}))(view._display.scene.profile.graph)"""
 
 _DRAWN = """([name, before]) => {
   const plot = document.querySelector(`.schedule-explorer .schedule-explorer-${name}`);
@@ -142,7 +142,7 @@ def _profile(lab: Lab, page: Page, name: str, positions: int, *, cells: tuple[tu
 
 def _settled(lab: Lab, page: Page) -> None:
     """Wait until the solver has ended, and the curve is there."""
-    while lab.ask(page, "bool(view._activity)") == "True":
+    while lab.ask(page, "bool(view._work.activity.kinds)") == "True":
         time.sleep(0.1)
 
 

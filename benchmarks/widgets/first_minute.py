@@ -60,7 +60,7 @@ def watch(profile: str, *, began: float) -> None:
     with explorer.explore(profile) as opened:
         seen: dict[str, float] = {"the call returns": time.time() - began}
         while "first schedule" not in seen and time.time() - began < _MOST_S:
-            scene = opened._scene  # noqa: SLF001 - what is drawn has no other name
+            scene = opened._display.scene  # noqa: SLF001 - what is drawn has no other name
             if scene is not None:
                 seen.setdefault("first plot", time.time() - began)
                 if scene.known.instant:

@@ -72,7 +72,7 @@ def _watch(view: Explorer, until: Any) -> tuple[float, float]:
 
 def _redraw(view: Explorer) -> str:
     """Time and size of drawing the present scene again, panel by panel."""
-    scene, drawing = view._scene, view._view  # noqa: SLF001 - to repeat just that
+    scene, drawing = view._display.scene, view._view  # noqa: SLF001 - to repeat just that
     assert scene is not None, "waited for"
     told = []
     for name, panel in drawing.panels.items():

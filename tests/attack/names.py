@@ -31,12 +31,15 @@ from explorer.storage.cache_folder import VARIABLE
 from explorer.storage.conversion import from_plain, to_plain
 from tests.attack.holding import CONTROL, Parsed, call, check_figure, check_html, refused
 from tests.solvers.graphs import chain
-from widgets import fallback, text
-from widgets.comparing import Held, compare_figure
-from widgets.panel import Scene
-from widgets.report import figures, report
+from widgets import text
+from widgets.notebook import picture
+from widgets.panels.figures import figures
+from widgets.plots.compare_plot import compare_figure
+from widgets.report import report
+from widgets.scene.compare import Held
+from widgets.scene.scene import Scene
+from widgets.scene.trade_off import TradeOff
 from widgets.snippet import snippet
-from widgets.trade_off_plot import TradeOff
 
 _LONGEST = 1900  # characters of a name that a file may hold, with something added to it
 
@@ -187,8 +190,8 @@ def to_pages(rng: random.Random) -> str:
     """What the widget shows as HTML, and the picture that stands in for it."""
     profile = hostile_profile(rng)
     scene = scene_of(profile)
-    check_html(fallback.render(hostile(rng), scene, mark="mark"), scripts=0)
-    check_html(fallback.render(hostile(rng), None, mark="mark"), scripts=0)
+    check_html(picture.render(hostile(rng), scene, mark="mark"), scripts=0)
+    check_html(picture.render(hostile(rng), None, mark="mark"), scripts=0)
     check_html(text.figures(profile, scene.keep_all, scene.solution, scene.timeline, None), scripts=0)
     told = [text.heading(profile), *(sentence(profile, x) for x in explain_all(profile, plain(profile).schedule))]
     for line in told:

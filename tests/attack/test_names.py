@@ -19,11 +19,11 @@ from explorer import harmless
 from tests.attack import names
 from tests.attack.holding import CONTROL, check_figure, check_html
 from widgets import Explorer
-from widgets.figures import Plot
+from widgets.background import KINDS
+from widgets.elements.plot import Plot
 from widgets.panels.explain import ExplainPanel
 from widgets.panels.export import ExportPanel
 from widgets.view import _all
-from widgets.work import KINDS
 
 _DRAWN = 30
 _PATIENCE_S = 120

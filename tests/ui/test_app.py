@@ -135,7 +135,7 @@ def test_explain_pin_and_export_in_jupyterlab(
     widget.button("Pin and solve").press("Enter")
     check_pinned(lab, page, widget, name)
     # The pin is listed before the status line leaves the answer of the solve before.
-    lab.ask_until(page, "view.choice.pins.broken_by(view._scene.profile.graph, view.schedule)", "()")
+    lab.ask_until(page, "view.choice.pins.broken_by(view._display.scene.profile.graph, view.schedule)", "()")
     expect(widget.status).to_have_text(SOLVED, timeout=LONG)
     page.screenshot(path=shots / "explain-and-pin.png")
 

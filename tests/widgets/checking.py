@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from explorer.solution import Status
 from widgets import Explorer
-from widgets.figures import Figure
+from widgets.plots.figure import Figure
 
 SOLVED = (Status.OPTIMAL, Status.FEASIBLE)
 
@@ -20,3 +20,11 @@ def middle(opened: Explorer) -> int:
     """A budget between the smallest and the plain step's peak."""
     slider = opened._view.controls.slider
     return (slider.minimum_bytes + slider.maximum_bytes) // 2
+
+
+def panel_of(explorer_: Explorer, name: str) -> object:
+    """One of its panels, which shows what there is."""
+    panel = explorer_._view.panels[name]
+    assert explorer_._display.scene is not None
+    panel.show(explorer_._display.scene)
+    return panel

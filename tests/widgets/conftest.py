@@ -33,7 +33,7 @@ def trained() -> Trained:
 def impatient() -> Iterator[None]:
     """No test here is about how good an answer is: a solve ends after a second, and a curve is searched once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("widgets.solving.SolveSession", _Impatient)
+        patch.setattr("widgets.jobs.solver.SolveSession", _Impatient)
         patch.setattr("explorer.solvers.solving._CURVE_EFFORTS", _CURVE_EFFORTS[:1])
         yield
 

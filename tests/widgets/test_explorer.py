@@ -92,24 +92,24 @@ def test_the_last_answer_to_one_budget_does_not_end_the_solve_for_the_next(
     opened: Explorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert opened.solution is not None
-    last = SolveEvent(opened._solving._request, opened.solution, final=True)
-    asked = opened._solving.request
+    last = SolveEvent(opened._work.answers.solver._request, opened.solution, final=True)
+    asked = opened._work.answers.solver.request
 
     def late(budget_bytes: int, *, known: Solution | None = None) -> None:
-        thread = threading.Thread(target=opened._draw, args=(last,))
+        thread = threading.Thread(target=opened._work.answers._draw, args=(last,))
         thread.start()
         thread.join(0.2)
         asked(budget_bytes, known=known)
 
-    monkeypatch.setattr(opened._solving, "request", late)
-    opened._solve()  # as another choice does, in a thread of its own
-    assert "solving" in opened._activity
+    monkeypatch.setattr(opened._work.answers.solver, "request", late)
+    opened._work.answers.ask()  # as another choice does, in a thread of its own
+    assert "solving" in opened._work.activity
     opened.wait(60)
 
 
 def test_a_point_of_the_curve_leads_to_a_schedule_as_quick_as_that(opened: Explorer) -> None:
-    assert opened._scene is not None
-    for point in opened._scene.known.instant[::8]:
+    assert opened._display.scene is not None
+    for point in opened._display.scene.known.instant[::8]:
         opened.budget_bytes = point.budget_bytes
         opened.wait(60)
         assert opened.solution is not None
@@ -122,14 +122,14 @@ def test_what_was_typed_wrong_is_said_until_the_answer_is_there(opened: Explorer
     assert opened.solution is not None
     opened.choose_budget("a lot")
     for final in (False, True):
-        opened._draw(SolveEvent(opened._solving._request, opened.solution, final=final))
+        opened._work.answers._draw(SolveEvent(opened._work.answers.solver._request, opened.solution, final=final))
         assert ("'a lot' is not a number" in opened.message) is not final
 
 
 def test_a_status_is_not_outrun_by_an_older_one(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened.solution is not None
-    last = SolveEvent(opened._solving._request, opened.solution, final=True)
-    ending = threading.Thread(target=opened._draw, args=(last,))
+    last = SolveEvent(opened._work.answers.solver._request, opened.solution, final=True)
+    ending = threading.Thread(target=opened._work.answers._draw, args=(last,))
     enable = opened._view.controls.enable
 
     def slow(**said: bool) -> None:
@@ -138,9 +138,9 @@ def test_a_status_is_not_outrun_by_an_older_one(opened: Explorer, monkeypatch: p
             ending.join(0.2)
         enable(**said)
 
-    opened._activity.begin("solving")
+    opened._work.activity.begin("solving")
     monkeypatch.setattr(opened._view.controls, "enable", slow)
-    opened._offer()
+    opened._display.offer()
     ending.join(10)
     assert opened.status == opened.solution.status.value
 
@@ -233,7 +233,7 @@ def test_a_click_replaces_saved_schedules_alone(opened: Explorer, folder: Path) 
 def test_a_file_is_named_after_the_budget_of_its_schedule(opened: Explorer, folder: Path) -> None:
     named = opened.file_stem
     assert opened._view.controls.file_name.placeholder == f"{named}.json"
-    with opened._lock:  # no answer is drawn
+    with opened._display.lock:  # no answer is drawn
         opened.budget_bytes = middle(opened)
         assert opened.save() == folder / f"{named}.json"
     opened.wait(60)
@@ -275,10 +275,10 @@ def test_a_run_does_not_wait_for_the_curve(trained: Trained, monkeypatch: pytest
         made.observe(lambda _: there.set(), "schedule")
         assert there.wait(120)
         made.run()
-        made._activity.wait_for("running")
+        made._work.activity.wait_for("running")
         assert made.measurement is not None
-        assert "charting" in made._activity
-    made._activity.wait_for("charting")
+        assert "charting" in made._work.activity
+    made._work.activity.wait_for("charting")
 
 
 def names(made: Explorer) -> set[str]:
@@ -297,7 +297,7 @@ def test_running_a_bare_profile_says_what_to_do(opened: Explorer) -> None:
 
 def test_what_failed_is_not_raised_by_a_wait_for_something_else(opened: Explorer) -> None:
     opened._view.controls.run.click()
-    opened._activity.wait_for("running")
+    opened._work.activity.wait_for("running")
     assert "no model to run" in opened.message
     opened.budget_bytes = middle(opened)
     opened.wait(60)
@@ -306,7 +306,12 @@ def test_what_failed_is_not_raised_by_a_wait_for_something_else(opened: Explorer
 def test_a_schedule_that_is_gone_is_not_said_to_be_there(opened: Explorer) -> None:
     opened.budget = "1 KiB"
     opened.wait(60)
-    opened._failed("running", ValueError("the schedule is gone"))
+
+    def fail() -> None:
+        raise ValueError("the schedule is gone")
+
+    opened._work.jobs.ask("running", fail)
+    opened._work.activity.wait_for("running")
     assert opened.message == "Running failed: the schedule is gone."
     with pytest.raises(ValueError, match="gone"):
         opened.wait(60)
@@ -372,10 +377,10 @@ def test_wait_gives_up_in_time(opened: Explorer) -> None:
     with pytest.raises(TimeoutError, match="solving"):
         opened.wait(0)
     opened.wait(60)
-    opened._activity.begin("charting")
+    opened._work.activity.begin("charting")
     with pytest.raises(TimeoutError, match="still searching for the trade-off curve after 0 s"):
         opened.wait(0)
-    opened._activity.end("charting")
+    opened._work.activity.end("charting")
 
 
 def test_displays_a_widget_and_a_picture_that_is_kept_up_to_date(
@@ -387,9 +392,8 @@ def test_displays_a_widget_and_a_picture_that_is_kept_up_to_date(
     def publish(bundle: dict[str, Any], **how: Any) -> None:
         told.append((bundle, how))
 
-    for module in ("explorer", "fallback"):
-        monkeypatch.setattr(f"widgets.{module}.display", publish)
-    monkeypatch.setattr("widgets.fallback.get_ipython", lambda: SimpleNamespace(kernel=None))
+    monkeypatch.setattr("widgets.notebook.picture.display", publish)
+    monkeypatch.setattr("widgets.notebook.picture.get_ipython", lambda: SimpleNamespace(kernel=None))
     opened._ipython_display_()
     (picture, how), (widget, _) = told
     assert widget["application/vnd.jupyter.widget-view+json"]["model_id"] == opened._view.box.model_id

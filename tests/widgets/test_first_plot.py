@@ -13,7 +13,7 @@ from explorer.solvers.search.plan_search import PlanSearch
 from tests.widgets.conftest import plain_peak
 from tests.widgets.trained import Trained
 from widgets import Explorer
-from widgets.panels import PANELS
+from widgets.panels.catalogue import PANELS
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         return ready(self, timeout=timeout)
 
     monkeypatch.setattr(PlanSearch, "ready", late)
-    monkeypatch.setattr("widgets.work._LOADED_S", 0.01)
+    monkeypatch.setattr("widgets.jobs.charting._LOADED_S", 0.01)
     yield compiled
     compiled.set()
 
@@ -34,7 +34,7 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def drawn(opened: Explorer) -> None:
     """Wait for the first plot."""
     for _ in range(1000):
-        if opened._scene is not None and "compiled first" in opened.message:
+        if opened._display.scene is not None and "compiled first" in opened.message:
             return
         time.sleep(0.02)
     raise AssertionError(opened.message)
@@ -44,11 +44,11 @@ def test_the_plain_step_is_drawn_before_the_search_is_compiled(trained: Trained,
     with explorer.explore(trained.profile, panels=PANELS) as opened:
         drawn(opened)
         assert opened.status == "opening"
-        assert opened._scene is not None
-        assert opened._scene.known.instant == ()
-        assert opened._scene.keep_all.peak_bytes == plain_peak(trained)
+        assert opened._display.scene is not None
+        assert opened._display.scene.known.instant == ()
+        assert opened._display.scene.keep_all.peak_bytes == plain_peak(trained)
         for panel in opened._view.panels.values():
-            panel.show(opened._scene)
+            panel.show(opened._display.scene)
         with pytest.raises(ValueError, match="nothing is open yet"):
             opened.play()
         with pytest.raises(ValueError, match="no schedule to run yet"):
@@ -61,8 +61,8 @@ def test_the_plain_step_is_drawn_before_the_search_is_compiled(trained: Trained,
         assert opened.solution is not None
         assert opened.solution.budget_bytes == opened.budget_bytes == int(0.9 * plain_peak(trained))
         assert opened.selection == "blocks.1"
-        assert len(opened._scene.known.instant) > 1
-        assert opened._scene.known.others
+        assert len(opened._display.scene.known.instant) > 1
+        assert opened._display.scene.known.others
 
 
 def test_closing_before_the_search_is_compiled(trained: Trained, loading: threading.Event) -> None:

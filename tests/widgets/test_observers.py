@@ -85,10 +85,10 @@ def test_a_budget_is_solved_for_whatever_its_observer_does(opened: Explorer) -> 
         opened.wait(60)
 
     opened.observe(wait, "budget_bytes")
-    opened._activity.begin("charting")
+    opened._work.activity.begin("charting")
     with pytest.raises(RuntimeError, match="called by an observer"):
         opened.budget = "1 GiB"
-    opened._activity.end("charting")
+    opened._work.activity.end("charting")
     opened.unobserve(wait, "budget_bytes")
     opened.wait(60)
     assert opened.solution is not None

@@ -21,7 +21,8 @@ from explorer.capture.batch import dtype_name
 from explorer.graph import TensorSpec
 from explorer.profiles.loading import bundled_model, bundled_profiles
 from explorer.solution import Solution, Status
-from tests.widgets.test_explain_compare_export import Saved, panel_of
+from tests.widgets.checking import panel_of
+from tests.widgets.panels.test_export import Saved
 from widgets.panels.export import ExportPanel
 from widgets.snippet import snippet
 

@@ -13,7 +13,7 @@ from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Status
 from tests.widgets.trained import Trained
 from widgets import text
-from widgets.panel import News
+from widgets.scene.scene import News
 
 GIB = 2**30
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from threading import RLock
-from typing import TYPE_CHECKING
 
 import ipywidgets
 
+from explorer.graph import TrainingGraph
 from explorer.harmless import in_html
+from explorer.units import format_bytes
 from widgets import style
-from widgets.comparing import Held, change_rows, changes, compare_figure, differences
-from widgets.controls import button
-from widgets.figures import Figure, Plot
-from widgets.layers import covers
-from widgets.panel import Scene
-from widgets.table import Row, Table
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
+from widgets.elements.button import button
+from widgets.elements.plot import Plot
+from widgets.elements.table import Row, Table
+from widgets.panels.panel import PanelOwner
+from widgets.plots.compare_plot import compare_figure
+from widgets.plots.figure import Figure
+from widgets.scene.compare import Change, Held, changes, differences
+from widgets.scene.layers import covers
+from widgets.scene.scene import Scene
 
 _MOST = 100
 _COLUMNS = ("tensor", "layer", "size", "reference", "this schedule")
@@ -33,7 +35,7 @@ class ComparePanel:
     title = "Compare"
     draws_from = ("profile", "solution", "timeline", "selection")
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, owner: PanelOwner) -> None:
         """No reference yet."""
         self._lock = RLock()  # answers are drawn in one thread, clicks come in another
         self._scene: Scene | None = None
@@ -44,7 +46,7 @@ class ComparePanel:
         self.said = ipywidgets.HTML(_EMPTY)
         self.plot = Plot("compare")
         self.figures = Table("Both schedules", ["", "reference", "this schedule", "difference"])
-        self.changed = Table("Tensors they deal with differently", _COLUMNS, on_pick=explorer.select)
+        self.changed = Table("Tensors they deal with differently", _COLUMNS, on_pick=owner.select)
         self._below = ipywidgets.VBox([self.plot, self.figures, self.changed])
         self._below.layout.display = "none"
         self.hold.on_click(lambda _: self.hold_now())
@@ -57,7 +59,7 @@ class ComparePanel:
         with self._lock:
             self._scene = scene
             self._offer()
-            figure = self.figure
+            figure = self.figure(scene)
             self._below.layout.display = "none" if figure is None else ""
             if self.reference is None or figure is None:
                 self.said.value = self._told("There is no schedule for the present budget to compare with it.")
@@ -72,13 +74,12 @@ class ComparePanel:
             selected = [row.key for row in rows if row.key and covers(scene.selection, row.key)]
             self.changed.fill(rows, selected=selected, title=self._title(len(found)))
 
-    @property
-    def figure(self) -> Figure | None:
+    def figure(self, scene: Scene) -> Figure | None:
         """The reference and the schedule shown; None without one of them."""
         with self._lock:
-            if self.reference is None or self._scene is None or not self._has_schedule(self._scene):
+            if self.reference is None or not self._has_schedule(scene):
                 return None
-            return compare_figure(self.reference, self._held(self._scene))
+            return compare_figure(self.reference, self._held(scene))
 
     def hold_now(self) -> None:
         """Take the schedule shown as the reference."""
@@ -121,3 +122,15 @@ class ComparePanel:
     def _title(count: int) -> str:
         more = f", the {_MOST} largest" if count > _MOST else ""
         return f"{count} tensors they deal with differently{more}"
+
+
+def change_rows(graph: TrainingGraph, found: Iterable[Change]) -> list[Row]:
+    """As lines of a table: tensor, layer that makes it, size, what it was, what it is; a line selects its layer."""
+    rows = []
+    for change in found:
+        after = change.after
+        layer = "" if after.producer is None else graph.operators[after.producer].layer
+        size = format_bytes(after.allocated_bytes)
+        fates = change.before.fate.value, after.fate.value
+        rows.append(Row(layer, (after.storage.name, layer or "–", size, *fates)))
+    return rows

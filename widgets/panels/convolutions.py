@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import ipywidgets
 
 from explorer.device_profile import Profile
 from explorer.harmless import in_html
 from widgets import style
-from widgets.convolutions import Part, Way, chosen, convolutions, plain_name, shown_layer, ways
-from widgets.convolutions_plot import convolution_figure
-from widgets.figures import Plot
-from widgets.layers import covers, module_paths
-from widgets.panel import Scene
-from widgets.table import Row, Table
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
+from widgets.elements.plot import Plot
+from widgets.elements.table import Row, Table
+from widgets.panels.panel import PanelOwner
+from widgets.plots.convolutions_plot import convolution_figure
+from widgets.plots.figure import Figure
+from widgets.scene.convolutions import Part, Way, chosen, convolutions, plain_name, shown_layer, ways
+from widgets.scene.layers import covers, module_paths
+from widgets.scene.scene import Scene
 
 
 class ConvolutionsPanel:
@@ -28,14 +26,14 @@ class ConvolutionsPanel:
     title = "Convolutions"
     draws_from = ("profile", "keep_all", "timeline", "selection")
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
         self._profile: Profile | None = None
         self._layers: tuple[str, ...] = ()
         self._modules: frozenset[str] = frozenset()
         self.heading = ipywidgets.HTML()
         self.plot = Plot("convolutions")
-        self.table = Table("Choices of all layers", ["layer", *(part.value for part in Part)], on_pick=explorer.select)
+        self.table = Table("Choices of all layers", ["layer", *(part.value for part in Part)], on_pick=owner.select)
         self.box = ipywidgets.VBox([self.heading, self.plot, self.table])
 
     def show(self, scene: Scene) -> None:
@@ -50,13 +48,23 @@ class ConvolutionsPanel:
         selected = [x for x in self._layers if covers(scene.selection, x)]
         why = "" if selected else " (select a layer, here or in a plot, to see another)"
         self.heading.value = f"<p>Implementations of <strong>{in_html(layer)}</strong>{why}</p>"
-        self.plot.draw(convolution_figure(layer, ways(scene.profile, scene.drawn, layer)))
+        self.plot.draw(_figure(scene, layer))
         found = chosen(scene.profile, scene.drawn)
         rows = [
             Row(x if x in self._modules else "", (x, *(describe(found[x][part]) for part in Part)))
             for x in self._layers
         ]
         self.table.fill(rows, selected=selected)
+
+    @staticmethod
+    def figure(scene: Scene) -> Figure | None:
+        """The first convolution of the selected layer, or of the model; None for a model without any."""
+        layer = shown_layer(convolutions(scene.profile.graph), scene.selection)
+        return None if layer is None else _figure(scene, layer)
+
+
+def _figure(scene: Scene, layer: str) -> Figure:
+    return convolution_figure(layer, ways(scene.profile, scene.drawn, layer))
 
 
 def describe(used: Sequence[Way]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets
 
@@ -16,13 +16,11 @@ from explorer.schedule import Schedule
 from explorer.solvers.problem.pins import Pins, Stay
 from explorer.units import format_bytes
 from widgets import style
-from widgets.controls import button
-from widgets.layers import members
-from widgets.panel import Scene
-from widgets.table import Row, Table
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
+from widgets.elements.button import button
+from widgets.elements.table import Row, Table
+from widgets.panels.panel import PanelOwner
+from widgets.scene.layers import members
+from widgets.scene.scene import Scene
 
 _LARGEST = 24
 _FREE = "let the solver decide"
@@ -36,9 +34,9 @@ class ExplainPanel:
     title = "Explain and pin"
     draws_from = ("profile", "solution", "known", "selection")
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
-        self._explorer = explorer
+        self._owner = owner
         # Answers are drawn in one thread, clicks come in another: neither may see the other's work half done.
         self._lock = RLock()
         self._found: dict[str, TensorExplanation] = {}
@@ -59,8 +57,8 @@ class ExplainPanel:
         for control in (self.stay, self.operator, self.implementation):
             control.observe(lambda _: self._offer_pins(), "value")
         self.apply.on_click(lambda _: self._pin())
-        self.clear.on_click(lambda _: explorer.pin({}))
-        explorer.observe(lambda _: self._show_pins(), "choice")
+        self.clear.on_click(lambda _: owner.pin({}))
+        owner.observe(lambda _: self._show_pins(), "choice")
         row = ipywidgets.HBox(
             [self.stay, self.operator, self.implementation, self.apply, self.clear],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
@@ -132,7 +130,7 @@ class ExplainPanel:
         names = [graph.operators[x].name for x in wanted]
         if tuple(names) != tuple(self.operator.options):
             self._replace_operators(names, keep=self._offered is not None and self._offered[0] == self._chosen)
-        pins = self._explorer.choice.pins
+        pins = self._owner.choice.pins
         # What someone has begun to choose outlives better schedules that come meanwhile.
         if self._offered != (self._chosen, pins):
             self._offered = (self._chosen, pins)
@@ -147,7 +145,7 @@ class ExplainPanel:
         was heard does not click in vain.
         """
         with self._lock:
-            pinned = set(self._explorer.choice.pins.pairs)
+            pinned = set(self._owner.choice.pins.pairs)
             self.apply.disabled = self._chosen not in self._found or set(self._with_choices().pairs) == pinned
 
     def _replace_operators(self, names: list[str], *, keep: bool) -> None:
@@ -168,7 +166,7 @@ class ExplainPanel:
             return
         operator = self._operator(self.operator.value)
         options = [(_FREE, ""), *((x.name, x.name) for x in operator.implementations)]
-        pinned = dict(self._explorer.choice.pins.operators).get(operator.name, "")
+        pinned = dict(self._owner.choice.pins.operators).get(operator.name, "")
         if tuple(options) != tuple(self.implementation.options):
             self.implementation.options = options
         self.implementation.value = pinned
@@ -180,11 +178,11 @@ class ExplainPanel:
     def _pin(self) -> None:
         with self._lock:
             pins = self._with_choices()
-        self._explorer.pin(pins)
+        self._owner.pin(pins)
 
     def _with_choices(self) -> Pins:
         """What is pinned, and what the controls say in place of what was pinned for the same."""
-        before = self._explorer.choice.pins
+        before = self._owner.choice.pins
         tensors, operators = dict(before.tensors), dict(before.operators)
         tensors.pop(self._chosen, None)
         if self._chosen and self.stay.value:
@@ -196,7 +194,7 @@ class ExplainPanel:
         return Pins(tuple(sorted(tensors.items())), tuple(sorted(operators.items())))
 
     def _show_pins(self) -> None:
-        pins = self._explorer.choice.pins
+        pins = self._owner.choice.pins
         self.clear.disabled = not pins
         listed = "".join(f"<li>{in_html(name)}: {in_html(choice)}</li>" for name, choice in pins.pairs)
         self.pins.value = f"<p>Pinned:</p><ul>{listed}</ul>" if pins else "<p>Nothing is pinned.</p>"

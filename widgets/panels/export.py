@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import ipywidgets
 
 from explorer.harmless import in_html
 from explorer.schedule import SCHEMA
 from explorer.storage import storage_format
 from widgets import text
-from widgets.downloads import Downloads
-from widgets.panel import EVERYTHING, Scene
-from widgets.report import figures, report
+from widgets.elements.downloads import Downloads
+from widgets.panels.figures import figures
+from widgets.panels.panel import PanelOwner
+from widgets.scene.scene import EVERYTHING, Scene
 from widgets.snippet import snippet
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
 
 _TITLES = {
     "timeline": "Timeline",
@@ -42,9 +38,9 @@ class ExportPanel:
     title = "Export"
     draws_from = EVERYTHING
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, owner: PanelOwner) -> None:
         """Nothing to save yet."""
-        self._explorer = explorer
+        self._owner = owner
         self._scene: Scene | None = None
         files = [
             _button("schedule", "Schedule (JSON)", "Save the schedule as JSON"),
@@ -78,7 +74,7 @@ class ExportPanel:
         scene = self._scene
         if scene is None or scene.solution is None or scene.solution.schedule is None:
             raise ValueError("there is no schedule yet; wait for the solver, or choose a larger budget")
-        stem, bundled = self._explorer.file_stem, self._explorer.bundled
+        stem, bundled = self._owner.file_stem, self._owner.bundled
         file = f"{stem}.json"
         if key == "schedule":
             self.downloads.save(
@@ -88,11 +84,11 @@ class ExportPanel:
             program = snippet(scene.profile, scene.solution, file=file, bundled=bundled)
             self.downloads.save(f"{stem}.py", program, "text/x-python")
         elif key == "report":
-            self.downloads.save(f"{stem}.html", report(scene, file=file, bundled=bundled), "text/html")
+            self.downloads.save(f"{stem}.html", self._owner.to_html(), "text/html")
         else:
             name, _, kind = key.rpartition(".")
             drawn = figures(scene)
-            if (comparison := self._explorer.comparison) is not None:
+            if (comparison := self._owner.comparison) is not None:
                 drawn["compare"] = comparison
             if name not in drawn:
                 raise ValueError(_MISSING[name])

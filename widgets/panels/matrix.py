@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from threading import RLock
-from typing import TYPE_CHECKING
 
 import ipywidgets
 
-from widgets.figures import Plot
-from widgets.matrix_plot import matrix_figure
-from widgets.panel import Scene
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
+from widgets.elements.plot import Plot
+from widgets.panels.panel import PanelOwner
+from widgets.plots.figure import Figure
+from widgets.plots.matrix_plot import matrix_figure
+from widgets.scene.scene import Scene
 
 
 class MatrixPanel:
@@ -22,9 +20,9 @@ class MatrixPanel:
     title = "Schedule matrix"
     draws_from = ("profile", "keep_all", "timeline", "selection")
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
-        self.plot = Plot("matrix", on_pick=explorer.select)
+        self.plot = Plot("matrix", on_pick=owner.select)
         self.only = ipywidgets.Checkbox(description="Only the selected layer", indent=False)
         self.only.observe(lambda _: self._narrow(), "value")
         self.box = ipywidgets.VBox([self.only, self.plot])
@@ -47,4 +45,10 @@ class MatrixPanel:
             return
         scene = self._scene
         only = self.only.value and bool(scene.selected)
-        self.plot.draw(matrix_figure(scene.profile.graph, scene.drawn, selected=scene.selected, only_selected=only))
+        self.plot.draw(self.figure(scene, only_selected=only))
+
+    @staticmethod
+    def figure(scene: Scene, *, only_selected: bool = False) -> Figure:
+        """The schedule's stages; all of them, whatever is selected, unless someone wants ``only_selected``."""
+        graph, selected = scene.profile.graph, scene.selected
+        return matrix_figure(graph, scene.drawn, selected=selected, only_selected=only_selected)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets
 
 from explorer.graph import Optimization
 from widgets import text
-from widgets.controls import button
-from widgets.figures import Plot
-from widgets.log import Log
-from widgets.panel import Scene
-from widgets.solver_plot import solver_figure
-from widgets.work import KINDS
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
-    from widgets.solving import Choice
+from widgets.background import KINDS
+from widgets.elements.button import button
+from widgets.elements.log import Log
+from widgets.elements.plot import Plot
+from widgets.panels.panel import PanelOwner
+from widgets.plots.figure import Figure
+from widgets.plots.solver_plot import solver_figure
+from widgets.scene.scene import Scene
 
 _NAMES = {
     Optimization.OUTPUT: "Backward from outputs",
@@ -38,9 +36,9 @@ class SolverPanel:
     title = "Solver"
     draws_from = ("solution", "news", "log", "scip_log")
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
-        self._explorer = explorer
+        self._owner = owner
         self._lock = threading.Lock()
         self._following: int | None = None  # the thread in which the controls are brought in line
         self.plot = Plot("solver")
@@ -48,7 +46,7 @@ class SolverPanel:
         self.log = Log("Solver log")
         self.scip_log = Log("SCIP log")
         self.cancel = button("Cancel", "stop", "Stop solving; what was found stays")
-        self.cancel.on_click(lambda _: explorer.cancel())
+        self.cancel.on_click(lambda _: owner.cancel())
         self.time_limit = ipywidgets.BoundedFloatText(
             description="Time limit (s)",
             min=_LEAST_S,
@@ -60,8 +58,8 @@ class SolverPanel:
         self.exact = _checkbox("Bit-exact only")
         for widget in (self.time_limit, self.exact, *self.chosen.values()):
             widget.observe(self._ask, "value")
-        explorer.observe(lambda _: self._follow(), "choice")
-        explorer.observe(lambda _: self._offer(), "status")
+        owner.observe(lambda _: self._follow(), "choice")
+        owner.observe(lambda _: self._offer(), "status")
         self._follow()
         self._offer()
         row = ipywidgets.HBox(
@@ -78,10 +76,15 @@ class SolverPanel:
         self.log.text = "\n".join(scene.log) or "Nothing was solved yet."
         self.scip_log.text = "\n".join(scene.scip_log.splitlines()[-_LINES:]) or _SILENT
 
+    @staticmethod
+    def figure(scene: Scene) -> Figure | None:
+        """The latest solve; None before one."""
+        return solver_figure(scene.news) if scene.news else None
+
     def _follow(self) -> None:
         """Bring the controls in line with what the explorer was asked for."""
         with self._lock:
-            choice: Choice = self._explorer.choice
+            choice = self._owner.choice
             self._following = threading.get_ident()
             try:
                 self.time_limit.value = choice.time_limit
@@ -93,7 +96,7 @@ class SolverPanel:
 
     def _offer(self) -> None:
         """Bring the button in line with what goes on."""
-        self.cancel.disabled = self._explorer.status not in KINDS
+        self.cancel.disabled = self._owner.status not in KINDS
 
     def _ask(self, change: Any) -> None:
         """Ask for what was changed, and that alone: another thread may be bringing the other controls in line."""
@@ -101,13 +104,13 @@ class SolverPanel:
             return
         widget, value = change["owner"], change["new"]
         if widget is self.time_limit:
-            self._explorer.ask(time_limit=value)
+            self._owner.ask(time_limit=value)
         elif widget is self.exact:
-            self._explorer.ask(exact=value)
+            self._owner.ask(exact=value)
         else:
             clicked = frozenset(x for x, box in self.chosen.items() if box is widget)
-            before = self._explorer.choice.optimizations
-            self._explorer.ask(optimizations=before | clicked if value else before - clicked)
+            before = self._owner.choice.optimizations
+            self._owner.ask(optimizations=before | clicked if value else before - clicked)
         self._follow()  # what was refused must not look as if it were so
 
 

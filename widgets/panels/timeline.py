@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import ipywidgets
 
-from widgets.figures import Plot
-from widgets.holdings import holding_rows, holdings
-from widgets.layers import covers
-from widgets.panel import Scene
-from widgets.table import Table
-from widgets.timeline_plot import Captions, timeline_figure
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
+from explorer.units import format_bytes
+from widgets.elements.plot import Plot
+from widgets.elements.table import Row, Table
+from widgets.panels.panel import PanelOwner
+from widgets.plots.figure import Figure
+from widgets.plots.timeline_plot import Captions, timeline_figure
+from widgets.scene.allocations import Allocation, allocations
+from widgets.scene.layers import covers
+from widgets.scene.scene import Scene
 
 _COLUMNS = ("layer", "tensor", "type and shape", "what for", "bytes")
 
@@ -26,10 +24,10 @@ class TimelinePanel:
     title = "Memory during one training step"
     draws_from = ("profile", "keep_all", "timeline", "budget_bytes", "measurement", "selection")
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
-        self.plot = Plot("timeline", on_pick=explorer.select)
-        self.table = Table("In memory at the peak", _COLUMNS, folded=True, on_pick=explorer.select)
+        self.plot = Plot("timeline", on_pick=owner.select)
+        self.table = Table("In memory at the peak", _COLUMNS, folded=True, on_pick=owner.select)
         self.box = ipywidgets.VBox([self.plot, self.table])
         self.box.add_class("schedule-explorer-wide")
         self._captions: Captions | None = None
@@ -39,21 +37,35 @@ class TimelinePanel:
         profile, timeline = scene.profile, scene.drawn
         if self._captions is None or self._captions.profile is not profile:
             self._captions = Captions(profile)
-        figure = timeline_figure(
-            profile,
-            timeline,
-            budget_bytes=scene.budget_bytes,
-            ceiling_bytes=scene.keep_all.peak_bytes,
-            measurement=scene.measurement,
-            selected=scene.selected,
-            captions=self._captions,
-        )
-        self.plot.draw(figure)
+        self.plot.draw(self.figure(scene, captions=self._captions))
         operator = profile.graph.operators[timeline.operators[timeline.peak_run]]
         at = f"run {timeline.peak_run + 1} of {len(timeline.operators)}: {operator.name}"
-        rows = holding_rows(holdings(profile, timeline, timeline.peak_run))
+        rows = allocation_rows(allocations(profile, timeline, timeline.peak_run))
         self.table.fill(
             rows,
             selected=[row.key for row in rows if row.key and covers(scene.selection, row.key)],
             title=f"In memory at the peak ({at}" + (f" in {operator.layer})" if operator.layer else ")"),
         )
+
+    @staticmethod
+    def figure(scene: Scene, *, captions: Captions | None = None) -> Figure:
+        """The schedule's timeline, or the plain step's; ``captions`` as ``timeline_figure`` has them."""
+        return timeline_figure(
+            scene.profile,
+            scene.drawn,
+            budget_bytes=scene.budget_bytes,
+            ceiling_bytes=scene.keep_all.peak_bytes,
+            measurement=scene.measurement,
+            selected=scene.selected,
+            captions=captions,
+        )
+
+
+def allocation_rows(found: tuple[Allocation, ...], *, most: int = 15) -> list[Row]:
+    """The largest as rows of a table, and what the others come to."""
+    rows = [
+        Row(x.layer, (x.layer or "–", x.name, x.shape, x.category.value, format_bytes(x.bytes))) for x in found[:most]
+    ]
+    if rest := found[most:]:
+        rows.append(Row("", ("", f"{len(rest)} smaller ones", "", "", format_bytes(sum(x.bytes for x in rest)))))
+    return rows

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets
 
-from widgets.curves import known_curves
-from widgets.figures import Plot
-from widgets.panel import Scene
-from widgets.trade_off_plot import trade_off_figure
-
-if TYPE_CHECKING:
-    from widgets.explorer import Explorer
+from widgets.choices.curves import known_curves
+from widgets.elements.plot import Plot
+from widgets.panels.panel import PanelOwner
+from widgets.plots.figure import Figure
+from widgets.plots.trade_off_plot import trade_off_figure
+from widgets.scene.scene import Scene
 
 _REMOVE = "-"
 
@@ -24,10 +23,10 @@ class TradeOffPanel:
     title = "Extra time against memory"
     draws_from = ("known",)
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
-        self._explorer = explorer
-        self.plot = Plot("trade_off", on_pick=lambda budget: explorer.set_trait("budget_bytes", budget))
+        self._owner = owner
+        self.plot = Plot("trade_off", on_pick=lambda budget: owner.set_trait("budget_bytes", budget))
         self.others = ipywidgets.Dropdown(
             description="Compare with",
             options=self._options(),
@@ -40,20 +39,26 @@ class TradeOffPanel:
 
     def show(self, scene: Scene) -> None:
         """Draw all that is known."""
-        self.plot.draw(trade_off_figure(scene.known))
+        self.plot.draw(self.figure(scene))
         if self._options() != self.others.options:
             self.others.options = self._options()
 
+    @staticmethod
+    def figure(scene: Scene) -> Figure:
+        """All that is known."""
+        return trade_off_figure(scene.known)
+
     def _options(self) -> tuple[tuple[str, str], ...]:
         """Each curve has its place whatever is shown: the page sends the place, perhaps of a list it saw before."""
-        curves = self._explorer.curves
+        curves = self._owner.curves
         first = ("another curve" if curves else "nothing else", "")
         titles = ((f"remove {x.title}" if name in curves else x.title, name) for name, x in known_curves().items())
         return (first, *titles, *([("remove all", _REMOVE)] if curves else []))
 
     def _choose(self, change: Any) -> None:
-        curves, name = self._explorer.curves, change["new"]
+        curves, name = self._owner.curves, change["new"]
         if name == _REMOVE:
-            self._explorer.curves = []
+            self._owner.set_trait("curves", [])
         elif name:
-            self._explorer.curves = [x for x in curves if x != name] if name in curves else [*curves, name]
+            without = [x for x in curves if x != name]
+            self._owner.set_trait("curves", without if name in curves else [*curves, name])

@@ -9,10 +9,10 @@ import explorer
 from explorer.device_profile import Profile
 from explorer.graph import Role
 from explorer.simulation import simulate
+from explorer.solvers.problem import exact_minimum as searched
 from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.exact_minimum import exact_minimum
 from explorer.solvers.problem.pins import Pins, Stay
-from explorer.solvers.problem.problem import exact_minimum as searched
 from explorer.solvers.search.plan_search import PlanSearch
 from tests.execution.models import tied_attention
 from tests.solvers.exhaustive import fastest

@@ -1,0 +1,73 @@
+"""What ``explore`` accepts, and what it says to the rest."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import explorer
+from explorer.schedule import keep_all
+from tests.widgets.trained import Trained
+from widgets.choices.subject import subject
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "told"),
+    [
+        (3, {}, "needs a torch.nn.Module with a batch"),
+        (torch.nn.Linear(1, 1), {}, "needs a sample batch"),
+        (torch.nn.Linear(1, 1), {"budget": "8 elephants", "batch": torch.ones(1)}, "unknown unit 'elephants'"),
+    ],
+)
+def test_bad_input_is_refused_at_once(what: Any, more: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        explorer.explore(what, **more)
+
+
+def test_a_profile_has_its_batch_already(trained: Trained) -> None:
+    with pytest.raises(ValueError, match="already has its batch"):
+        explorer.explore(trained.profile, trained.batch)
+
+
+def test_opens_a_saved_profile(trained: Trained, tmp_path: Path) -> None:
+    trained.profile.save(tmp_path / "tiny.json")
+    with explorer.explore(str(tmp_path / "tiny.json"), budget="1 GiB") as made:
+        made.wait(120)
+        assert made.budget_bytes == 2**30
+        assert made.schedule is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("truncated.json", "not complete JSON.*truncated"),
+        ("missing.json", "cannot read .*missing.json"),
+        ("no-such-model", "no bundled profile 'no-such-model'; bundled: "),
+    ],
+)
+def test_a_profile_that_cannot_be_read_is_told_by_the_widget(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trained.profile.save("whole.json")
+    Path("truncated.json").write_text(Path("whole.json").read_text()[:500])
+    with explorer.explore(name) as made:
+        with pytest.raises(ValueError, match=told):
+            made.wait(60)
+        assert re.match(f"Opening failed: .*{told}.*call explore again", made.message)
+        assert made.status == "failed"
+        assert made._view.controls.slider.disabled
+
+
+def test_schedules_of_an_estimate_do_not_run_where_there_is_no_gpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one here")
+    found = subject("resnet50", None, loss=None, device=None)
+    profile = found.profiled(lambda *_: None)
+    assert profile.device.estimated
+    with pytest.raises(ValueError, match=r"estimated for A100-80GB.*there is none"):
+        found.measured(keep_all(profile.graph), steps=1, plain=False, stage=lambda *_: None)

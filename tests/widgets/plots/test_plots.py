@@ -1,0 +1,161 @@
+"""The figures say what the simulator says."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from explorer.measurement import Measurement
+from explorer.schedule import keep_all
+from explorer.simulation import CATEGORIES, Category, Stage, simulate
+from explorer.solution import Bound, BoundScope, Solution, Status
+from tests.schedules import random_schedule
+from tests.widgets.checking import checked
+from tests.widgets.trained import Trained
+from widgets import style
+from widgets.plots.figure import Figure
+from widgets.plots.layers_plot import layers_figure
+from widgets.plots.timeline_plot import timeline_figure
+from widgets.plots.trade_off_plot import trade_off_figure
+from widgets.scene.layers import NO_MODULE, group_layers, segments
+from widgets.scene.trade_off import TradeOff
+
+
+def by_name(figure: Figure) -> dict[str, go.Scatter]:
+    """Traces by their names."""
+    return {trace.name: trace for trace in checked(figure).data}
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
+def test_stack_is_the_simulated_bytes(trained: Trained, keep: float) -> None:
+    timeline = simulate(trained.profile, random_schedule(trained.profile.graph, 1, keep=keep))
+    traces = by_name(timeline_figure(trained.profile, timeline, budget_bytes=10**6, ceiling_bytes=10**6))
+    for column, category in enumerate(CATEGORIES):
+        assert np.array_equal(traces[category.value].y[:-1], timeline.bytes[:, column] / style.GIB)
+    assert traces["peak"].y[0] == timeline.peak_bytes / style.GIB
+    assert list(traces["budget"].y) == [10**6 / style.GIB] * 2
+
+
+def test_every_run_answers_with_layer_operator_and_bytes(trained: Trained) -> None:
+    graph = trained.profile.graph
+    timeline = simulate(trained.profile, random_schedule(graph, 2, keep=0.3))
+    texts = by_name(timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1))["total"].text
+    assert len(texts) == len(timeline.operators)
+    for operator, stage, text in zip(timeline.operators, timeline.stages, texts, strict=True):
+        assert graph.operators[operator].layer in text
+        assert graph.operators[operator].name in text
+        assert stage.value in text
+
+
+def test_shading_marks_each_run_once(trained: Trained) -> None:
+    timeline = simulate(trained.profile, random_schedule(trained.profile.graph, 3, keep=0.3))
+    traces = by_name(timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1))
+    shaded = np.stack([traces[stage.value].y[:-1] > 0 for stage in Stage])
+    assert (shaded.sum(axis=0) == 1).all()
+    assert [stage is Stage.RECOMPUTE for stage in timeline.stages] == shaded[
+        list(Stage).index(Stage.RECOMPUTE)
+    ].tolist()
+
+
+def test_measured_line_spans_the_step_and_keeps_its_extremes(trained: Trained) -> None:
+    timeline = simulate(trained.profile, keep_all(trained.profile.graph))
+    rng = np.random.default_rng(0)
+    allocated = rng.integers(10**6, 10**7, 50_000)
+    measurement = Measurement("cpu", "events", int(allocated.max()), None, 1.0, np.linspace(0, 80, 50_000), allocated)
+    figure = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1, measurement=measurement)
+    line = by_name(figure)["measured"]
+    assert len(line.x) < 5_000
+    assert (line.x[0], line.x[-1]) == pytest.approx((0, len(timeline.operators)), abs=0.5)
+    assert (np.diff(line.x) >= 0).all()
+    assert line.y.max() == allocated.max() / style.GIB
+    assert line.y.min() == allocated.min() / style.GIB
+    assert checked(figure).layout.yaxis.range[1] > line.y.max()
+
+
+def test_a_measurement_without_events_draws_nothing(trained: Trained) -> None:
+    timeline = simulate(trained.profile, keep_all(trained.profile.graph))
+    empty = Measurement("cuda", "statistics", 10, 12, 1.0, np.array([]), np.array([], dtype=np.int64))
+    figure = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1, measurement=empty)
+    assert "measured" not in by_name(figure)
+
+
+def test_trade_off_and_layers_put_the_schedule_where_it_belongs(trained: Trained) -> None:
+    profile = trained.profile
+    plain = simulate(profile, keep_all(profile.graph))
+    schedule = random_schedule(profile.graph, 4, keep=0.2)
+    timeline = simulate(profile, schedule)
+    solution = Solution(
+        Status.FEASIBLE,
+        2 * timeline.peak_bytes,
+        schedule,
+        timeline.time_ms,
+        timeline.peak_bytes,
+        (Bound(plain.time_ms * 0.9, BoundScope.PROBLEM),),
+    )
+    known = TradeOff(plain, (replace(solution, budget_bytes=timeline.peak_bytes),)).with_answer(solution)
+    traces = by_name(trade_off_figure(known)) | by_name(layers_figure(profile, plain, timeline))
+    assert traces["this schedule"].x == (timeline.peak_bytes / style.GIB,)
+    assert traces["this schedule"].y == pytest.approx((100 * (timeline.time_ms / plain.time_ms - 1),))
+    assert traces["proven bound"].y == pytest.approx((-10.0,))
+    assert traces["no recomputation"].y == (0.0,)
+    assert sum(traces["recomputation"].y) == pytest.approx(timeline.recompute_time_ms)
+    boundary = plain.operators.index(profile.graph.forward_count)
+    kept = [x for x in plain.alive_at(boundary) if x.category is Category.SAVED]
+    total = sum(profile.allocated_bytes(profile.graph.storages[x.storage]) for x in kept)
+    assert sum(traces["kept by a plain step"].y) == pytest.approx(total / style.GIB)
+    assert sum(traces["kept"].y) < sum(traces["kept by a plain step"].y)
+
+
+def test_a_budget_that_none_fits_draws_no_point_and_no_bound(trained: Trained) -> None:
+    plain = simulate(trained.profile, keep_all(trained.profile.graph))
+    none = Solution(Status.INFEASIBLE, 1024, bounds=(Bound(plain.time_ms, BoundScope.PROBLEM),))
+    traces = by_name(trade_off_figure(TradeOff(plain, ()).with_answer(none)))
+    assert not {"this schedule", "proven bound"} & set(traces)
+    assert list(traces["solved"].x) == []
+
+
+def test_answers_that_others_beat_are_not_drawn(trained: Trained) -> None:
+    plain = simulate(trained.profile, keep_all(trained.profile.graph))
+    small = Solution(Status.FEASIBLE, 1000, keep_all(trained.profile.graph), 0.9 * plain.time_ms, 1000)
+    early = replace(small, budget_bytes=2000, peak_bytes=2000, time_ms=1.1 * plain.time_ms)
+    large = replace(small, budget_bytes=3000, peak_bytes=3000, time_ms=0.8 * plain.time_ms)
+    known = TradeOff(plain, (small,)).with_answer(early).with_answer(large)
+    assert by_name(trade_off_figure(known))["solved"].x == (3000 / style.GIB,)
+    again = known.with_answer(replace(early, peak_bytes=1500, time_ms=0.85 * plain.time_ms))
+    assert by_name(trade_off_figure(again))["solved"].x == (3000 / style.GIB, 1500 / style.GIB)
+
+
+def test_layers_named_by_numbers_stay_names(trained: Trained) -> None:
+    plain = simulate(trained.profile, keep_all(trained.profile.graph))
+    figure = checked(layers_figure(trained.profile, plain, plain))
+    assert figure.layout.xaxis.type == figure.layout.xaxis2.type == "category"
+
+
+def test_figures_travel_as_json_with_their_arrays(trained: Trained) -> None:
+    timeline = simulate(trained.profile, keep_all(trained.profile.graph))
+    text = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1).to_json()
+    (total,) = [x for x in json.loads(text)["data"] if x["name"] == "total"]
+    sent = np.frombuffer(base64.b64decode(total["y"]["bdata"]), dtype=total["y"]["dtype"])
+    assert np.array_equal(sent, np.float32(timeline.total_bytes / style.GIB))
+
+
+def test_layers_are_gathered_until_few_enough(trained: Trained) -> None:
+    graph = trained.profile.graph
+    fine, coarse = group_layers(graph), group_layers(graph, most=5)
+    assert "blocks.0.0" in fine.labels
+    assert set(coarse.labels) - {NO_MODULE} == {"stem", "blocks", "head"}
+    assert len(fine.of_operator) == len(graph.operators)
+
+
+def test_segments_are_ordered_and_readable(trained: Trained) -> None:
+    timeline = simulate(trained.profile, random_schedule(trained.profile.graph, 5, keep=0.4))
+    found = segments(trained.profile.graph, timeline, most=12)
+    assert 2 <= len(found) <= 12
+    assert all(a.end <= b.start for a, b in pairwise(found))
+    assert found[-1].end <= len(timeline.operators)

@@ -1,0 +1,178 @@
+"""What is explored: a profile, or a model with a batch, from which each can get the other where that is possible."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from explorer import model_source
+from explorer.arguments import a_loss, a_path
+from explorer.device_profile import Profile
+from explorer.measurement import Measurement
+from explorer.profiles.loading import bundled_model, load_profile
+from explorer.schedule import Schedule
+from explorer.units import shown
+
+# PyTorch traces with patches that hold for all threads, and steps measured side by side slow each other down.
+TORCH = Lock()
+_AMD_DRIVER = Path("/dev/kfd")
+
+
+@dataclass
+class Subject:
+    """A profile to solve for and, where there is one, a model to run.
+
+    Attributes:
+        name: for titles and file names.
+        profile: None until it was read, or a model was profiled.
+        source: name or path that the profile is read from; None for a profile or a model in memory.
+        model: None where only a profile is known.
+        batch: the model's sample batch.
+        loss: as in ``explorer.profile``.
+        device: as in ``explorer.profile``.
+        bundled: name of the bundled profile whose model can stand in for ``model``.
+    """
+
+    name: str
+    profile: Profile | None = None
+    source: str | None = None
+    model: Any = None
+    batch: Any = None
+    loss: Any = None
+    device: str | None = None
+    bundled: str | None = None
+
+    def profiled(self, progress: Callable[[int, int, str], None]) -> Profile:
+        """The profile, read or measured now where there is none yet.
+
+        Raises:
+            ValueError: it cannot be read, or the model cannot be captured.
+        """
+        if self.profile is None and self.source is not None:
+            self.profile = load_profile(self.source)
+            self.name = self.bundled or self.profile.graph.model
+        if self.profile is None:
+            from explorer.profiling import profile
+
+            with TORCH:
+                self.profile = profile(self.model, self.batch, loss=self.loss, device=self.device, progress=progress)
+        return self.profile
+
+    def measured(
+        self, schedule: Schedule, *, steps: int, plain: bool, stage: Callable[[str, float], None]
+    ) -> tuple[Measurement, float | None]:
+        """Run a schedule for real, and plain steps beside it to compare the machine with.
+
+        Args:
+            schedule: for this model and batch.
+            steps: training steps to time.
+            plain: may plain steps run? They take the memory that the schedule is there to save.
+            stage: called with what comes next and the fraction done; may raise to stop.
+
+        Returns:
+            The measurement, and the duration of a plain step in ms, None if there was none.
+
+        Raises:
+            ValueError: there is only a profile, and no bundled model belongs to it; or the schedule does not fit.
+        """
+        from explorer.execution import apply, measure
+        from explorer.execution.measuring import step_time_ms
+
+        def steps_from(label: str, start: float, end: float) -> Callable[[int, int], None]:
+            return lambda done, total: stage(f"{label} ({done + 1} of {total})", start + (end - start) * done / total)
+
+        with TORCH:
+            stage("Building the model", 0.0)
+            model, batch, loss = self._runnable()
+            stage("Applying the schedule to the model", 0.1)
+            module = apply(model, schedule, batch, loss=loss)
+            told = steps_from("Running and measuring training steps", 0.3, 0.7 if plain else 1.0)
+            optimizer = None if self.profile is None else self.profile.optimizer
+            measurement = measure(module, batch, steps=steps, optimizer=optimizer, progress=told)
+            if not plain:
+                return measurement, None
+            told = steps_from("Timing plain steps to compare with", 0.7, 1.0)
+            return measurement, step_time_ms(model, batch, loss=loss, steps=steps, progress=told)
+
+    def check_runnable(self) -> None:
+        """Raise ValueError where no schedule can run here: there is only a profile, or no such device."""
+        if self.model is None and self.bundled is None:
+            raise ValueError(
+                "only a profile is open, so there is no model to run; open the model itself with "
+                "explore(model, batch), or apply the saved schedule with explorer.apply"
+            )
+        if self.model is None and self.profile is not None:
+            _device_for(self.profile)
+
+    def _runnable(self) -> tuple[Any, Any, Any]:
+        self.check_runnable()
+        if self.model is None:
+            assert self.bundled is not None, "checked"
+            profile = self.profiled(lambda *_: None)
+            device = _device_for(profile)
+            made = model_source.bundled(bundled_model(self.bundled), like=profile.graph.batch)
+            self.model, self.batch, self.loss = model_source.moved(made, device)
+        return self.model, self.batch, self.loss
+
+
+def _device_for(profile: Profile) -> str:
+    """Where a profile's schedules run.
+
+    Raises:
+        ValueError: that is a GPU, and there is none here.
+    """
+    if profile.device.kind == "cuda" and not _cuda_available():
+        how = "estimated for" if profile.device.estimated else "measured on"
+        raise ValueError(
+            f"this profile was {how} {profile.device.name}, and its schedules run on a CUDA device; there is none "
+            "here. To run schedules on this machine explore a model of your own, or 'resnet50-small-cpu'"
+        )
+    return profile.device.kind
+
+
+def _cuda_available() -> bool:
+    """As PyTorch says it, which takes seconds to import; without a driver there is no need to ask."""
+    if not _AMD_DRIVER.exists():
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:
+    """Recognise what ``explore`` was given; a name or path is not looked at yet.
+
+    Raises:
+        ValueError: it is neither a model with a batch, nor a profile, nor a text.
+    """
+    if isinstance(what, Profile | str | Path):
+        if batch is not None or loss is not None or device is not None:
+            raise ValueError("a profile already has its batch, loss and device; give those with a model only")
+        if isinstance(what, Profile):
+            return Subject(what.graph.model, what)
+        what = str(a_path(what, instead=", or the name of a bundled profile"))
+        # As load_profile reads it: a name without a suffix that is no file is a bundled one.
+        bundled = what if not Path(what).suffix and not Path(what).exists() else None
+        return Subject(bundled or Path(what).name, source=what, bundled=bundled)
+    if not (callable(what) and hasattr(what, "named_parameters")):
+        raise ValueError(
+            "explore needs a torch.nn.Module with a batch, a Profile, or the name or path of a profile; got "
+            + shown(what)
+        )
+    from explorer.capture.batch import call_arguments  # here because torch takes seconds to import
+    from explorer.torch_arguments import a_batch, a_device, a_model
+
+    model = a_model(what)
+    a_device(device, model)
+    if batch is None:
+        raise ValueError("explore(model) needs a sample batch as well: explore(model, batch)")
+    a_batch(batch, model)
+    call_arguments(batch, loss=a_loss(loss))
+    return Subject(type(what).__name__, model=what, batch=batch, loss=loss, device=device)

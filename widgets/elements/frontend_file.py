@@ -1,0 +1,13 @@
+"""What runs in the page, as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FRONTEND = Path(__file__).with_name("frontend")
+
+
+# Read as text: given a path, anywidget keeps a watcher per class that outlives the widgets.
+def frontend_file(name: str) -> str:
+    """A file that runs in the page."""
+    return (_FRONTEND / name).read_text(encoding="utf-8")

@@ -1,0 +1,17 @@
+"""The widget that says what goes on."""
+
+from __future__ import annotations
+
+import anywidget
+import traitlets
+
+from widgets.elements.frontend_file import frontend_file
+
+
+class StatusLine(anywidget.AnyWidget):
+    """A sentence in a live region, with a progress bar while there is progress to show."""
+
+    _esm = frontend_file("status_line.js")
+    text = traitlets.Unicode().tag(sync=True)
+    tone = traitlets.Enum(("busy", "good", "warning", "bad"), "busy").tag(sync=True)
+    progress = traitlets.Float(None, allow_none=True).tag(sync=True)

@@ -1,0 +1,1 @@
+"""What goes on in the background, a job each."""

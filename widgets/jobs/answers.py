@@ -1,0 +1,84 @@
+"""Schedules for the budget that is chosen: asked for, and shown as they come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from explorer.simulation import simulate
+from explorer.solvers import SolveEvent
+from widgets import style, text
+from widgets.background import SOLVING, Jobs
+from widgets.display import Display
+from widgets.jobs.solver import Solver
+from widgets.traits import Traits
+
+
+class Answers:
+    """Asks the solver for the present budget, and shows what it answers.
+
+    Attributes:
+        solver: who is asked.
+    """
+
+    def __init__(self, *, traits: Traits, display: Display, jobs: Jobs) -> None:
+        """Nothing is asked."""
+        self._traits, self._display, self._jobs = traits, display, jobs
+        self.solver = Solver(self._draw)
+
+    def ask(self) -> None:
+        """Ask for the present budget; whatever was asked before is superseded."""
+        with self._display.lock:  # the last answer to what was asked before would end what begins here
+            if not self.solver.open or self._display.closed:
+                return
+            budget_bytes = self._traits.budget_bytes
+            assert budget_bytes is not None, "a session starts with a budget"
+            self._jobs.failure = None
+            self._jobs.activity.begin(SOLVING)
+            self._display.say(f"Solving for {style.format_gib(budget_bytes)}", "busy")
+            try:
+                self.solver.request(budget_bytes, known=self._display.present.known.on_curve(budget_bytes))
+            except Exception as error:  # noqa: BLE001 - there may be no process to be had in place of one that died
+                self._jobs.activity.end(SOLVING)
+                self._jobs.failure = error
+                self._display.say(text.failed(SOLVING, error, advice="Move the slider to try again."), "bad")
+            self._display.offer()
+
+    def _draw(self, event: SolveEvent) -> None:
+        """Show an answer, unless something else was asked since."""
+        with self._display.lock:
+            if not self.solver.is_latest(event) or self._display.closed:
+                return
+            try:
+                self._show(event)
+            except Exception as error:  # noqa: BLE001 - the thread must live on for the next answer
+                self._display.say(f"Drawing failed: {text.failure(error)}. Move the slider to try again.", "bad")
+            # An observer of the schedule may have asked for another one meanwhile.
+            if event.final and self.solver.is_latest(event):
+                self._jobs.activity.end(SOLVING)
+            self._display.offer()
+
+    def _show(self, event: SolveEvent) -> None:
+        solution, scene = event.solution, self._display.present
+        if solution.schedule != self._traits.schedule:
+            found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
+            scene = replace(scene, timeline=found, measurement=None, residual=None)
+        told = {"news": self.solver.news, "log": self.solver.log, "scip_log": self.solver.scip_log}
+        scene = replace(scene, solution=solution, known=scene.known.with_answer(solution), **told)
+        self._display.show(scene)
+        content = self._traits.set_together(
+            {
+                "measurement": scene.measurement,
+                "measured_peak": None if scene.measurement is None else scene.measurement.peak_bytes,
+                "solution": solution,
+                "predicted_peak": solution.peak_bytes,
+                "schedule": solution.schedule,
+                "gap": text.best_gap(solution),
+            }
+        )
+        # An observer may have asked for something else, or raised, which was said.
+        if not self.solver.is_latest(event) or not content:
+            return
+        if event.final:
+            self._display.say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
+        elif not self._display.complains:  # someone did something wrong meanwhile, and has yet to read it
+            self._display.say(text.progress(solution, scene.keep_all.time_ms, restart=event.restart), "busy")

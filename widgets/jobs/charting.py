@@ -1,0 +1,119 @@
+"""The curve of the trade-off: the quickest schedule for every budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from threading import Lock, Timer
+
+from explorer.device_profile import Profile
+from explorer.solution import Solution
+from explorer.solvers import trade_off_in_steps
+from widgets.background import CHARTING, RUNNING, SOLVING, Jobs
+from widgets.choices.choice import Choice
+from widgets.display import Display
+from widgets.jobs.solver import PATIENCE_S, Solver
+from widgets.traits import Traits
+
+_LOADED_S = 3.0  # by then the compiled search is, if there is one
+_COMPILING = (
+    "Finding the smallest feasible budget. After an installation the search is compiled first, which takes up to a "
+    "minute once; the command 'schedule-explorer compile' does it beforehand"
+)
+
+
+class Charting:
+    """Shows the curve of the present choice; what is unknown of it is computed while no one waits for a schedule.
+
+    Args:
+        solver: whose first answers come first.
+        traits: have the choice.
+        display: where the curve is shown.
+        jobs: where it is computed.
+        processor: held while it is.
+    """
+
+    def __init__(self, solver: Solver, *, traits: Traits, display: Display, jobs: Jobs, processor: Lock) -> None:
+        """Nothing is known."""
+        self._solver, self._traits, self._display, self._jobs = solver, traits, display, jobs
+        self._processor = processor
+        self._begun: tuple[Choice, Iterator[tuple[Solution, ...]]] | None = None
+        self._charted: Choice | None = None
+        self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
+
+    def begin(self, profile: Profile, choice: Choice) -> tuple[Solution, ...]:
+        """The ends of a curve; what to wait for is said if they take long."""
+        curve = self._curve(profile, choice)
+        self._begun = choice, curve
+        self._display.say("Finding the smallest feasible budget", "busy")
+        said = Timer(_LOADED_S, lambda: self._display.say(_COMPILING, "busy"))
+        said.start()
+        try:
+            return next(curve)
+        finally:
+            said.cancel()
+
+    def start(self) -> None:
+        """Compute the curve of the present choice in the background, unless that was begun."""
+        if self._uncharted():
+            self._jobs.start(CHARTING, self._chart, again=self._uncharted)
+
+    def change_to(self, choice: Choice) -> tuple[Solution, ...]:
+        """Give up whatever is under way; what is known of the curve of another choice."""
+        self._charted = None
+        return self._charts.get(choice.schedules, ())
+
+    def _chart(self) -> None:
+        choice = self._charted = self._traits.choice
+        with self._processor:
+            for points in self._points(choice):
+                with self._display.lock:
+                    if self._display.closed or self._uncharted():
+                        return
+                    self._display.change(known=replace(self._display.present.known, instant=points))
+        with self._display.lock:
+            if self._display.closed or self._uncharted():
+                return
+            known = self._charts[choice.schedules] = self._display.present.known.instant
+            self._display.set_range(known[0].budget_bytes, self._display.present.keep_all.peak_bytes)
+
+    def _points(self, choice: Choice) -> Iterable[tuple[Solution, ...]]:
+        """The curve as it becomes known."""
+        begun, self._begun = self._begun, None
+        if choice.schedules in self._charts:
+            return [self._charts[choice.schedules]]
+        self._solver.wait_for_news(PATIENCE_S)
+        if begun is not None and begun[0] == choice:
+            return begun[1]
+        return self._curve(self._display.present.profile, choice)
+
+    def _curve(self, profile: Profile, choice: Choice) -> Iterator[tuple[Solution, ...]]:
+        return trade_off_in_steps(
+            profile,
+            optimizations=choice.optimizations,
+            exact=choice.exact,
+            pins=choice.pins,
+            should_stop=self._step_aside,
+        )
+
+    def _step_aside(self, improves: bool) -> bool:  # noqa: FBT001 - as ``trade_off_in_steps`` calls it
+        """Between two searches for the curve: let go first what someone waits for. True if no one wants this curve.
+
+        The solver is a process that comes after everything else here, so what only improves the curve waits for it.
+        """
+        self._processor.release()
+        try:
+            self._jobs.activity.wait_for(RUNNING)
+            if improves:
+                self._jobs.activity.wait_for(SOLVING)
+            self._solver.wait_for_news(PATIENCE_S)
+        finally:
+            self._processor.acquire()
+        return self._display.closed or self._uncharted()
+
+    def _uncharted(self) -> bool:
+        """Is the present choice without a curve? One that was begun for another is given up: part of it is missing."""
+        charted = self._charted
+        if charted is not None and charted.schedules != self._traits.choice.schedules:
+            self._charted = charted = None
+        return charted is None and not self._display.closed

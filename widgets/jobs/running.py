@@ -1,0 +1,70 @@
+"""Real training steps with the schedule shown."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from explorer.analysis.residuals import residual
+from widgets import text
+from widgets.background import RUNNING, SOLVING, Jobs
+from widgets.choices.subject import Subject
+from widgets.display import Display
+from widgets.traits import Traits
+
+_STEPS = 3
+_ROOM = 0.9  # of the device's memory, for plain steps to run there
+
+
+class Running:
+    """Applies the schedule shown to the model, measures it, and shows what was measured.
+
+    Args:
+        subject: has the model.
+        traits: have the schedule.
+        display: where the measurement is shown.
+        jobs: where it runs.
+        processor: held while it is measured.
+    """
+
+    def __init__(self, subject: Subject, *, traits: Traits, display: Display, jobs: Jobs, processor: Lock) -> None:
+        """Nothing runs."""
+        self._subject, self._traits, self._display, self._jobs = subject, traits, display, jobs
+        self._processor = processor
+
+    def start(self) -> None:
+        """Run in the background."""
+        self._jobs.ask(RUNNING, self._measure)
+
+    def _measure(self) -> None:
+        self._display.say("Looking for a device to run on", "busy")
+        self._jobs.activity.wait_for(SOLVING)
+        self._display.say("Looking for a device to run on", "busy")
+        self._subject.check_runnable()
+        with self._processor:
+            self._jobs.look()
+            self._measure_alone()
+
+    def _measure_alone(self) -> None:
+        with self._display.lock:
+            schedule, scene = self._traits.schedule, self._display.scene
+        timeline = None if scene is None else scene.timeline
+        if schedule is None or scene is None or timeline is None:
+            raise ValueError("the schedule is gone: another budget was chosen, which none fits")
+
+        def stage(label: str, done: float) -> None:
+            self._jobs.look()
+            self._display.say(label, "busy", progress=done)
+
+        room = scene.profile.device.memory_bytes
+        plain = room is None or scene.keep_all.peak_bytes < _ROOM * room
+        measurement, plain_ms = self._subject.measured(schedule, steps=_STEPS, plain=plain, stage=stage)
+        self._jobs.look()
+        parts = residual(scene.profile, schedule, measurement, plain_step_time_ms=plain_ms)
+        told = text.measured(timeline, measurement)
+        with self._display.lock:
+            if self._traits.schedule is not schedule:
+                self._display.say(f"{told} It is no longer the schedule shown.", "warning")
+                return
+            self._display.change(measurement=measurement, residual=parts)
+            self._traits.set_together({"measurement": measurement, "measured_peak": measurement.peak_bytes})
+            self._display.say(told, "good")

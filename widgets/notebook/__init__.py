@@ -1,0 +1,1 @@
+"""An explorer in a notebook's cells."""

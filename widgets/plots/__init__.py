@@ -1,0 +1,1 @@
+"""Pictures of what there is to draw, as plain values that plotly reads."""

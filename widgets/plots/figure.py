@@ -1,0 +1,121 @@
+"""The widget that shows a plotly figure, and the layout all plots share."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from widgets import style
+
+_FRONTEND = Path(__file__).with_name("frontend")
+
+
+Trace = dict[str, Any]
+"""A trace by plotly's own names for its attributes; one of ``scatter``, ``bar`` or ``heatmap``."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What plotly draws, as plain values.
+
+    plotly's own ``go.Figure`` checks every attribute each time: most of what a redraw would cost the notebook's kernel.
+    The tests have it check each kind of figure once instead.
+
+    Attributes:
+        data: the traces.
+        layout: by plotly's names.
+    """
+
+    data: Sequence[Trace]
+    layout: dict[str, Any]
+
+    def to_json(self) -> str:
+        """As plotly's script reads it."""
+        return json.dumps({"data": list(self.data), "layout": self.layout}, default=_packed, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``go.Figure`` takes."""
+        return {"data": list(self.data), "layout": self.layout}
+
+
+def scatter(**attributes: Any) -> Trace:
+    """Points or a line."""
+    return {"type": "scatter", **attributes}
+
+
+def bar(**attributes: Any) -> Trace:
+    """Bars."""
+    return {"type": "bar", **attributes}
+
+
+def heatmap(**attributes: Any) -> Trace:
+    """Cells."""
+    return {"type": "heatmap", **attributes}
+
+
+def _packed(array: Any) -> Any:
+    """An array as plotly's script takes it without parsing numbers."""
+    if isinstance(array, np.integer):
+        return int(array)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+        raise TypeError(f"a figure holds {type(array).__name__}, which is not for the page")
+    # There are no 64-bit integers in a page's arrays; of fractions no screen shows more than half of the digits.
+    kept = array if array.itemsize == 1 else array.astype(np.float32 if array.dtype.kind == "f" else np.float64)
+    kept = np.ascontiguousarray(kept.view(np.uint8) if kept.dtype == bool else kept)
+    packed = {"dtype": kept.dtype.str[1:], "bdata": base64.b64encode(kept.tobytes()).decode()}
+    return packed if kept.ndim == 1 else packed | {"shape": ", ".join(map(str, kept.shape))}
+
+
+def base_layout(height: int, description: str) -> dict[str, Any]:
+    """Transparent, small type, no more furniture than needed; ``description`` is for those who cannot see it."""
+    return {
+        "height": height,
+        "autosize": True,
+        "meta": description,
+        "paper_bgcolor": "rgba(0, 0, 0, 0)",
+        "plot_bgcolor": "rgba(0, 0, 0, 0)",
+        "template": "none",
+        "font": {"size": 11, "color": style.TEXT},
+        "hoverlabel": {"bgcolor": "#ffffff", "font": {"color": "#222222", "size": 12}, "align": "left"},
+        "margin": {"l": 56, "r": 12, "t": 28, "b": 40},
+        "modebar": {"bgcolor": "rgba(0, 0, 0, 0)", "color": style.TEXT, "activecolor": style.BLUE},
+        # The reader's zoom outlives a new figure.
+        "uirevision": "kept",
+    }
+
+
+def subtitle(text: str, *, x: float, y: float = 1.0) -> dict[str, Any]:
+    """A title above one of several plots; places as fractions of the figure."""
+    place = {"x": x, "xref": "paper", "y": y, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
+    return {"text": text, "showarrow": False, "font": {"size": 13}, **place}
+
+
+def columns(shares: Sequence[float], *, gap: float) -> list[tuple[float, float]]:
+    """Start and end of plots side by side, as fractions of the figure's width.
+
+    Args:
+        shares: of the width that is left without the gaps.
+        gap: between two plots.
+    """
+    ends = np.cumsum(shares) / sum(shares) * (1 - gap * (len(shares) - 1)) + gap * np.arange(len(shares))
+    starts = [0.0, *(ends[:-1] + gap)]
+    return [(float(start), float(end)) for start, end in zip(starts, ends, strict=True)]
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """An axis with faint lines."""
+    grid = {"gridcolor": style.FAINT, "linecolor": style.TEXT, "zeroline": False, "tickcolor": style.TEXT}
+    return {
+        "title": {"text": title, "standoff": 6},
+        "showline": True,
+        "ticks": "outside",
+        "exponentformat": "none",
+        **grid,
+        **more,
+    }

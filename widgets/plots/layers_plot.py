@@ -1,0 +1,98 @@
+"""What each layer gives against a plain step: memory saved and time added (MONeT's Figure 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from explorer.device_profile import Profile
+from explorer.harmless import in_figure
+from explorer.simulation import Category, Stage, Timeline
+from widgets import style
+from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, subtitle
+from widgets.scene.layers import LayerGroups, covers, group_layers, sums
+
+_TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved)")
+_SPLIT = 0.5
+
+
+def layers_figure(profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str = "") -> Figure:
+    """Bars by layer; each one's ``customdata`` is its layer.
+
+    Args:
+        profile: of both timelines.
+        keep_all: of a plain step.
+        timeline: of the schedule shown.
+        selection: layer to mark, as ``Scene`` has it.
+    """
+    upper, lower = _bars(profile, keep_all, timeline, selection)
+    layout = dict(
+        **base_layout(310, "; ".join(_TITLES)),
+        barmode="overlay",
+        bargap=0.2,
+        annotations=[subtitle(text, x=0.5, y=y) for text, y in zip(_TITLES, (1.0, _SPLIT - 0.08), strict=True)],
+        xaxis=axis("", type="category", showticklabels=False, anchor="y", matches="x2"),
+        xaxis2=axis("", type="category", tickangle=-40, tickfont={"size": 10}, automargin=True, anchor="y2"),
+        yaxis=axis("", nticks=4, domain=[_SPLIT + 0.08, 1]),
+        yaxis2=axis("", rangemode="tozero", nticks=4, domain=[0, _SPLIT - 0.08]),
+    )
+    return Figure([*upper, *lower], layout)
+
+
+def _bars(profile: Profile, keep_all: Timeline, timeline: Timeline, selection: str) -> tuple[list[Trace], list[Trace]]:
+    groups = group_layers(profile.graph)
+    plain, kept = (_kept_gib(profile, x, groups) for x in (keep_all, timeline))
+    again = _time_ms(timeline, groups, again=True)
+    ways = [a - b for a, b in zip(*(_time_ms(x, groups, again=False) for x in (timeline, keep_all)), strict=True)]
+    # A layer that neither keeps nor repeats anything would only take room.
+    shown = [i for i in range(len(groups.labels)) if plain[i] or kept[i] or again[i] or abs(ways[i]) > 0.001]
+    labels = [groups.labels[i] for i in shown]
+    marked = [2 if covers(selection, label) else 0 for label in labels]
+
+    def drawn(
+        name: str, values: Sequence[float], hover: str, colour: str, *, hatch: str = "", lower: bool = False
+    ) -> Trace:
+        pattern = {"shape": hatch, "size": 5, "fillmode": "overlay", "fgcolor": "#ffffff", "fgopacity": 0.6}
+        return bar(
+            name=name,
+            x=[in_figure(label) for label in labels],
+            y=[values[i] for i in shown],
+            customdata=labels,
+            marker={"color": colour, "line": {"width": marked, "color": style.TEXT}, "pattern": pattern},
+            hovertemplate="%{x}: " + hover + "<extra></extra>",
+            showlegend=False,
+            **({"xaxis": "x2", "yaxis": "y2"} if lower else {}),
+        )
+
+    return (
+        [
+            drawn("other implementations", ways, "%{y:+.3~f} ms by other implementations", style.BLUE),
+            drawn("recomputation", again, "%{y:.3~r} ms of recomputation", style.VERMILLION, hatch="/"),
+        ],
+        [
+            drawn(
+                "kept by a plain step",
+                plain,
+                "%{y:.3~r} GiB kept by a plain step",
+                "rgba(128, 128, 128, 0.35)",
+                lower=True,
+            ),
+            drawn("kept", kept, "%{y:.3~r} GiB kept", style.ORANGE, lower=True),
+        ],
+    )
+
+
+def _time_ms(timeline: Timeline, groups: LayerGroups, *, again: bool) -> list[float]:
+    """Of recomputations, or of everything else, by layer."""
+    of = np.array([(stage is Stage.RECOMPUTE) is again for stage in timeline.stages], dtype=bool)
+    return sums(groups, np.array(timeline.operators)[of].tolist(), timeline.times_ms[of].tolist())
+
+
+def _kept_gib(profile: Profile, timeline: Timeline, groups: LayerGroups) -> list[float]:
+    """Activations in memory when the forward pass has ended, by layer, in GiB."""
+    graph = profile.graph
+    boundary = timeline.operators.index(graph.forward_count)
+    kept = [graph.storages[x.storage] for x in timeline.alive_at(boundary) if x.category is Category.SAVED]
+    makers = (graph.producer[storage.id] for storage in kept)
+    return sums(groups, makers, (profile.allocated_bytes(storage) / style.GIB for storage in kept))

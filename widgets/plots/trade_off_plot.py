@@ -1,0 +1,120 @@
+"""Overhead against memory: where the schedule stands among those that other budgets allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from explorer.solution import Solution
+from widgets import style
+from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter
+from widgets.scene.trade_off import TradeOff
+
+_POINT = "%{x:.3~r} GiB, %{y:+.1f} %<extra></extra>"
+_LOOKS = (
+    (style.ORANGE, "dash", "x"),
+    (style.GREEN, "dot", "cross"),
+    (style.PURPLE, "dashdot", "star"),
+    (style.BLUE, "longdash", "triangle-down"),
+    (style.VERMILLION, "longdashdot", "hexagon"),
+)
+
+
+def trade_off_figure(known: TradeOff) -> Figure:
+    """Extra time against peak memory; each point's ``customdata`` is the budget that leads to it, in bytes."""
+    title = "Extra time against memory"
+    layout = dict(
+        **base_layout(310, title),
+        title={"text": title, "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
+        legend={"x": 1, "y": 1, "xanchor": "right", "yanchor": "top"},
+        xaxis=axis("peak memory (GiB)"),
+        yaxis=axis("extra time (%)", rangemode="tozero"),
+        hovermode="closest",
+    )
+    return Figure(list(_traces(known)), layout)
+
+
+def _traces(known: TradeOff) -> Iterator[Trace]:
+    """The curve, what was solved, the plain step, the current schedule and the bound below it."""
+    yield _trace(
+        "instant curve",
+        _points(known, known.instant),
+        "instant schedule: ",
+        mode="lines+markers",
+        line={"color": style.SKY, "width": 2, "shape": "hv"},
+        marker={"size": 5, "color": style.SKY},
+    )
+    for number, (title, solutions) in enumerate(known.others):
+        colour, dash, symbol = _LOOKS[number % len(_LOOKS)]
+        yield _trace(
+            title,
+            sorted(_points(known, solutions)),
+            f"{title}: ",
+            mode="lines+markers",
+            line={"color": colour, "width": 1.5, "shape": "hv", "dash": dash},
+            marker={"size": 6, "color": colour, "symbol": symbol},
+        )
+    yield _trace(
+        "solved",
+        _unbeaten(known),
+        "solved: ",
+        marker={"symbol": "circle-open", "size": 8, "color": style.BLUE, "line": {"width": 1.5}},
+    )
+    current = known.current if known.current is not None and known.current.schedule is not None else None
+    bound_ms = None if current is None else current.bound_ms()
+    if current is not None and bound_ms is not None:
+        yield _trace(
+            "proven bound",
+            [(current.budget_bytes, known.overhead(bound_ms))],
+            "no schedule takes less: ",
+            marker={"symbol": "triangle-up", "size": 9, "color": style.GREEN},
+        )
+    yield _trace(
+        "no recomputation",
+        [(known.keep_all.peak_bytes, 0.0)],
+        "no recomputation: ",
+        marker={"symbol": "square", "size": 9, "color": style.PURPLE},
+    )
+    if current is not None:
+        yield _trace(
+            "this schedule",
+            _points(known, [current]),
+            "this schedule: ",
+            marker={
+                "symbol": "diamond",
+                "size": 13,
+                "color": style.VERMILLION,
+                "line": {"width": 1, "color": "#ffffff"},
+            },
+        )
+
+
+def _unbeaten(known: TradeOff) -> list[tuple[int, float]]:
+    """Answers that no other schedule known beats in time and memory: asked again, their budgets would get that one."""
+    points = _points(known, (*known.instant, *known.solved))
+    return [
+        (peak, overhead)
+        for peak, overhead in _points(known, known.solved)
+        if not any(x <= peak and y < overhead for x, y in points)
+    ]
+
+
+def _points(known: TradeOff, solutions: Iterable[Solution]) -> list[tuple[int, float]]:
+    return [
+        (x.peak_bytes, known.overhead(x.time_ms))
+        for x in solutions
+        if x.peak_bytes is not None and x.time_ms is not None
+    ]
+
+
+def _trace(name: str, points: list[tuple[int, float]], hover: str, *, mode: str = "markers", **look: Any) -> Trace:
+    return scatter(
+        name=name,
+        x=[x / style.GIB for x, _ in points],
+        y=[y for _, y in points],
+        customdata=[x for x, _ in points],
+        mode=mode,
+        hovertemplate=hover + _POINT,
+        cliponaxis=False,
+        **look,
+    )

@@ -1,0 +1,1 @@
+"""What there is to draw: values, from which panels make their pictures."""
