@@ -118,12 +118,12 @@ class Solution(Summarised):
         schedule: the best found, judged by the simulator; None without one.
         time_ms: its simulated step time; None without one.
         peak_bytes: its simulated peak; None without one.
-        finder: what found it; None without one, and of methods that make one schedule alone.
         bounds: proven lower bounds, at most one per scope.
         minimum: smallest feasible budget, given when the budget is infeasible.
         statistics: of the integer program, if one was built.
         elapsed_s: from the call to the answer.
         message: one sentence for people.
+        finder: what found the schedule; None without one, and of methods that make one alone.
     """
 
     status: Status
@@ -131,12 +131,12 @@ class Solution(Summarised):
     schedule: Schedule | None = None
     time_ms: float | None = None
     peak_bytes: int | None = None
-    finder: Finder | None = None
     bounds: tuple[Bound, ...] = ()
     minimum: Minimum | None = None
     statistics: Statistics | None = None
     elapsed_s: float = 0.0
     message: str = ""
+    finder: Finder | None = None
 
     def facts(self) -> Iterator[Fact]:
         """How the solve ended, and with what."""

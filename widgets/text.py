@@ -54,7 +54,8 @@ def log_line(news: News, before: News | None, final: Solution | None, *, restart
     """What changed since the news before, as a line of the log; how it ended, if it did; "" for nothing new."""
     told = [restart] if restart else []
     if news.time_ms is not None and (before is None or before.time_ms != news.time_ms):
-        told.append(f"schedule {style.format_ms(news.time_ms)}")
+        found = "" if news.finder is None else f", found by {news.finder.value}"
+        told.append(f"schedule {style.format_ms(news.time_ms)}{found}")
     if news.bound_ms is not None and (before is None or before.bound_ms != news.bound_ms):
         told.append(f"no schedule takes less than {style.format_ms(news.bound_ms)}")
     if news.grouping_ms is not None and (before is None or before.grouping_ms != news.grouping_ms):
@@ -186,6 +187,8 @@ def solver_table(solution: Solution | None) -> str:
     rows = [("status", solution.status.value), ("after", f"{solution.elapsed_s:.1f} s")]
     if solution.time_ms is not None:
         rows.append(("best schedule", style.format_ms(solution.time_ms)))
+        if solution.finder is not None:
+            rows.append(("found by", solution.finder.value))
     for bound in solution.bounds:
         gap = solution.gap(bound.scope)
         proven_gap = "" if gap is None else f" (gap {100 * gap:.2f} %)"

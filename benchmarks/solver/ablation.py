@@ -147,9 +147,7 @@ def solved(case: Case, seed: int, without: str, *, seconds: float, gap: float) -
     profile = case.load()
     strategy = DEFAULT if without in (WHOLE, AGAIN) else DEFAULT.without(without)
     options = Options(time_limit=seconds, gap=gap, seed=seed, strategy=strategy)
-    stating = time.monotonic()
     knowledge = Knowledge(options.problem(profile))
-    stated_s = time.monotonic() - stating
     knowledge.search.ready(timeout=_COMPILED_S)
     began = time.monotonic()
     history: list[tuple[float, Solution]] = []
@@ -157,7 +155,7 @@ def solved(case: Case, seed: int, without: str, *, seconds: float, gap: float) -
     def note(solution: Solution) -> None:
         history.append((time.monotonic() - began, solution))
 
-    pursuit = Pursuit(knowledge, case.budget_bytes(profile), options, began=began, stated_s=stated_s)
+    pursuit = Pursuit(knowledge, case.budget_bytes(profile), options, began=began)
     note(pursuit.run(on_solution=note))
     knowledge.start_proof(lambda: None).result()  # what stops late does not disturb the next
     soon = [x.time_ms for at, x in history if at <= _SOON_S]

@@ -108,9 +108,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
 
 
 def _pursuit(profile: Profile, budget_bytes: int, options: Options, *, began: float) -> Pursuit:
-    stating = time.monotonic()
-    knowledge = Knowledge(options.problem(profile))
-    return Pursuit(knowledge, budget_bytes, options, began=began, stated_s=time.monotonic() - stating)
+    return Pursuit(Knowledge(options.problem(profile)), budget_bytes, options, began=began)
 
 
 def _remembered(pursuit: Pursuit) -> Solution:

@@ -175,7 +175,8 @@ class Strategy:
     """What is done beside one annealing search after the other, and a bound by linear relaxations.
 
     Attributes:
-        checkpointing_first: schedules with PyTorch's own implementations alone are sought first.
+        checkpointing: schedules with PyTorch's own implementations alone are sought too, once each kind of search had
+            its turn.
         near: searches that begin with the best plan known, whether or not it fits.
         scratch: searches that begin with keeping everything.
         room: searches that make room for something quicker.
@@ -195,7 +196,7 @@ class Strategy:
         searching, bred, proving: sizes of each phase.
     """
 
-    checkpointing_first: bool = True
+    checkpointing: bool = True
     near: bool = True
     scratch: bool = True
     room: bool = True

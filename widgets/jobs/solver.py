@@ -122,9 +122,10 @@ class Solver:
 
     def _note(self, event: SolveEvent) -> None:
         solution = event.solution
-        bounds = (solution.bound_ms(scope) for scope in (BoundScope.PROBLEM, BoundScope.GROUPING))
+        bound_ms, grouping_ms = (solution.bound_ms(x) for x in (BoundScope.PROBLEM, BoundScope.GROUPING))
         # By a clock of its own: what was remembered tells how long it took when it was found.
-        news = News(time.monotonic() - self._asked_at, solution.time_ms, *bounds)
+        elapsed_s = time.monotonic() - self._asked_at
+        news = News(elapsed_s, solution.time_ms, bound_ms, grouping_ms, solution.finder)
         before = self._news[-1] if self._news else None
         line = text.log_line(news, before, solution if event.final else None, restart=event.restart)
         self._log += [line] if line else []

@@ -8,6 +8,7 @@ from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, columns, scatter, subtitle
 from widgets.scene.scene import News
 
+_BEST = "best schedule"
 _TITLES = ("Step time of the best schedule, and what no schedule beats (ms)", "Gap between them (%)")
 
 
@@ -33,13 +34,17 @@ def solver_figure(news: Sequence[News]) -> Figure:
 
 def _traces(news: Sequence[News]) -> Iterator[Trace]:
     looks: tuple[tuple[str, Callable[[News], float | None], dict], ...] = (
-        ("best schedule", lambda x: x.time_ms, {"color": style.VERMILLION, "width": 2}),
+        (_BEST, lambda x: x.time_ms, {"color": style.VERMILLION, "width": 2}),
         ("bound for all schedules", lambda x: x.bound_ms, {"color": style.GREEN, "width": 2, "dash": "dash"}),
         ("bound for the grouping", lambda x: x.grouping_ms, {"color": style.PURPLE, "width": 2, "dash": "dot"}),
     )
     for name, value, line in looks:
         known = [(x.elapsed_s, found) for x in news if (found := value(x)) is not None]
-        yield _line(name, known, line, "%{y:,.1f} ms")
+        trace = _line(name, known, line, "%{y:,.1f} ms")
+        if name == _BEST:
+            finders = [x.finder.value if x.finder else "" for x in news if x.time_ms is not None]
+            trace |= {"customdata": finders, "hovertemplate": f"{name} %{{y:,.1f}} ms, %{{customdata}}<extra></extra>"}
+        yield trace
 
 
 def _gaps(news: Sequence[News]) -> Iterator[Trace]:

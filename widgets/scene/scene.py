@@ -9,7 +9,7 @@ from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
 from explorer.simulation import Timeline
-from explorer.solution import Solution
+from explorer.solution import Finder, Solution
 from widgets.scene.layers import members
 from widgets.scene.trade_off import TradeOff
 
@@ -23,12 +23,14 @@ class News:
         time_ms: of the best schedule; None before the first.
         bound_ms: no schedule takes less; None where nothing is proven.
         grouping_ms: no schedule of the integer program's grouping takes less; None before there is one.
+        finder: what found the best schedule; None before the first.
     """
 
     elapsed_s: float
     time_ms: float | None
     bound_ms: float | None
     grouping_ms: float | None
+    finder: Finder | None = None
 
 
 @dataclass(frozen=True)

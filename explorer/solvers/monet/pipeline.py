@@ -2,8 +2,7 @@
 
 1. ``settled``: what is known already, also from earlier solves, may do.
 2. ``begin``: a first schedule, by plan search, within a fraction of a second.
-3. ``finish``: checkpointing alone, whose schedules serve the joint problem too; then plan search on one core, beside
-   integer programs and bounds on another.
+3. ``finish``: plan search on one core (``searching``), integer programs and bounds on another (``proving``).
 
 ``solve`` and the benchmarks ``run`` all of it. A session's worker answers with what is ``settled`` or ``begun`` and
 leaves the rest to another thread. A curve, and a solve in steps, take of each budget a few ``step``s: plan searches.
@@ -19,16 +18,12 @@ from itertools import islice
 import numpy as np
 
 from explorer.solution import Solution
-from explorer.solvers.monet.checkpointing_first import learn_checkpointing
+from explorer.solvers.monet.checkpointing import learn_checkpointing
 from explorer.solvers.monet.first_answer import first_answer
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.refinement import refine
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Options
-
-_NARROWER_S = 1.0  # at most, and
-_NARROWER_SHARE = 0.05  # of the time, for checkpointing alone before the joint problem
-_PREPARING = 0.25  # share of the time left: where the problem took longer to state, it is not stated once more for that
 
 Told = Callable[[Solution], None]
 
@@ -41,7 +36,6 @@ class Pursuit:
         budget_bytes: peak allowed.
         options: formulation, time limit, gap and strategy.
         began: by the monotonic clock, when the time limit did; None: now.
-        stated_s: how long the knowledge's problem took to state.
     """
 
     def __init__(
@@ -51,11 +45,10 @@ class Pursuit:
         options: Options,
         *,
         began: float | None = None,
-        stated_s: float = 0.0,
     ) -> None:
         """Nothing is done yet."""
         self.knowledge, self.budget_bytes, self.options = knowledge, budget_bytes, options
-        self._began, self._stated_s = time.monotonic() if began is None else began, stated_s
+        self._began = time.monotonic() if began is None else began
 
     def run(self, *, on_solution: Told | None = None) -> Solution:
         """All of it, within the time limit; ``on_solution`` is called with each better schedule or bound."""
@@ -91,15 +84,6 @@ class Pursuit:
             on_solution: called with each better schedule or bound, in the caller's thread.
             should_stop: polled, also from other threads; true ends it.
         """
-        if self.knowledge.search.seeded(timeout=0.0) and self._stated_s < _PREPARING * self._left_s():
-            learn_checkpointing(
-                self.knowledge,
-                self.budget_bytes,
-                self.options,
-                time_limit=min(_NARROWER_S, _NARROWER_SHARE * self.options.time_limit),
-                until=self._until - self._left_s() / 2,
-                should_stop=should_stop,
-            )
         if self._left_s() <= 0:
             return self._solution(gap=self.options.gap)
         options = replace(self.options, time_limit=self._left_s())
@@ -111,7 +95,7 @@ class Pursuit:
         from explorer.solvers.monet.bounding import bound_all  # here because cvxpy takes a second to import
 
         knowledge, budget_bytes = self.knowledge, self.budget_bytes
-        learn_checkpointing(knowledge, budget_bytes, self.options, steps=steps)
+        learn_checkpointing(knowledge, budget_bytes, self.options, searches=steps)
         for search in islice(self.options.strategy.searches(self.options.seed), steps):
             knowledge.search.improve(budget_bytes, effort=search.effort, starts=search.starts, seed=search.seed)
         bound_all(knowledge, budget_bytes)

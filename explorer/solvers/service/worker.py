@@ -43,9 +43,7 @@ class _Problem:
     def __init__(self, setup: Setup, memory: AnswerCache) -> None:
         self.setup, self.memory = setup, memory
         self.options = setup.options
-        stating = time.monotonic()
         self.knowledge = Knowledge(setup.options.problem(setup.profile))
-        self.stated_s = time.monotonic() - stating
         for point in setup.known:
             self.knowledge.add(point)
         self.key = problem_key(setup.profile, setup.options)
@@ -67,7 +65,7 @@ class _Problem:
 
     def pursuit(self, budget_bytes: int) -> Pursuit:
         """The way of one budget."""
-        return Pursuit(self.knowledge, budget_bytes, self.options, stated_s=self.stated_s)
+        return Pursuit(self.knowledge, budget_bytes, self.options)
 
     def remember(self, budget_bytes: int, *, whole: bool) -> None:
         """Keep what is known for a budget; ``whole``: the solve ended by itself."""

@@ -9,10 +9,11 @@ import pytest
 
 from explorer.solvers.monet.breeding import Breeder
 from explorer.solvers.monet.knowledge import Knowledge
-from explorer.solvers.monet.refinement import _News, refine
+from explorer.solvers.monet.proving import _News
+from explorer.solvers.monet.refinement import refine
 from explorer.solvers.options import Options
 from explorer.solvers.search.plan_search import PlanSearch
-from explorer.solvers.strategy import Proving
+from explorer.solvers.strategy import DEFAULT, Proving
 from tests.solvers.graphs import chain
 
 
@@ -30,8 +31,8 @@ def test_each_kind_of_search_has_its_turn_before_blueprints(monkeypatch: pytest.
     monkeypatch.setattr(Breeder, "breed", breed)
     monkeypatch.setattr(Breeder, "has_blueprints", property(lambda _: len(done) < 6))
     ended = threading.Event()
-    monkeypatch.setattr("explorer.solvers.monet.refinement._Refinement.prove", lambda _: ended.wait(60))
-    options = Options(time_limit=60.0, gap=0.0)
+    monkeypatch.setattr("explorer.solvers.monet.proving.Prover.prove", lambda _: ended.wait(60))
+    options = Options(time_limit=60.0, gap=0.0, strategy=DEFAULT.without("checkpointing"))
     knowledge = Knowledge(options.problem(chain(12)))
     budget_bytes = knowledge.search.keep_all_peak_bytes - 1
     refine(knowledge, budget_bytes, options, should_stop=lambda: len(done) > 7 and not ended.set())
@@ -42,7 +43,7 @@ def test_each_kind_of_search_has_its_turn_before_blueprints(monkeypatch: pytest.
 
 def test_news_are_stale_once_there_were_none_for_as_long_as_all_of_them_took(monkeypatch: pytest.MonkeyPatch):
     now_s = 0.0
-    monkeypatch.setattr("explorer.solvers.monet.refinement.time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("explorer.solvers.monet.proving.time", SimpleNamespace(monotonic=lambda: now_s))
     news = _News(100.0, Proving())
     now_s = 50.0
     assert not news.stale(100.0)  # a large program may take that long until its first
@@ -58,7 +59,7 @@ def test_news_are_stale_once_there_were_none_for_as_long_as_all_of_them_took(mon
 
 def test_news_that_come_at_once_are_not_stale_at_once(monkeypatch: pytest.MonkeyPatch):
     now_s = 0.0
-    monkeypatch.setattr("explorer.solvers.monet.refinement.time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("explorer.solvers.monet.proving.time", SimpleNamespace(monotonic=lambda: now_s))
     news = _News(100.0, Proving())
     news.heard()
     now_s = 1.9
