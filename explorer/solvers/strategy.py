@@ -181,12 +181,12 @@ class Strategy:
         scratch: searches that begin with keeping everything.
         room: searches that make room for something quicker.
         stricter: where a search ends in what is probably a trap, more with a greater penalty for what does not fit.
-        breeding: populations of plans are bred between searches.
+        population: populations of plans are bred between searches.
         favourites: the best founders are searched for longer.
         polishing: the best member is searched from with cool temperatures.
         mending: what was found elsewhere becomes a member.
-        blueprints: solutions of bounds are plans to breed from.
-        early_blueprints: they are bred from at once, not when it is breeding's turn.
+        blueprints: solutions of bounds are plans to search from.
+        early_blueprints: that is done at once, not when it is breeding's turn.
         programs: MONeT's joint program, grouped, is solved by SCIP.
         crossing: two good plans are crossed by SCIP.
         whole_bounds: bounds have whole numbers.
@@ -201,7 +201,7 @@ class Strategy:
     scratch: bool = True
     room: bool = True
     stricter: bool = True
-    breeding: bool = True
+    population: bool = True
     favourites: bool = True
     polishing: bool = True
     mending: bool = True
@@ -254,11 +254,10 @@ class Strategy:
 
 _SEEDS, _STEP = 1000, 5  # a solve has fewer searches than the one over the other, and a search takes fewer seeds
 _NEEDS = (
-    ("favourites", "breeding"),
-    ("polishing", "breeding"),
-    ("mending", "breeding"),
-    ("crossing", "breeding"),
-    ("blueprints", "breeding"),
+    ("favourites", "population"),
+    ("polishing", "population"),
+    ("mending", "population"),
+    ("crossing", "population"),
     ("blueprints", "whole_bounds"),
     ("early_blueprints", "blueprints"),
     ("blueprint_bound", "whole_bounds"),

@@ -50,6 +50,11 @@ class Breeder:
 
     def breed(self) -> float:
         """One search; the knowledge learns what it finds. Its effort."""
+        if not self._strategy.population:
+            plan, effort = self._population.follow()
+            if plan.point is not None:
+                self.knowledge.add(plan.point)
+            return effort
         best = self.knowledge.frontier.best(self.budget_bytes)
         if self._populations != (ended := len(self._population.champions)):
             # What came before would take over; where the next one ends by itself is worth more.
@@ -89,7 +94,7 @@ class Breeder:
 
     def converged(self) -> bool:
         """Have the last populations all ended with what is known to be the best? Or is nothing to be found?"""
-        if not self.knowledge.search.has_choices or not self._strategy.breeding:
+        if not self.knowledge.search.has_choices or not self._strategy.population:
             return True
         best = self.knowledge.frontier.best(self.budget_bytes)
         last = self._population.champions[-self._strategy.bred.converged :]

@@ -31,9 +31,10 @@ def search_plans(solve: Solve, breeder: Breeder) -> None:
         idle = 0 if solve.best_ms < known_ms else idle + 1
         owed += sizes.breeding * search.effort
         early = strategy.early_blueprints and number >= kinds
-        while (owed > 0 or (early and breeder.has_blueprints)) and not solve.over():
-            if solve.exhausted.is_set() or breeder.converged():
-                break
+        while not solve.over() and (
+            (early and breeder.has_blueprints)
+            or (owed > 0 and not solve.exhausted.is_set() and not breeder.converged())
+        ):
             bred = breeder.breed()
             # What is bred early is not paid for by seconds of searches that find little after it.
             owed -= bred if owed > 0 else 0.0

@@ -108,6 +108,12 @@ class Population:
         with self._lock:
             self._latest, self._blueprints = blueprint, [blueprint] * self._sizes.twins
 
+    def follow(self) -> tuple[Plan, float]:
+        """A search from what was suggested, which becomes no member; what it found, and its effort."""
+        with self._lock:
+            genes, seed = self._blueprints.pop(), next(self._seeds)
+        return self._anneal(genes, effort=self._sizes.child, seed=seed), self._sizes.child
+
     def lacks(self, point: Point) -> bool:
         """Is a schedule better than all members? No while they are being founded."""
         best = next(iter(self.members), None)
