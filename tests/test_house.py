@@ -7,6 +7,7 @@ a name in a string (``explorer``, ``explorer.solvers``) is not seen: these are f
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -115,6 +116,24 @@ def rooms(*, solvers: bool) -> dict[str, set[str]]:
 def test_no_rooms_import_each_other():
     assert circles(rooms(solvers=False)) == set()
     assert circles(rooms(solvers=True)) == set()
+
+
+def test_the_page_on_architecture_says_what_imports_what():
+    """Of rooms alone: what lies at the top of ``explorer`` is everybody's."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    told = {
+        room: {x for x in used.split(", ") if x}
+        for room, used in re.findall(r"^\| ([\w.]+) \| ?(.*?) ?\|$", page, re.MULTILINE)
+    }
+    del told["room"]
+    graph = {room.removeprefix("explorer."): used for room, used in rooms(solvers=True).items()}
+    folders = {x.name for x in (ROOT / "explorer").iterdir() if (x / "__init__.py").exists()}
+    free = {"command_line", "solvers"}
+    mine = {x for x in graph if x.partition(".")[0] in folders and x not in free}
+    found = {x: {used.removeprefix("explorer.") for used in graph[x]} & (mine | free) for x in mine}
+    assert told == found
+    solvers = ROOT / "explorer" / "solvers"
+    assert all((solvers / name).exists() for name in re.findall(r"`((?!widgets)[a-z_]+/[a-z_]+\.py)`", page))
 
 
 def test_the_core_loads_nothing_that_shows():
