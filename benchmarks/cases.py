@@ -137,6 +137,16 @@ PAPER_PROGRAMS = {
 """Those whose program as published SCIP solves within minutes."""
 
 
+ABLATION = {
+    Tier.QUICK: (
+        ("resnet50-all:5", "resnet50-none:6", "unet-all:6", "unet-all:9", "vgg16-all:8"),
+        ("gpt2-a100-80gb:0.6", "googlenet-p100-16gb:0.5", "unet-a100-80gb:0.4", "vit_b16-p100-16gb:0.5"),
+    ),
+    Tier.FULL: ((), ("*:0.75", "*:0.6", "*:0.5", "*:0.4")),
+}
+"""Published instances at GiB (none named: all of them), and profiles at shares of plain PyTorch's peak."""
+
+
 @dataclass(frozen=True)
 class PublishedCase:
     """A published instance at one of its budgets.

@@ -1,8 +1,8 @@
 """What every ingredient of the strategy is worth: each left out in turn, on the same cases with the same seeds.
 
-Run: ``python benchmarks/solver/ablation.py FOLDER --json FILE [--tier quick|full] [--seconds 10] [--gap 0.01]
-[--seeds 0,1,2] [--only INGREDIENT,…]``, where the folder holds the published instances; ``--table FILE …`` prints the
-table of one or several such results and solves nothing.
+Run: ``python -m benchmarks.solver.ablation FOLDER --json FILE [--tier quick|full] [--seconds 10] [--gap 0.01] [--seeds
+0 1 2] [--without INGREDIENT … | A+B …] [--published NAME:GIB …] [--profiles NAME:SHARE …]``, where the folder holds the
+published instances. ``--table FILE …`` prints the table of one or several such results and solves nothing.
 
 All variants of a case and a seed are solved one after the other, in an order of its own for each, and the whole
 strategy twice: how far its two runs are apart is the noise. Results are kept after every case; what a file has already
@@ -13,12 +13,11 @@ in an open session.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
@@ -27,9 +26,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 
-from explorer.budgets import plain_peak_bytes
+from benchmarks.cases import ABLATION, Tier, Whole, add_tier, profile_cases, published_cases
+from benchmarks.provenance import read_results, record, write_results
 from explorer.device_profile import Profile
-from explorer.profiles.loading import load_profile
 from explorer.solution import Solution
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit
@@ -38,19 +37,9 @@ from explorer.solvers.strategy import DEFAULT, INGREDIENTS
 
 WHOLE, AGAIN = "nothing", "nothing, again"
 _SOON_S, _PROOF = 1.0, 0.01
-_WORTH_PERCENT, _WORTH_TIME = 0.02, 1.05  # less than both is worth nothing
+_WORTH_PERCENT, _WORTH_TIME = 0.02, 1.05  # more than the noise, and less than both is worth nothing
 _COMPILED_S = 120.0
-_LOADED = ("formulation.bound", "formulation.grouped", "programs.scip", "monet.crossing")
-_PUBLISHED = {
-    "quick": ("resnet50-all:5", "resnet50-none:6", "unet-all:6", "unet-all:9", "vgg16-all:8"),
-    "hard": ("resnet50-all:5", "resnet50-none:7"),
-    "full": (),  # all of them
-}
-_BUNDLED = {
-    "quick": ("gpt2-a100-80gb:0.6", "googlenet-p100-16gb:0.5", "unet-a100-80gb:0.4", "vit_b16-p100-16gb:0.5"),
-    "hard": (),
-    "full": ("*:0.75", "*:0.6", "*:0.5", "*:0.4"),
-}
+_LOADED = ("formulation.bound", "formulation.grouped", "programs.scip", "monet.bounding")
 
 
 @dataclass(frozen=True)
@@ -93,53 +82,52 @@ class Result:
 
 def main() -> None:
     """Solve what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--tier", choices=list(_PUBLISHED), default="quick")
+    add_tier(parser)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--gap", type=float, default=0.01)
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--only", default="", help="ingredients, with commas between; all if not given")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--without", nargs="+", default=list(INGREDIENTS), help="ingredients, several with + between")
+    parser.add_argument("--published", nargs="*", help="instead of the tier's: resnet50-all:5")
+    parser.add_argument("--profiles", nargs="*", help="instead of the tier's: unet-a100-80gb:0.4")
     parser.add_argument("--table", type=Path, nargs="+", help="results to print, instead")
     asked = parser.parse_args()
     if asked.table:
         print(table([x for path in asked.table for x in _read(path)]))
         return
+    run = record(asked, seeds=asked.seeds)
     for module in _LOADED:
         import_module(f"explorer.solvers.{module}")
-    variants = [WHOLE, *(asked.only.split(",") if asked.only else INGREDIENTS), AGAIN]
+    variants = [WHOLE, *asked.without, AGAIN]
     results = _read(asked.json) if asked.json.exists() else []
-    for seed in (int(x) for x in asked.seeds.split(",")):
-        for case in cases(asked.folder, asked.tier):
+    for seed in asked.seeds:
+        for case in cases(asked.folder, asked.tier, published=asked.published, profiles=asked.profiles):
             order = np.random.default_rng(seed).permutation(len(variants)).tolist()
             done = {x.key for x in results}
             for variant in (variants[x] for x in order):
                 if (case.name, seed, variant) not in done:
                     results.append(solved(case, seed, variant, seconds=asked.seconds, gap=asked.gap))
-            asked.json.write_text(json.dumps([asdict(x) for x in results], indent=0), encoding="utf-8")
+            write_results(asked.json, [asdict(x) for x in results], run, parts=[f"{case.name}, seed {seed}"])
             print(f"seed {seed}, {case.name}", flush=True)
     print(table(results))
 
 
-def cases(folder: Path, tier: str) -> Iterator[Case]:
-    """Published instances, and bundled profiles at shares of what plain PyTorch takes."""
-    for path in sorted(folder.glob("*-*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        for reference in document["references"] if document["optimizations"] != "checkmate" else []:
-            name, gib = f"{path.stem}:{reference['budget_gib']:g}", float(reference["budget_gib"])
-            if name in _PUBLISHED[tier] or not _PUBLISHED[tier]:
-                yield Case(name, lambda path=path: _as_published(path), lambda _, gib=gib: int(gib * 2**30))
-    for pattern in _BUNDLED[tier]:
+def cases(
+    folder: Path, tier: Tier, *, published: Sequence[str] | None = None, profiles: Sequence[str] | None = None
+) -> Iterator[Case]:
+    """Published instances, and bundled profiles at shares of what plain PyTorch takes: a tier's, or those named."""
+    instances, shares = ABLATION[tier]
+    instances = instances if published is None else tuple(published)
+    for case in published_cases(folder, Tier.FULL, only=instances) if published != [] else ():
+        name = f"{case.instance}:{case.budget_gib:g}"
+        yield Case(name, case.load_rounded_up, lambda _, case=case: case.budget_bytes)
+    for pattern in shares if profiles is None else profiles:
         stem, _, share = pattern.rpartition(":")
-        for path in sorted(
-            (Path(import_module("explorer").__file__ or "").parent / "profiles").glob(f"{stem}.json.gz")
-        ):
-            yield Case(
-                f"{path.name.removesuffix('.json.gz')}:{share}",
-                lambda path=path: load_profile(path),
-                lambda profile, share=share: int(float(share) * plain_peak_bytes(profile)),
-            )
+        named = () if stem == "*" else (stem,)
+        for case in profile_cases(Tier.FULL, of=Whole.PEAK, profiles=named, shares=(float(share),)):
+            yield Case(f"{case.name}:{share}", case.load, lambda profile, case=case: case.budgets(profile)[0])
 
 
 def solved(case: Case, seed: int, without: str, *, seconds: float, gap: float) -> Result:
@@ -205,15 +193,8 @@ def _gap(result: Result) -> float:
     return 1.0 if result.objective_ms is None else max(0.0, 1 - result.bound_ms / result.objective_ms)
 
 
-def _as_published(path: Path) -> Profile:
-    """With every operator's time rounded up to 0.01 ms."""
-    profile = load_profile(path)
-    rounded = {key: replace(x, time_ms=math.ceil(100 * x.time_ms - 1e-6) / 100) for key, x in profile.costs.items()}
-    return replace(profile, costs=rounded)
-
-
 def _read(path: Path) -> list[Result]:
-    return [Result(**x) for x in json.loads(path.read_text(encoding="utf-8"))]
+    return [Result(**x) for x in read_results(path)]
 
 
 if __name__ == "__main__":
