@@ -14,7 +14,7 @@ from benchmarks.timing_in_turns import median_times_ms
 from benchmarks.zoo.comparing import bits, distance
 from benchmarks.zoo.specimen import Specimen
 from explorer.execution.checking import CheckFailedError
-from explorer.execution.scheduled import Plan
+from explorer.execution.scheduled import StepPlan
 from explorer.execution.steps import step_of, unchanged
 
 SHARES = (0.1, 0.4, 0.75)
@@ -210,7 +210,7 @@ class _Bench:
             else:
                 # Captured once for all schedules of the architecture.
                 kind = type(self.module)
-                kind.plan = Plan.of(kind.plan.capture, schedule)
+                kind.plan = StepPlan.of(kind.plan.capture, schedule)
                 with self.specimen.precision():
                     kind.plan.bind(self.module)
             self.module.load_state_dict(self.start)

@@ -10,7 +10,7 @@ from explorer.arguments import a_flag
 from explorer.capture import Batch, Loss, capture
 from explorer.capture.batch import uncompiled
 from explorer.execution.checking import check_step
-from explorer.execution.scheduled import Plan, ScheduledModule, scheduled_class
+from explorer.execution.scheduled import ScheduledModule, StepPlan, scheduled_class
 from explorer.kinds import a_schedule
 from explorer.operators.encodings import Encoding
 from explorer.schedule import Schedule
@@ -51,7 +51,7 @@ def apply(
     if difference := schedule.identity.difference(captured.graph.identity):
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
     validate(captured.graph, schedule)
-    plan = Plan.of(captured, schedule)
+    plan = StepPlan.of(captured, schedule)
     module = cast("ScheduledModule", object.__new__(scheduled_class(type(model), plan)))
     module.__dict__ = model.__dict__
     plan.bind(module)

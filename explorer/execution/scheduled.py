@@ -30,7 +30,7 @@ _ADVICE = "Solve for a smaller budget, or free what else is on the device."
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """Everything a scheduled module needs to run one training step.
 
     Attributes:
@@ -60,7 +60,7 @@ class Plan:
     bindings: WeakKeyDictionary[nn.Module, Binding] = field(default_factory=WeakKeyDictionary)
 
     @classmethod
-    def of(cls, capture: Capture, schedule: Schedule) -> Plan:
+    def of(cls, capture: Capture, schedule: Schedule) -> StepPlan:
         """Compile a valid schedule for a capture."""
         traced = capture.traced
         position = {x: index for index, x in enumerate(traced.inputs)}
@@ -143,7 +143,7 @@ class ScheduledModule(Scheduled, nn.Module):
     hooks would not, and a call says so.
     """
 
-    plan: Plan
+    plan: StepPlan
 
     @property
     def schedule(self) -> Schedule:
@@ -191,7 +191,7 @@ class ScheduledModule(Scheduled, nn.Module):
         return copied
 
 
-def scheduled_class(model_class: type[nn.Module], plan: Plan) -> type[nn.Module]:
+def scheduled_class(model_class: type[nn.Module], plan: StepPlan) -> type[nn.Module]:
     """A class of the model's that runs the plan: with its name, and with its signature where no target is added.
 
     What trains models looks at both, to choose columns of a data set and to save the class's name.
@@ -212,7 +212,7 @@ def scheduled_class(model_class: type[nn.Module], plan: Plan) -> type[nn.Module]
 
 
 @contextmanager
-def following(module: ScheduledModule, program: Program) -> Iterator[Plan]:
+def following(module: ScheduledModule, program: Program) -> Iterator[StepPlan]:
     """While open, steps of the module run another program for the same capture; yields its plan."""
     kind = type(module)
     plan = kind.plan
@@ -223,7 +223,7 @@ def following(module: ScheduledModule, program: Program) -> Iterator[Plan]:
         kind.plan = plan
 
 
-def run_step(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward pass of one training step; the result's backward pass follows the schedule too."""
     values = plan.bindings[module].values(args, kwargs)
     tensors = _Step.apply(plan, plan.program_for(values), values, *(values[i] for i in plan.differentiable))
@@ -235,7 +235,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, plan: Plan, program: Program, values: list[Any], *differentiable: torch.Tensor
+        ctx: Any, plan: StepPlan, program: Program, values: list[Any], *differentiable: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
         with torch.autocast(differentiable[0].device.type, enabled=False), named(program.place, advice=_ADVICE):

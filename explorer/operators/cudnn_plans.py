@@ -51,7 +51,7 @@ FILTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConvolutionProblem:
     """A convolution as cuDNN is asked for it; equal ones share a plan.
 
     Attributes:
@@ -97,8 +97,8 @@ def plan(
     """What computes a part of a convolution by a family of algorithms; None where PyTorch's own call has to.
 
     Args:
-        part: of ``Problem``.
-        family: of ``Problem``.
+        part: of ``ConvolutionProblem``.
+        family: of ``ConvolutionProblem``.
         first: the input of the forward pass, else the incoming gradient.
         second: the weight, or for the weight's gradient the input.
         shape: of the result; for the forward pass of the input.
@@ -115,7 +115,7 @@ def plan(
     stride, padding, dilation, *_ = (tuple(x) if isinstance(x, list | tuple) else x for x in geometry)
     result = _output_shape(first, second, stride, padding, dilation) if part == "forward" else tuple(shape)
     return _built(
-        Problem(
+        ConvolutionProblem(
             part=part,
             family=family,
             first=(tuple(first.shape), first.stride()),
@@ -158,7 +158,7 @@ def _output_shape(
 
 
 @cache
-def _built(problem: Problem) -> Plan | None:
+def _built(problem: ConvolutionProblem) -> Plan | None:
     """The plan for a problem, built once; None where cuDNN has none in the family."""
     cudnn = import_module("cudnn")
     graph, inputs, output = _graph(cudnn, problem, handle=_handle(cudnn, problem.device))
@@ -178,7 +178,7 @@ def _built(problem: Problem) -> Plan | None:
     return run
 
 
-def _first_plan(cudnn: Any, graph: Any, problem: Problem) -> int | None:
+def _first_plan(cudnn: Any, graph: Any, problem: ConvolutionProblem) -> int | None:
     """The first plan of the family, in the order of the heuristics, that cuDNN can build."""
     family = FILTERS[problem.family]
     try:
@@ -209,7 +209,7 @@ def _builds(cudnn: Any, graph: Any, number: int, family: Filter) -> bool:
     return most is None or graph.get_workspace_size_plan_at_index(number) <= most
 
 
-def _graph(cudnn: Any, problem: Problem, **device: Any) -> tuple[Any, tuple[Any, Any], Any]:
+def _graph(cudnn: Any, problem: ConvolutionProblem, **device: Any) -> tuple[Any, tuple[Any, Any], Any]:
     """The library's description of the problem: graph, what is read, what is written.
 
     ``device`` is ``handle``, or ``device_property`` with what describes a device that is not here.

@@ -15,7 +15,7 @@ from explorer.device_profile import Cost
 from explorer.operators.convolution_algorithms import Geometry
 from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.profiling.devices import DeviceSpec
-from explorer.profiling.rates import Family, Work, time_ms
+from explorer.profiling.rates import Family, KernelWork, time_ms
 
 _TILE = 128
 _HALF_TILE = 64
@@ -165,7 +165,7 @@ def _gemm(sizes: Sizes, spec: DeviceSpec, precision: str, *, tile: int, fill: in
     if sizes.part is Part.WEIGHT_GRADIENT:
         slower *= _SPLIT
     flops = _product(sizes, tile=tile, fill=fill) * slower
-    return time_ms(Work(Family.CONVOLUTION, flops, _tensors_bytes(sizes), precision), spec)
+    return time_ms(KernelWork(Family.CONVOLUTION, flops, _tensors_bytes(sizes), precision), spec)
 
 
 def _implicit(sizes: Sizes, spec: DeviceSpec, precision: str) -> Cost:
@@ -183,7 +183,7 @@ def _explicit(sizes: Sizes, spec: DeviceSpec, precision: str) -> Cost:
     """All windows written out, then one product."""
     columns = sizes.samples * prod(sizes.result) * sizes.inputs * prod(sizes.window) * sizes.element_bytes
     product = _gemm(sizes, spec, precision, tile=_TILE, fill=16, slower=1.1)
-    copies = Work(Family.COPY, moved_bytes=sizes.source_bytes + 2 * columns)
+    copies = KernelWork(Family.COPY, moved_bytes=sizes.source_bytes + 2 * columns)
     return Cost(product + time_ms(copies, spec), columns)
 
 
@@ -192,7 +192,7 @@ def _winograd(sizes: Sizes, spec: DeviceSpec, _precision: str) -> Cost:
     inner, outer = sizes.channels if sizes.part is Part.FORWARD else sizes.channels[::-1]
     places = prod(_padded(x, 2) for x in sizes.result)
     flops = 2.0 * sizes.samples * places * prod(sizes.window) * (_padded(inner, 8) + 32) * _padded(outer, 32) / 2.25
-    time = time_ms(Work(Family.CONVOLUTION, flops * 1.35, _tensors_bytes(sizes)), spec)
+    time = time_ms(KernelWork(Family.CONVOLUTION, flops * 1.35, _tensors_bytes(sizes)), spec)
     return Cost(time, _FUSED_WEIGHT_TRANSFORM * 4 * inner * outer)
 
 
@@ -203,8 +203,8 @@ def _winograd_not_fused(sizes: Sizes, spec: DeviceSpec, _precision: str) -> Cost
     weights = 4 * _WINOGRAD_TRANSFORM * prod(sizes.channels)
     rows = _padded(tiles, _HALF_TILE)
     flops = 2.0 * _WINOGRAD_TRANSFORM * rows * prod(_padded(x, _HALF_TILE) for x in sizes.channels)
-    passes = Work(Family.CONVOLUTION, moved_bytes=_tensors_bytes(sizes) + 2 * (ends + weights), kernels=3)
-    return Cost(time_ms(Work(Family.MATMUL, flops), spec) + time_ms(passes, spec), ends + weights)
+    passes = KernelWork(Family.CONVOLUTION, moved_bytes=_tensors_bytes(sizes) + 2 * (ends + weights), kernels=3)
+    return Cost(time_ms(KernelWork(Family.MATMUL, flops), spec) + time_ms(passes, spec), ends + weights)
 
 
 def _fft_tiling(sizes: Sizes, spec: DeviceSpec, _precision: str) -> Cost:
@@ -237,5 +237,5 @@ def _spectral_time_ms(sizes: Sizes, spec: DeviceSpec, *, bins: int, rows: int, t
     transforms = inner * outer + (inner + outer) * rows * times
     moved = _tensors_bytes(sizes) + 2 * _COMPLEX_BYTES * bins * (transforms + inner * outer)
     # Larger transforms go through memory once more for every factor of 32 of their side.
-    passes = Work(Family.CONVOLUTION, moved_bytes=moved * (side / 32) ** 0.5, kernels=4 * times)
-    return time_ms(Work(Family.MATMUL, flops), spec) + time_ms(passes, spec)
+    passes = KernelWork(Family.CONVOLUTION, moved_bytes=moved * (side / 32) ** 0.5, kernels=4 * times)
+    return time_ms(KernelWork(Family.MATMUL, flops), spec) + time_ms(passes, spec)

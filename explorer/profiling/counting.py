@@ -19,7 +19,7 @@ from explorer.operators.convolution_algorithms import Geometry
 from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.devices import DeviceSpec
-from explorer.profiling.rates import Family, Work, time_ms
+from explorer.profiling.rates import Family, KernelWork, time_ms
 from explorer.torch_private import storage_key
 
 _TILE = 128
@@ -234,13 +234,13 @@ class _Prices:
             return self._convolution(name, args, result)
         return Cost(time_ms(self._work(name, args, kwargs, result), self.spec), 0)
 
-    def _work(self, name: str, args: Any, kwargs: Any, result: Any) -> Work:
+    def _work(self, name: str, args: Any, kwargs: Any, result: Any) -> KernelWork:
         read = _tensors((args, kwargs))
         made = _tensors(result)
         moved = sum(map(bytes_moved, read)) + sum(map(bytes_moved, made))
         if name in _PRODUCTS:
             first, second = read[-2:] if name in ("addmm", "addmm_", "baddbmm", "addmv") else read[:2]
-            return Work(
+            return KernelWork(
                 Family.MATMUL, _product_flops(first, second), moved, self._precision(first, self.precisions.matmul)
             )
         if "scaled_dot_product" in name:
@@ -248,14 +248,14 @@ class _Prices:
         if name in _NORMALISATIONS:
             largest = sorted(map(bytes_moved, read))[-2:] if "backward" in name else [max(map(bytes_moved, read))]
             again = sum(largest) if _NORMALISATIONS[name] else 0
-            return Work(Family.NORMALISATION, moved_bytes=moved + again, kernels=2)
+            return KernelWork(Family.NORMALISATION, moved_bytes=moved + again, kernels=2)
         if "pool" in name and name.endswith("backward") and name in _FAMILY:
             # Of its input it reads the shape alone.
             moved -= bytes_moved(read[1])
         family = _FAMILY.get(name, Family.ELEMENTWISE)
-        return Work(family, moved_bytes=moved)
+        return KernelWork(family, moved_bytes=moved)
 
-    def _attention(self, name: str, args: Any, kwargs: Any, moved: float) -> Work:
+    def _attention(self, name: str, args: Any, kwargs: Any, moved: float) -> KernelWork:
         """Two products forward, five backward; half of each where it is causal."""
         tensors = _tensors(args)
         backward = name.endswith("backward")
@@ -266,7 +266,7 @@ class _Prices:
         products = 5 if backward else 2
         flops = 2.0 * products * query.numel() * key.shape[-2] * (0.5 if causal else 1.0)
         precision = self._precision(query, self.precisions.matmul)
-        return Work(Family.ATTENTION, flops, moved, precision, kernels=3 if backward else 1)
+        return KernelWork(Family.ATTENTION, flops, moved, precision, kernels=3 if backward else 1)
 
     def _precision(self, tensor: torch.Tensor, single: str) -> str:
         names = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -287,10 +287,10 @@ class _Prices:
         ]
         bias_ms = 0.0
         if backward and wanted[2]:
-            bias_ms = time_ms(Work(Family.REDUCTION, moved_bytes=bytes_moved(outside)), self.spec)
+            bias_ms = time_ms(KernelWork(Family.REDUCTION, moved_bytes=bytes_moved(outside)), self.spec)
         elif not backward and args[2] is not None:
             # PyTorch adds it afterwards.
-            bias_ms = time_ms(Work(Family.ELEMENTWISE, moved_bytes=2 * bytes_moved(outside)), self.spec)
+            bias_ms = time_ms(KernelWork(Family.ELEMENTWISE, moved_bytes=2 * bytes_moved(outside)), self.spec)
         return Cost(sum(x.time_ms for x in costs) + bias_ms, max((x.workspace_bytes for x in costs), default=0))
 
 
@@ -313,7 +313,7 @@ def _depthwise(part: Part, geometry: Geometry, result: tuple[int, ...], spec: De
     moved = (prod(geometry.source) + prod(result)) * size
     flops = 2.0 * prod(result) * prod(geometry.weight[1:])
     kernels = 2 if part is Part.WEIGHT_GRADIENT else 1
-    return Cost(time_ms(Work(Family.DEPTHWISE, flops, moved, kernels=kernels), spec), 0)
+    return Cost(time_ms(KernelWork(Family.DEPTHWISE, flops, moved, kernels=kernels), spec), 0)
 
 
 def convolution_precision(dtype: torch.dtype, precisions: Precisions) -> str:

@@ -26,7 +26,7 @@ from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.counting import Counting, Precisions, bytes_moved, convolution_precision, geometry_of
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
 from explorer.profiling.profiling import Progress, halves_like_wholes, subjects_of, uses_cublas
-from explorer.profiling.rates import Family, Work, time_ms
+from explorer.profiling.rates import Family, KernelWork, time_ms
 from explorer.torch_arguments import a_model
 from explorer.units import shown
 
@@ -144,13 +144,13 @@ def _family_cost(call: Call, *, spec: DeviceSpec, precisions: Precisions) -> Cos
         assert call.results[0] is not None, "a convolution has one result"
         outside = call.results[0].meta["val"]
         if third is not None:
-            bias_ms = time_ms(Work(Family.ELEMENTWISE, moved_bytes=2 * bytes_moved(outside)), spec)
+            bias_ms = time_ms(KernelWork(Family.ELEMENTWISE, moved_bytes=2 * bytes_moved(outside)), spec)
     else:
         outside, other = first.meta["val"], second.meta["val"]
         shaped = other.new_empty(third) if isinstance(third, list) else third
         source, weight = (shaped, other) if part is Part.INPUT_GRADIENT else (other, shaped)
         if call.target is run_parameter_gradients:
-            bias_ms = time_ms(Work(Family.REDUCTION, moved_bytes=bytes_moved(outside)), spec)
+            bias_ms = time_ms(KernelWork(Family.REDUCTION, moved_bytes=bytes_moved(outside)), spec)
     geometry = geometry_of(source, weight, *settings)
     precision = convolution_precision(geometry.dtype, precisions)
     cost = convolution_cost(family, part, geometry, tuple(outside.shape), spec=spec, precision=precision)

@@ -51,7 +51,7 @@ pass, whose writes are scattered and atomic, 0.07 to 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class KernelWork:
     """What a kernel, or several in a row, has to do.
 
     Attributes:
@@ -69,7 +69,7 @@ class Work:
     kernels: int = 1
 
 
-def time_ms(work: Work, spec: DeviceSpec) -> float:
+def time_ms(work: KernelWork, spec: DeviceSpec) -> float:
     """How long it takes on a device: the longer of computing and moving, and the launches.
 
     Convolutions and other products rarely overlap the two perfectly: the first and last tiles only move. A part of the

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from explorer.capture import capture
 from explorer.capture.batch import TrainingStep
-from explorer.execution.scheduled import Plan, run_step
+from explorer.execution.scheduled import StepPlan, run_step
 from tests.capture.functionals import EXPRESSIONS
 from tests.capture.test_wide import same_bits, trained
 from tests.schedules import random_schedule
@@ -64,7 +64,7 @@ def sample(text: str, shape: tuple[int, ...]) -> tuple[Expression, Any]:
     return Expression(text, shape).train(), (torch.rand(shape), torch.zeros(1))
 
 
-def scheduled(plan: Plan, model: nn.Module, *args: Any) -> Any:
+def scheduled(plan: StepPlan, model: nn.Module, *args: Any) -> Any:
     return run_step(plan, model, args, {})
 
 
@@ -83,7 +83,7 @@ def failures(family: str) -> Iterator[str]:
         if not any(x in text for x in _TAKEN_APART) and kernels - names - {"linalg_check_errors"}:
             yield f"{text}: {kernels - names} are taken apart"
         model, batch = sample(text, shape)
-        plan = Plan.of(captured, random_schedule(captured.graph, 1, keep=0.5))
+        plan = StepPlan.of(captured, random_schedule(captured.graph, 1, keep=0.5))
         plan.bind(model)
         if not same_bits(trained(partial(scheduled, plan, model), model, batch, loss_of), expected):
             yield f"{text}: other bits"

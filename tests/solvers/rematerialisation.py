@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator
 
 from explorer.solvers.methods.checkmate.cells import Cells
-from explorer.solvers.methods.checkmate.nodes import Way
+from explorer.solvers.methods.checkmate.nodes import Evaluation
 
 State = tuple[int, int, frozenset[int]]
 """Stage, the first node that may still be evaluated in it, what is in memory."""
@@ -46,7 +46,7 @@ def fastest_ms(cells: Cells, budget_bytes: int, *, workspace: bool) -> float | N
     return None
 
 
-def _evaluations(cells: Cells, stage: int, following: int) -> Iterator[tuple[int, Way]]:
+def _evaluations(cells: Cells, stage: int, following: int) -> Iterator[tuple[int, Evaluation]]:
     nodes = cells.nodes
     for i in cells.stages[stage]:
         way = cells.again(i)
@@ -55,7 +55,7 @@ def _evaluations(cells: Cells, stage: int, following: int) -> Iterator[tuple[int
     yield stage, nodes.nodes[stage].first
 
 
-def _bytes(cells: Cells, alive: frozenset[int], way: Way, *, workspace: bool) -> int:
+def _bytes(cells: Cells, alive: frozenset[int], way: Evaluation, *, workspace: bool) -> int:
     """What is there, what is made (beside a copy that is there), and the workspace."""
     sizes = cells.nodes.bytes
     made = sum(sizes[x] for x in way.writes)

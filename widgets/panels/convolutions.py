@@ -14,7 +14,7 @@ from widgets.elements.table import Row, Table
 from widgets.panels.panel import PanelOwner
 from widgets.plots.convolutions_plot import convolution_figure
 from widgets.plots.figure import Figure
-from widgets.scene.convolutions import Part, Way, chosen, convolutions, plain_name, shown_layer, ways
+from widgets.scene.convolutions import Part, PartImplementation, chosen, convolutions, plain_name, shown_layer, ways
 from widgets.scene.layers import covers, module_paths
 from widgets.scene.scene import Scene
 
@@ -67,7 +67,7 @@ def _figure(scene: Scene, layer: str) -> Figure:
     return convolution_figure(layer, ways(scene.profile, scene.drawn, layer))
 
 
-def describe(used: Sequence[Way]) -> str:
+def describe(used: Sequence[PartImplementation]) -> str:
     """What was chosen for one part, with its time; a dash where it never runs."""
     told = dict.fromkeys(f"{plain_name(way)} {style.format_ms(way.time_ms)}" for way in used)
     return ", ".join(told) or "–"

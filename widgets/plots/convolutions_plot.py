@@ -9,14 +9,14 @@ from explorer.harmless import in_figure
 from explorer.units import format_bytes
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, columns, scatter, subtitle
-from widgets.scene.convolutions import Part, Way, plain_name
+from widgets.scene.convolutions import Part, PartImplementation, plain_name
 
 _MIB = 2**20
 _LINE = 16  # characters that fit beside a point
 _NEAR_X, _NEAR_Y = 0.45, 0.09  # of the longest of each axis: room for a name
 
 
-def convolution_figure(layer: str, ways: Sequence[Way]) -> Figure:
+def convolution_figure(layer: str, ways: Sequence[PartImplementation]) -> Figure:
     """A plot for each part, chosen implementations marked by a filled diamond.
 
     Args:
@@ -57,9 +57,9 @@ def convolution_figure(layer: str, ways: Sequence[Way]) -> Figure:
     return Figure(traces, layout)
 
 
-def _labels(ways: Sequence[Way], widest: float, longest: float) -> dict[Way, str]:
+def _labels(ways: Sequence[PartImplementation], widest: float, longest: float) -> dict[PartImplementation, str]:
     """A name beside each point; points too close for that share one, at the chosen, and the others have none."""
-    found: dict[Way, list[str]] = {}
+    found: dict[PartImplementation, list[str]] = {}
     for way in sorted(ways, key=lambda x: x.runs == 0):
         near = (
             x
@@ -71,7 +71,9 @@ def _labels(ways: Sequence[Way], widest: float, longest: float) -> dict[Way, str
     return {way: ", ".join(dict.fromkeys(names)) for way, names in found.items()}
 
 
-def _traces(ways: Sequence[Way], labels: dict[Way, str], *, widest: float, legend: bool) -> Iterator[Trace]:
+def _traces(
+    ways: Sequence[PartImplementation], labels: dict[PartImplementation, str], *, widest: float, legend: bool
+) -> Iterator[Trace]:
     """Unchosen, chosen; both are always listed, so that the legend is the same for every layer."""
     groups = (
         (
@@ -111,7 +113,7 @@ def _traces(ways: Sequence[Way], labels: dict[Way, str], *, widest: float, legen
         )
 
 
-def _hover(way: Way) -> str:
+def _hover(way: PartImplementation) -> str:
     lines = [f"<b>{in_figure(way.implementation)}</b>"]
     if way.both:
         lines.append("gradients of weight and input at once")

@@ -23,7 +23,7 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PartImplementation:
     """One implementation of one part of a convolution.
 
     Attributes:
@@ -55,14 +55,14 @@ def shown_layer(layers: Sequence[str], selection: str) -> str | None:
     return next((x for x in layers if covers(selection, x)), layers[0] if layers else None)
 
 
-def ways(profile: Profile, timeline: Timeline, layer: str) -> tuple[Way, ...]:
+def ways(profile: Profile, timeline: Timeline, layer: str) -> tuple[PartImplementation, ...]:
     """Every implementation of the convolutions of one layer, part by part."""
     runs = _runs(timeline)
     of_layer = [x for x in profile.graph.operators if layer in (x.layer, x.name) and _convolves(x)]
     return tuple(way for operator in of_layer for way in _ways(profile, operator, runs))
 
 
-def plain_name(way: Way) -> str:
+def plain_name(way: PartImplementation) -> str:
     """The implementation's name without the part that it is for."""
     if way.both:
         return f"{way.implementation}, both at once"
@@ -70,11 +70,13 @@ def plain_name(way: Way) -> str:
     return "aten, alone" if name == way.part.value else name
 
 
-def chosen(profile: Profile, timeline: Timeline) -> dict[str, dict[Part, tuple[Way, ...]]]:
+def chosen(profile: Profile, timeline: Timeline) -> dict[str, dict[Part, tuple[PartImplementation, ...]]]:
     """What the schedule chose for every layer with convolutions."""
     graph, runs = profile.graph, _runs(timeline)
     ran = frozenset(zip(timeline.operators, timeline.implementations, strict=True))
-    found: dict[str, dict[Part, tuple[Way, ...]]] = {layer: dict.fromkeys(Part, ()) for layer in convolutions(graph)}
+    found: dict[str, dict[Part, tuple[PartImplementation, ...]]] = {
+        layer: dict.fromkeys(Part, ()) for layer in convolutions(graph)
+    }
     for operator in graph.operators:
         if _convolves(operator):
             parts = found.setdefault(operator.layer or operator.name, dict.fromkeys(Part, ()))
@@ -90,11 +92,11 @@ def _ways(
     runs: Counter[tuple[int, str, bool]],
     *,
     only: frozenset[tuple[int, str]] | None = None,
-) -> list[Way]:
+) -> list[PartImplementation]:
     """Of one operator; ``only`` those (operator, implementation), if given."""
     graph = profile.graph
     return [
-        Way(
+        PartImplementation(
             operator.id,
             part,
             implementation.name,

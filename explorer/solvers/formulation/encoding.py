@@ -17,7 +17,7 @@ Values = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GroupedPlan:
     """The decisions of the grouped model but for ways to run.
 
     Attributes:
@@ -33,7 +33,7 @@ class Plan:
     first: dict[int, int]
 
 
-def plan_of(layout: Layout, schedule: Schedule) -> Plan | None:
+def plan_of(layout: Layout, schedule: Schedule) -> GroupedPlan | None:
     """The decisions that keep what ``schedule`` keeps after each group, as far as it serves something later.
 
     Returns:
@@ -62,7 +62,7 @@ def plan_of(layout: Layout, schedule: Schedule) -> Plan | None:
         reruns.append(frozenset(nodes))
     first = {x.operator: x.form for x in read.first}
     kept[-1] = _with_optional(layout, kept[-1])
-    return Plan(tuple(reversed(kept)), tuple(reversed(reruns)), forms, first)
+    return GroupedPlan(tuple(reversed(kept)), tuple(reversed(reruns)), forms, first)
 
 
 def _stage_form(merged: MergedProblem, stage: int, read: Reading) -> int:
@@ -144,7 +144,7 @@ def _agrees(merged: MergedProblem, node: int, preferred: dict[int, int]) -> bool
 class Encoder:
     """Fills the blocks of variables for a plan, continuous ones as small as it allows, ways as quick as fit."""
 
-    def __init__(self, layout: Layout, plan: Plan) -> None:
+    def __init__(self, layout: Layout, plan: GroupedPlan) -> None:
         """Fill what the plan says outright."""
         self.layout, self.plan = layout, plan
         alternatives = [x for decision in layout.decisions for x in decision.others]

@@ -10,7 +10,7 @@ import numpy as np
 from explorer.schedule import Schedule
 from explorer.solution import Statistics
 from explorer.solvers.formulation import choices, constraints
-from explorer.solvers.formulation.encoding import Encoder, Plan, plan_of
+from explorer.solvers.formulation.encoding import Encoder, GroupedPlan, plan_of
 from explorer.solvers.formulation.groups import DEFAULT_THRESHOLD, group_stages
 from explorer.solvers.formulation.layout import Layout
 from explorer.solvers.formulation.merge import MergedProblem, merge
@@ -95,7 +95,7 @@ class GroupedModel:
         x = self._vector(plan)
         return x if self.milp.violation(x) <= ROUNDING else None
 
-    def _vector(self, plan: Plan) -> np.ndarray:
+    def _vector(self, plan: GroupedPlan) -> np.ndarray:
         x = np.zeros(self.milp.objective.size)
         for name, values in Encoder(self.layout, plan).fill().items():
             if name in self.blocks:

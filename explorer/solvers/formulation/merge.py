@@ -14,7 +14,7 @@ PINNED_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class MergedNode:
     """Forward operators that are recomputed together, in one go, with the same reads and writes in every way.
 
     Attributes:
@@ -55,7 +55,7 @@ class MergedProblem:
     """
 
     problem: Problem
-    nodes: tuple[Node, ...]
+    nodes: tuple[MergedNode, ...]
     pinned: frozenset[int]
     negligible_bytes: int = 0
     relaxed: bool = False
@@ -256,7 +256,7 @@ def _possible(ways: Iterable[Way], pinned: frozenset[int], negligible_bytes: int
     return frontier((x for x in ways if not x.overwrites & pinned), negligible_bytes=negligible_bytes)
 
 
-def _nodes(problem: Problem, operator: int, pinned: frozenset[int]) -> list[Node]:
+def _nodes(problem: Problem, operator: int, pinned: frozenset[int]) -> list[MergedNode]:
     """One operator alone, a node for all its forms with the same reads and writes as far as there is a choice.
 
     What it reads of its own making (a dropout mask) it cannot make again.
@@ -266,14 +266,14 @@ def _nodes(problem: Problem, operator: int, pinned: frozenset[int]) -> list[Node
         decided = {x for x in (*form.reads, *form.writes) if x not in pinned and not problem.activations[x].held}
         reads = frozenset(form.reads) & decided
         groups.setdefault((reads, (frozenset(form.writes) & decided) - reads), []).extend(form_ways(problem, form, f))
-    return [Node((operator,), operator, reads, writes, tuple(ways)) for (reads, writes), ways in groups.items()]
+    return [MergedNode((operator,), operator, reads, writes, tuple(ways)) for (reads, writes), ways in groups.items()]
 
 
 class _Folding:
-    def __init__(self, problem: Problem, nodes: list[Node], negligible_bytes: int, *, relaxed: bool) -> None:
+    def __init__(self, problem: Problem, nodes: list[MergedNode], negligible_bytes: int, *, relaxed: bool) -> None:
         self.problem, self.relaxed, self.negligible_bytes = problem, relaxed, negligible_bytes
         self.needed = {x for op in problem.backward for form in op.forms for x in form.reads}
-        self.by_place: dict[int, list[Node]] = {}
+        self.by_place: dict[int, list[MergedNode]] = {}
         # How many nodes make an activation, and how many at each place read it: to look at all is too slow.
         self.makers: Counter[int] = Counter()
         self.readers: dict[int, Counter[int]] = {}
@@ -281,13 +281,13 @@ class _Folding:
             self.by_place.setdefault(node.place, []).append(node)
             self._count(node, 1)
 
-    def _count(self, node: Node, change: int) -> None:
+    def _count(self, node: MergedNode, change: int) -> None:
         for x in node.writes:
             self.makers[x] += change
         for x in node.reads:
             self.readers.setdefault(x, Counter())[node.place] += change
 
-    def fold(self) -> list[Node]:
+    def fold(self) -> list[MergedNode]:
         for place in sorted(self.by_place, reverse=True):
             first = self._alone(place)
             then = None if first is None else self._only_user(first)
@@ -301,20 +301,20 @@ class _Folding:
                 self.by_place[merged.place] = [merged]
         return [node for nodes in self.by_place.values() for node in nodes]
 
-    def _alone(self, place: int) -> Node | None:
+    def _alone(self, place: int) -> MergedNode | None:
         """The node at a place, unless it has alternatives or an optional operator."""
         nodes = self.by_place[place]
         optional = any(self.problem.forward[i].optional for node in nodes for i in node.members)
         return None if len(nodes) > 1 or optional else nodes[0]
 
-    def _only_user(self, node: Node) -> Node | None:
+    def _only_user(self, node: MergedNode) -> MergedNode | None:
         if not node.writes or node.writes & self.needed:
             return None
         places = {place for x in node.writes for place, count in self.readers.get(x, {}).items() if count}
         users = [x for place in places for x in self.by_place[place] if x is not node and x.reads & node.writes]
         return self._alone(users[0].place) if len(users) == 1 else None
 
-    def _joined(self, first: Node, then: Node) -> Node | None:
+    def _joined(self, first: MergedNode, then: MergedNode) -> MergedNode | None:
         """The two as one node; None where that is not allowed."""
         size = {x: self.problem.activations[x].bytes for x in first.reads | first.writes | then.writes}
         passed = first.writes & then.reads
@@ -335,7 +335,7 @@ class _Folding:
             ways = [self._one_after_other(x, y, passed, passed_bytes) for x, y in pairs]
         if not ways:
             return None
-        return Node(
+        return MergedNode(
             members=first.members + then.members,
             place=first.place if early else then.place,
             reads=first.reads if self.relaxed else first.reads | (then.reads - passed),

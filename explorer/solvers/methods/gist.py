@@ -44,7 +44,7 @@ def gist(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) ->
 
 def gist_schedule(graph: TrainingGraph, *, method: str) -> Schedule:
     """Decide for every feature map, then run every operator once."""
-    chosen = _Choice(graph)
+    chosen = _Assignment(graph)
     for storage in chosen.feature_maps():
         chosen.encode(storage)
     chosen.in_place()
@@ -57,7 +57,7 @@ def gist_schedule(graph: TrainingGraph, *, method: str) -> Schedule:
     return with_frees(graph, runs, method=method, budget_bytes=None)
 
 
-class _Choice:
+class _Assignment:
     """An implementation for every operator, PyTorch's own to begin with."""
 
     def __init__(self, graph: TrainingGraph) -> None:

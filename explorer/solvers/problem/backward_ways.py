@@ -58,7 +58,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Division:
     """How a family may do its work.
 
     Attributes:
@@ -88,8 +88,8 @@ class Family:
 
     whole: Operator
     parts: tuple[Operator, ...]
-    ways: tuple[Way, ...]
-    complete: tuple[Way, ...]
+    ways: tuple[Division, ...]
+    complete: tuple[Division, ...]
 
     @property
     def together(self) -> bool:
@@ -179,11 +179,11 @@ class BackwardWays:
             groups.setdefault((frozenset(x.reads) & self.made, frozenset(x.writes)), []).append(x)
         yield from ((operator.id, tuple(x)) for x in groups.values())
 
-    def _ways(self, groups: list[Group], parts: list[Operator], made: set[int], least: set[int]) -> Iterator[Way]:
+    def _ways(self, groups: list[Group], parts: list[Operator], made: set[int], least: set[int]) -> Iterator[Division]:
         """Ways that begin with these groups, go on with some of the parts, and make the least that must be."""
         if not parts:
             if least <= made:
-                yield Way(tuple(groups), frozenset(made))
+                yield Division(tuple(groups), frozenset(made))
             return
         yield from self._ways(groups, parts[1:], made, least)
         whole = self.graph.operators[groups[0][0]].default()
@@ -192,7 +192,7 @@ class BackwardWays:
             if of_its_own <= made and self._of_use(group[1][0], made):
                 yield from self._ways([*groups, group], parts[1:], made | set(group[1][0].writes), least)
 
-    def _in_time(self, way: Way) -> bool:
+    def _in_time(self, way: Division) -> bool:
         """Does it make nothing twice, everything before anything may read it, and write over nothing of use?"""
         made: set[int] = set()
         for place, group in way.groups:
@@ -211,7 +211,7 @@ class BackwardWays:
             return over is None
         return over not in self.made or all(x <= place for x in self.readers.get(over, ()))
 
-    def _best(self, family: Family) -> Way:
+    def _best(self, family: Family) -> Division:
         """The way that takes least memory, then the one in most pieces: what one alone reads may go before the next."""
         pinned = {x.id: self.wanted[x.id].name for x in (family.whole, *family.parts) if x.id in self.wanted}
         able = [
@@ -223,7 +223,7 @@ class BackwardWays:
             raise ValueError(f"pins contradict each other: with them, {family.whole.name!r} cannot do its work")
         return min(able, key=lambda way: (self._extra_bytes(way), -len(way.groups), self._quickest_ms(way)))
 
-    def _extra_bytes(self, way: Way) -> int:
+    def _extra_bytes(self, way: Division) -> int:
         """The least that it takes beyond what is read and made; a whole may write over something, and take less."""
         alone = len(way.groups) == 1
 
@@ -236,10 +236,10 @@ class BackwardWays:
         over = implementation.overwrites
         return 0 if over is None else self.profile.allocated_bytes(self.graph.storages[over])
 
-    def _quickest_ms(self, way: Way) -> float:
+    def _quickest_ms(self, way: Division) -> float:
         return sum(min(map(self._ms, group)) for _, group in way.groups)
 
-    def _pieces(self, family: Family, way: Way, place: int) -> Iterator[Piece]:
+    def _pieces(self, family: Family, way: Division, place: int) -> Iterator[Piece]:
         """What of a way runs at a place, or stands there for what runs elsewhere."""
         (_, wholes), *others = way.groups
         if others or len(family.places) == 1:

@@ -10,7 +10,7 @@ from explorer.solvers.problem.problem import Form, Option, Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RunChoice:
     """How an operator runs: indices of the operator (within its pass), its form, and the form's option."""
 
     operator: int
@@ -28,8 +28,8 @@ class Interval:
         kept: activations alive after it.
     """
 
-    recomputations: tuple[Choice, ...]
-    backward: Choice | None
+    recomputations: tuple[RunChoice, ...]
+    backward: RunChoice | None
     kept: frozenset[int]
 
 
@@ -43,7 +43,7 @@ class Reading:
         intervals: one per backward operator.
     """
 
-    first: tuple[Choice, ...]
+    first: tuple[RunChoice, ...]
     after_forward: frozenset[int]
     intervals: tuple[Interval, ...]
 
@@ -62,8 +62,8 @@ def reading_of(problem: Problem, schedule: Schedule) -> Reading | None:
     count = problem.graph.forward_count
     alive: set[int] = set()
     after_forward: frozenset[int] = frozenset()
-    first: list[Choice] = []
-    again: list[Choice] = []
+    first: list[RunChoice] = []
+    again: list[RunChoice] = []
     intervals: list[Interval] = []
     seen: set[int] = set()
     for run, freed in _with_their_frees(schedule.steps):
@@ -92,13 +92,13 @@ def reading_of(problem: Problem, schedule: Schedule) -> Reading | None:
     return Reading(tuple(first), after_forward, tuple(intervals))
 
 
-def _choice(problem: Problem, run: Run, *, again: bool) -> Choice | None:
+def _choice(problem: Problem, run: Run, *, again: bool) -> RunChoice | None:
     forms = problem.forms(run.operator, again=again)
     operator = run.operator - (len(problem.forward) if run.operator >= len(problem.forward) else 0)
     for f, form in enumerate(forms):
         for o, option in enumerate(form.options):
             if option.implementation == run.implementation:
-                return Choice(operator, f, o)
+                return RunChoice(operator, f, o)
     # An option that others beat in every respect is none here: its form stands for it.
     if problem.graph.operators[run.operator].name in dict(problem.pins.operators):
         return None
@@ -109,7 +109,7 @@ def _choice(problem: Problem, run: Run, *, again: bool) -> Choice | None:
     reads |= problem.kept if backward and operator == problem.keeper else set()
     writes = {index.get(x) for x in implementation.writes} - {None}
     same = [f for f, form in enumerate(forms) if set(form.reads) == reads and set(form.writes) == writes]
-    return Choice(operator, same[0], 0) if same else None
+    return RunChoice(operator, same[0], 0) if same else None
 
 
 def schedule_of(

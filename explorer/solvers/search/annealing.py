@@ -16,7 +16,7 @@ from explorer.solvers.search.arrays import PlanArrays
 from explorer.solvers.search.kernel import decode, judge
 from explorer.solvers.search.machine_code import compiled, kept_files
 from explorer.solvers.search.moves import vary
-from explorer.solvers.search.trace import Change, Work, adopt, difference, inner, is_known, note_marks
+from explorer.solvers.search.trace import Change, PlanMemory, adopt, difference, inner, is_known, note_marks
 
 _ADAPTATIONS = 100
 _ADAPTATION = (0.97, 1.05)
@@ -70,7 +70,7 @@ class Found(NamedTuple):
         time_ms: likewise.
         excess_bytes: above the budget, summed over runs; likewise.
         dead_ms: of runs that are left out because nobody reads what they make.
-        peak_at: as in ``Work``.
+        peak_at: as in ``PlanMemory``.
     """
 
     peak_bytes: float
@@ -89,7 +89,7 @@ def evaluate(
     limit: float,
     change: Change,
     known: Found,
-    work: Work,
+    work: PlanMemory,
     archive: Archive,
 ) -> tuple[Found, bool]:
     """What a plan needs and takes, archived if it is the best of its cell; and whether its order is not the known one.
@@ -124,7 +124,7 @@ def _compiled(sources: str) -> Any:
         budget: float,
         course: Course,
         stop: np.ndarray,
-        work: Work,
+        work: PlanMemory,
         archive: Archive,
     ) -> tuple[float, float, int]:
         """Anneal from the best of ``starts``; every plan on the way is archived.

@@ -6,7 +6,7 @@ import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solvers.problem.problem import Problem
-from explorer.solvers.problem.schedules import Choice, Reading, reading_of
+from explorer.solvers.problem.schedules import Reading, RunChoice, reading_of
 from explorer.solvers.search.arrays import GENE, PlanArrays
 
 
@@ -58,7 +58,7 @@ def _mark(reading: Reading, activation: int, uses: list[int]) -> int:
 def _choose_forms(genes: np.ndarray, arrays: PlanArrays, reading: Reading) -> None:
     count = arrays.forward_count
 
-    def take(choice: Choice, site: int) -> None:
+    def take(choice: RunChoice, site: int) -> None:
         if arrays.form_gene[site] >= 0:
             genes[arrays.form_gene[site]] = choice.form
 

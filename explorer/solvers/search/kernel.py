@@ -23,14 +23,14 @@ from __future__ import annotations
 import numpy as np
 
 from explorer.solvers.search.arrays import AGAIN, ASKED, BACKWARD, FIRST, OPTIONAL, PlanArrays
-from explorer.solvers.search.trace import Change, Work, inner
+from explorer.solvers.search.trace import Change, PlanMemory, inner
 
 _NEVER = np.iinfo(np.int64).max
 _SORTED = 24  # up to this many recomputations are put in order by insertion
 
 
 @inner
-def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, limit: float) -> tuple[int, float]:
+def decode(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory, change: Change, limit: float) -> tuple[int, float]:
     """Write the forms that ``genes`` run into ``work.trial``; returns their number and their quickest time, ms.
 
     Only where there may be a ``change``; the rest is copied from ``work.known``. The number is −1 if there is no room
@@ -298,7 +298,7 @@ def decode(arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, li
 
 @inner
 def judge(
-    arrays: PlanArrays, work: Work, quickest_ms: float, budget: float, penalty: float, limit: float
+    arrays: PlanArrays, work: PlanMemory, quickest_ms: float, budget: float, penalty: float, limit: float
 ) -> tuple[int, float, float]:
     """The forms in ``work.trial``, freed greedily: peak (bytes), time (ms), what exceeds the budget.
 

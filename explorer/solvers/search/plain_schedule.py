@@ -10,7 +10,7 @@ from explorer.solvers.problem.schedules import schedule_of
 from explorer.solvers.search.arrays import PlanArrays, plan_arrays
 from explorer.solvers.search.kernel import decode, judge
 from explorer.solvers.search.simple_plans import starting_plans
-from explorer.solvers.search.trace import UNKNOWN, Work, workspace
+from explorer.solvers.search.trace import UNKNOWN, PlanMemory, workspace
 
 _ROOM = 40  # runs in an order, as a multiple of the operators
 
@@ -35,7 +35,7 @@ def plain_schedule(problem: Problem) -> Schedule:
     raise ValueError(f"no schedule honours these pins together, as far as simple ones tell: {names}")
 
 
-def _order(arrays: PlanArrays, genes: np.ndarray, work: Work) -> list[tuple[int, int]] | None:
+def _order(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory) -> list[tuple[int, int]] | None:
     """(operator, form) of every run; None where the plan cannot run."""
     # By the interpreter: compiling takes longer than all of this.
     count, quickest_ms = decode.py_func(arrays, genes, work, UNKNOWN, np.inf)

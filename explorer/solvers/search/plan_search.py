@@ -27,7 +27,7 @@ from explorer.solvers.search.plain_schedule import plain_schedule
 from explorer.solvers.search.room import demand
 from explorer.solvers.search.simple_plans import starting_plans
 from explorer.solvers.search.sketching import interpreted, sketches
-from explorer.solvers.search.trace import Work, workspace
+from explorer.solvers.search.trace import PlanMemory, workspace
 from explorer.solvers.strategy import ALL_STARTS, Start
 
 _LOG = logging.getLogger(__name__)
@@ -435,7 +435,7 @@ class PlanSearch:
         penalty: float = _PENALTY,
         stop: np.ndarray | None = None,
         arrays: PlanArrays | None = None,
-        beside: tuple[Work, Archive] | None = None,
+        beside: tuple[PlanMemory, Archive] | None = None,
     ) -> tuple[float, float, int]:
         """Anneal, as ``anneal`` says; peak, time and number of runs. The caller holds the lock, or is ``beside``."""
         work, archive = beside or (self._work, self._archive)

@@ -13,7 +13,7 @@ import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solvers.problem.problem import Problem
-from explorer.solvers.problem.schedules import Choice, Reading, reading_of
+from explorer.solvers.problem.schedules import Reading, RunChoice, reading_of
 from explorer.solvers.search.arrays import PlanArrays
 
 _MORE = 0.4  # how often there is one more demand
@@ -58,7 +58,7 @@ def _chosen(arrays: PlanArrays, reading: Reading) -> Iterator[tuple[int, int]]:
     """Form, as numbered in the arrays, and option of every run."""
     n = arrays.forward_count
 
-    def found(choice: Choice, site: int) -> tuple[int, int]:
+    def found(choice: RunChoice, site: int) -> tuple[int, int]:
         return int(arrays.form_start[site + choice.operator]) + choice.form, choice.option
 
     for choice in reading.first:

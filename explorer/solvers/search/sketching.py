@@ -10,7 +10,7 @@ import numpy as np
 from explorer.solvers.search.arrays import PlanArrays
 from explorer.solvers.search.kernel import decode, judge
 from explorer.solvers.search.simple_plans import FIRST_SEGMENTS, SEGMENTS, starting_plans
-from explorer.solvers.search.trace import UNKNOWN, Work
+from explorer.solvers.search.trace import UNKNOWN, PlanMemory
 
 _OTHERS = 20  # plans of every rule
 _FREE = 1000  # forward operators of plans that are tried without time: about 0.1 s
@@ -46,7 +46,7 @@ def sketches(arrays: PlanArrays, evaluate: Evaluate, *, budget_bytes: int, until
             yield runs
 
 
-def interpreted(arrays: PlanArrays, genes: np.ndarray, work: Work, budget_bytes: int) -> tuple[float, int]:
+def interpreted(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory, budget_bytes: int) -> tuple[float, int]:
     """Evaluate a plan as ``Evaluate`` says, without the kernel."""
     count, quickest_ms = decode.py_func(arrays, genes, work, UNKNOWN, np.inf)
     if count < 0:

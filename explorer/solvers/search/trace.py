@@ -35,7 +35,7 @@ class Trace(NamedTuple):
         other_ms: float64 (2,), of first runs and of backward operators at their quickest.
         available: uint8 (places, m), activations there before what runs at each place.
         alive: uint8 (places, m), as ``judge`` has them when it comes there from the end.
-        levels: int64 (places, 3), likewise what is allocated, its peak so far, and where that is (``Work.peak_at``).
+        levels: int64 (places, 3), likewise what is allocated, its peak so far, and where (``PlanMemory.peak_at``).
         sums: float64 (places, 4), likewise of time, excess, runs left out, and all runs at their quickest.
     """
 
@@ -49,7 +49,7 @@ class Trace(NamedTuple):
     sums: np.ndarray
 
 
-class Work(NamedTuple):
+class PlanMemory(NamedTuple):
     """Memory that decoding and judging use again and again.
 
     Attributes:
@@ -126,12 +126,12 @@ class Change(NamedTuple):
 UNKNOWN = Change(True, -1, -1, 0.0)
 
 
-def workspace(arrays: PlanArrays, *, length: int) -> Work:
+def workspace(arrays: PlanArrays, *, length: int) -> PlanMemory:
     """Memory for orders of up to ``length`` runs."""
     m, n, t = arrays.bytes.size, arrays.forward_count, arrays.backward_count
     stride = -(-max(1, t) // _PLACES)
     places = -(-max(1, t) // stride)
-    return Work(
+    return PlanMemory(
         known=_trace(places, m, length=length),
         trial=_trace(places, m, length=length),
         stride=stride,
@@ -184,7 +184,7 @@ def _passed(arrays: PlanArrays, places: int, stride: int) -> np.ndarray:
 
 
 @inner
-def difference(arrays: PlanArrays, old: np.ndarray, new: np.ndarray, work: Work) -> Change:
+def difference(arrays: PlanArrays, old: np.ndarray, new: np.ndarray, work: PlanMemory) -> Change:
     """Where the plan ``new`` may do otherwise than the known plan ``old``."""
     n, m = arrays.forward_count, arrays.bytes.size
     t = arrays.reader_start.size - 1
@@ -246,7 +246,7 @@ def difference(arrays: PlanArrays, old: np.ndarray, new: np.ndarray, work: Work)
 
 
 @inner
-def is_known(work: Work) -> bool:
+def is_known(work: PlanMemory) -> bool:
     """Is the trial's order the known one?"""
     known, trial = work.known, work.trial
     places = trial.position.size - 1
@@ -260,7 +260,7 @@ def is_known(work: Work) -> bool:
 
 
 @inner
-def note_marks(arrays: PlanArrays, genes: np.ndarray, work: Work) -> None:
+def note_marks(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory) -> None:
     """List the marks of the known plan again, after all of another was decoded and that one is not adopted."""
     m, marks = arrays.bytes.size, 0
     first = np.int64(arrays.gene_start[m]) + arrays.switches.size
@@ -272,7 +272,7 @@ def note_marks(arrays: PlanArrays, genes: np.ndarray, work: Work) -> None:
 
 
 @inner
-def adopt(arrays: PlanArrays, genes: np.ndarray, work: Work, reordered: bool, all_events: bool) -> None:
+def adopt(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory, reordered: bool, all_events: bool) -> None:
     """Make the trial the known plan.
 
     Args:
@@ -321,7 +321,7 @@ def adopt(arrays: PlanArrays, genes: np.ndarray, work: Work, reordered: bool, al
 
 
 @inner
-def _note_events(arrays: PlanArrays, genes: np.ndarray, work: Work, anew: bool) -> None:
+def _note_events(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory, anew: bool) -> None:
     """When each activation and each forward operator is of interest in the backward pass of the known plan."""
     n, m = arrays.forward_count, arrays.bytes.size
     t = arrays.reader_start.size - 1

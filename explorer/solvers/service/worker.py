@@ -37,7 +37,7 @@ _BRIDGE_EFFORT = 0.3  # of each search, between two looks at what was asked mean
 _NICE = 19  # the notebook's own cells come first
 
 
-class _Problem:
+class _Subject:
     """What is solved, what is known of it, and what earlier processes remembered."""
 
     def __init__(self, setup: Setup, memory: AnswerCache) -> None:
@@ -80,7 +80,7 @@ class _Problem:
 @dataclass
 class _Job:
     ask: Ask
-    problem: _Problem
+    problem: _Subject
     began: float = field(default_factory=time.monotonic)
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -134,7 +134,7 @@ class _Server:
         self.loaded = threading.Event()
         self.bridged = np.zeros(1, np.uint8)  # set with ``loaded``: ends a search at once
         self.memory = AnswerCache()
-        self.problem = _Problem(setup, self.memory)
+        self.problem = _Subject(setup, self.memory)
 
     def serve(self) -> None:
         threading.Thread(target=self.refine, name="refine", daemon=True).start()
@@ -152,7 +152,7 @@ class _Server:
                     self.answer(message)
             elif isinstance(message, Setup):
                 self.supersede()
-                self.problem = _Problem(message, self.memory)
+                self.problem = _Subject(message, self.memory)
                 ladder = self.problem.ladder(self.messages.asked)
 
     def idle(self) -> bool:

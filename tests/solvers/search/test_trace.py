@@ -13,7 +13,7 @@ from explorer.solvers.problem.peak_bound import peak_lower_bound
 from explorer.solvers.search import trace
 from explorer.solvers.search.arrays import GENE, PlanArrays, plan_arrays
 from explorer.solvers.search.kernel import decode, judge
-from explorer.solvers.search.trace import UNKNOWN, Change, Work, adopt, difference, is_known, workspace
+from explorer.solvers.search.trace import UNKNOWN, Change, PlanMemory, adopt, difference, is_known, workspace
 from tests.solvers.graphs import chain, joint_profiles, profiles
 
 
@@ -24,7 +24,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judged(
-    arrays: PlanArrays, genes: np.ndarray, work: Work, change: Change, budget: float
+    arrays: PlanArrays, genes: np.ndarray, work: PlanMemory, change: Change, budget: float
 ) -> tuple[float, ...] | None:
     """Peak, time and so on; None where the plan cannot run."""
     count, quickest_ms = decode.py_func(arrays, genes, work, change, np.inf)

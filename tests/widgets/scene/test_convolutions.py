@@ -11,7 +11,7 @@ from tests.schedules import random_schedule
 from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
 from widgets.plots.convolutions_plot import convolution_figure
-from widgets.scene.convolutions import Part, Way, chosen, convolutions, plain_name, ways
+from widgets.scene.convolutions import Part, PartImplementation, chosen, convolutions, plain_name, ways
 
 
 @pytest.mark.parametrize("keep", [0.2, 1.0])
@@ -69,4 +69,4 @@ def test_an_empty_part_still_has_a_range(trained: Trained) -> None:
     ],
 )
 def test_a_name_loses_only_its_part(part: Part, implementation: str, told: str) -> None:
-    assert plain_name(Way(0, part, implementation, 0, 1.0, 0)) == told
+    assert plain_name(PartImplementation(0, part, implementation, 0, 1.0, 0)) == told

@@ -13,7 +13,7 @@ import numpy as np
 
 from explorer.solvers.formulation.paper.stages import (
     Alternative,
-    Node,
+    PaperNode,
     Stages,
     base_of,
     base_time_ms,
@@ -295,7 +295,7 @@ def _times(alternatives: Sequence[Alternative]) -> np.ndarray:
     return np.array([[x.time_ms for x in alternatives]])
 
 
-def _of_operator(nodes: Sequence[Node], operators: Sequence[int]) -> np.ndarray:
+def _of_operator(nodes: Sequence[PaperNode], operators: Sequence[int]) -> np.ndarray:
     """One row per operator, with ones for its nodes."""
     rows = [[float(node.operator == i) for node in nodes] for i in operators]
     return np.array(rows).reshape(len(operators), len(nodes))

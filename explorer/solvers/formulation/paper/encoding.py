@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from explorer.schedule import Schedule
-from explorer.solvers.formulation.paper.stages import Alternative, Node, Stages
+from explorer.solvers.formulation.paper.stages import Alternative, PaperNode, Stages
 from explorer.solvers.formulation.paper.variables import per_stage_form, sometimes_needed
-from explorer.solvers.problem.schedules import Choice, Reading, reading_of
+from explorer.solvers.problem.schedules import Reading, RunChoice, reading_of
 
 
 def values_of(stages: Stages, schedule: Schedule) -> dict[str, np.ndarray] | None:
@@ -32,9 +32,9 @@ def values_of(stages: Stages, schedule: Schedule) -> dict[str, np.ndarray] | Non
     return values
 
 
-def _backward(reading: Reading, stage: int) -> Choice:
+def _backward(reading: Reading, stage: int) -> RunChoice:
     """What the schedule chose; the first form of what it left to another operator, but this model runs."""
-    return reading.intervals[stage].backward or Choice(stage, 0, 0)
+    return reading.intervals[stage].backward or RunChoice(stage, 0, 0)
 
 
 def _needs(stages: Stages, reading: Reading, position: int, stage: int) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ def _alternatives(
     return {"delta": options, "P": left[:, [stages.position[x] for x in stages.overwritable]]}
 
 
-def _read_later(runs: Sequence[Node], choice: Choice, activation: int) -> bool:
+def _read_later(runs: Sequence[PaperNode], choice: RunChoice, activation: int) -> bool:
     return any(node.operator > choice.operator and activation in node.form.reads for node in runs)
 
 
@@ -117,7 +117,7 @@ def _backward_values(stages: Stages, reading: Reading, saved: np.ndarray) -> dic
     return {"M": forms[list(stages.chosen_forms)], "delta_backward": options, "sigma": sigma}
 
 
-def _options(alternatives: Sequence[Alternative], owners: Mapping[int, Choice | None]) -> np.ndarray:
+def _options(alternatives: Sequence[Alternative], owners: Mapping[int, RunChoice | None]) -> np.ndarray:
     """1 for every alternative that its owner's choice names."""
     found = [owners[x.owner] for x in alternatives]
     return np.array([float(c is not None and c.option == x.option) for c, x in zip(found, alternatives, strict=True)])

@@ -16,7 +16,7 @@ _FINEST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PaperNode:
     """One way to run a forward operator.
 
     Attributes:
@@ -130,15 +130,15 @@ class Stages:
         return {x: position for position, x in enumerate(self.activations)}
 
     @cached_property
-    def first(self) -> tuple[Node, ...]:
+    def first(self) -> tuple[PaperNode, ...]:
         """Ways of the first runs, in order."""
         forward = self.problem.forward
-        return tuple(Node(i, f, form) for i, op in enumerate(forward) for f, form in enumerate(op.first))
+        return tuple(PaperNode(i, f, form) for i, op in enumerate(forward) for f, form in enumerate(op.first))
 
     @cached_property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[PaperNode, ...]:
         """Ways of the recomputations that make something of use, in order."""
-        every = (Node(i, f, form) for i, op in enumerate(self.problem.forward) for f, form in enumerate(op.again))
+        every = (PaperNode(i, f, form) for i, op in enumerate(self.problem.forward) for f, form in enumerate(op.again))
         return tuple(node for node in every if any(x in self.position for x in node.form.writes))
 
     @cached_property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from explorer.solvers.methods.checkmate.nodes import Nodes, Way
+from explorer.solvers.methods.checkmate.nodes import Evaluation, Nodes
 
 
 class Freedom(StrEnum):
@@ -50,7 +50,7 @@ class Cells:
                 last[x] = max(last[x], i)
         return again, last
 
-    def again(self, i: int) -> Way | None:
+    def again(self, i: int) -> Evaluation | None:
         """How a node may be evaluated again, None if it is not."""
         if self.freedom is Freedom.LEAN and i >= self.nodes.boundary:
             return None
@@ -130,9 +130,9 @@ class Cells:
         return readers
 
     @cached_property
-    def evaluations(self) -> list[list[tuple[int, Way]]]:
+    def evaluations(self) -> list[list[tuple[int, Evaluation]]]:
         """What each stage may evaluate, in order; its own node, for the first time, comes last."""
-        result: list[list[tuple[int, Way]]] = []
+        result: list[list[tuple[int, Evaluation]]] = []
         for stage, found in enumerate(self.stages):
             again = [(i, way) for i in found if (way := self.again(i)) is not None]
             result.append([*again, (stage, self.nodes.nodes[stage].first)])

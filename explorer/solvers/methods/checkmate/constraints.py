@@ -19,7 +19,7 @@ from functools import cached_property
 import cvxpy as cp
 
 from explorer.solvers.methods.checkmate.cells import Cells
-from explorer.solvers.methods.checkmate.nodes import Way
+from explorer.solvers.methods.checkmate.nodes import Evaluation
 from explorer.solvers.programs.rows import Rows, Term
 
 Amount = tuple[list[Term], float]
@@ -61,7 +61,7 @@ class Layout:
                     if (stage, x) in self.cells.s_columns and self.cells.s_columns[stage, x] is not None:
                         self.twice[stage, x, i] = len(self.twice)
 
-    def _freed_after(self, stage: int, way: Way) -> list[int]:
+    def _freed_after(self, stage: int, way: Evaluation) -> list[int]:
         """What may be freed right after a node: what it touches, unless the stage's own node reads that (eq. 4).
 
         A value that alone was made is made to be used (section 4.6).
@@ -72,7 +72,7 @@ class Layout:
         own = nodes.nodes[stage].first.reads
         return [x for x in touched if nodes.bytes[x] and x not in nodes.held and x not in own]
 
-    def made_twice(self, stage: int, i: int, way: Way) -> list[int]:
+    def made_twice(self, stage: int, i: int, way: Evaluation) -> list[int]:
         """What a node makes again beside something else, so that a copy of it may be there."""
         nodes = self.cells.nodes
         sized = [x for x in way.writes if nodes.bytes[x]]
@@ -175,7 +175,7 @@ def retention(layout: Layout, variables: Mapping[str, cp.Variable]) -> list[cp.C
     return rows.at_most()
 
 
-def levels(layout: Layout) -> Iterator[tuple[int, int, Way, Amount]]:
+def levels(layout: Layout) -> Iterator[tuple[int, int, Evaluation, Amount]]:
     """Memory at each evaluation in terms of S and R and of U at the one before: (stage, node, way, amount).
 
     U_{t,0} is what S keeps (eq. 2); U_{t,k+1} = U_{t,k} − freed after k + R_{t,k+1} M_{k+1} (eq. 3).
@@ -204,7 +204,7 @@ def memory(layout: Layout, variables: Mapping[str, cp.Variable]) -> list[cp.Cons
     return equal.equal() + limit.at_most()
 
 
-def _freed(layout: Layout, stage: int, i: int, way: Way) -> Amount:
+def _freed(layout: Layout, stage: int, i: int, way: Evaluation) -> Amount:
     """Minus what is freed right after a node: Σ M FREE (eq. 3), and second copies."""
     touched = dict.fromkeys((*way.reads, *way.writes))
     freed = [(x, layout.free[stage, x, i]) for x in touched if (stage, x, i) in layout.free]

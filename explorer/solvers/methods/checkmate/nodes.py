@@ -17,7 +17,7 @@ from explorer.solvers.problem.problem import BackwardOperator, Form, ForwardOper
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Evaluation:
     """How a node is evaluated.
 
     Attributes:
@@ -48,8 +48,8 @@ class Node:
     """
 
     operator: int
-    first: Way
-    again: Way | None
+    first: Evaluation
+    again: Evaluation | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,12 +169,12 @@ def _one_form_each(problem: Problem) -> Problem:
     )
 
 
-def _way(profile: Profile, operator: int, form: Form) -> Way:
+def _way(profile: Profile, operator: int, form: Form) -> Evaluation:
     graph = profile.graph
     implementation = graph.operators[operator].implementation(form.options[0].implementation)
     over = implementation.overwrites
     taken_over = 0 if over is None else profile.allocated_bytes(graph.storages[over])
-    return Way(
+    return Evaluation(
         implementation.name,
         tuple(dict.fromkeys(x for x in implementation.reads if x not in graph.persistent)),
         implementation.writes,
