@@ -55,7 +55,6 @@ class Finder(StrEnum):
     SMALLEST = "search for the smallest peak"
     CHECKPOINTING = "checkpointing alone"
     BREEDING = "breeding"
-    CROSSING = "SCIP, crossing two plans"
     PROGRAM = "SCIP, on an integer program"
     EXHAUSTION = "exhaustion"
     RECALLED = "an earlier solve"

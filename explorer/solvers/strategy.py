@@ -65,33 +65,23 @@ class Breeding:
 
     Attributes:
         founders: members, each from a search of its own.
-        favourites: of the founders; these are searched for longer, …
-        favour: … by so much.
         child: effort of a child, as a multiple of a founder's.
         longer: how much longer each search is than the one before, from the first child on.
         patience: children in a row that are no better than a parent, before others are founded.
         stagnant: founders and children since the best member, before others are founded, alike or not.
         temperatures: of searches in turn: cool ones keep what is good, warm ones leave traps; …
         coolest: … the last.
-        polishing: temperatures of searches from the best plan: the others are too warm to end in the best nearby; …
-        polished: … one search of so many, …
-        lasting: … once there were so many since the best member, or others are founded.
         twins: searches of each blueprint.
         converged: populations that end alike.
     """
 
     founders: int = 12
-    favourites: int = 4
-    favour: float = 6.0
     child: float = 4.0
     longer: float = 1.01
     patience: int = 24
     stagnant: int = 36
     temperatures: tuple[float, ...] = (0.0003, 0.0006, 0.0012)
     coolest: float = 0.00002
-    polishing: tuple[float, float] = (0.00015, 0.000001)
-    polished: int = 4
-    lasting: int = 12
     twins: int = 6
     converged: int = 4
 
@@ -115,7 +105,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Proving:
-    """Bounds, integer programs and crossing, in shares of the time left.
+    """Bounds, integer programs and breeding, in shares of the time left.
 
     Attributes:
         small: columns of an integer program that is solved in seconds.
@@ -128,20 +118,17 @@ class Proving:
         seeking: for the choice of those, …
         sought: … and for the bound then.
         turns: after that.
-        loose: gap above which plans are crossed after each bound, not before.
+        loose: gap above which plans are bred after each bound, not before.
         loosest: gap above which a bound has …
         pressing: … this share.
-        crossing: for crossing plans.
-        close: gap of a large problem below which bounds prove little; for crossing then …
-        crossing_close: … this share.
+        breeding: for breeding in this thread too, where problems are large.
+        close: gap of a large problem below which bounds prove little; for breeding then …
+        breeding_close: … this share.
         tightening: for each of the bounds of small problems in the end, …
         shorter: … whose intervals are so much shorter each time, …
         shortest: … down to this length, and then none.
         starts: schedules tried as start solutions of an integer program.
         finer: each grouping's threshold as a share of the one before.
-        crossing_programs: share of the time of crossing for integer programs; the rest breeds.
-        crossing_longest: for one of them, …
-        crossing_least_s: … this long at least.
     """
 
     small: int = 3000
@@ -157,17 +144,14 @@ class Proving:
     loose: float = 0.03
     loosest: float = 0.04
     pressing: float = 0.8
-    crossing: float = 0.6
+    breeding: float = 0.6
     close: float = 0.004
-    crossing_close: float = 0.9
+    breeding_close: float = 0.9
     tightening: float = 0.5
     shorter: float = 0.5
     shortest: float = 0.02
     starts: int = 8
     finer: float = 0.5
-    crossing_programs: float = 0.5
-    crossing_longest: float = 0.1
-    crossing_least_s: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +166,14 @@ class Strategy:
         room: searches that make room for something quicker.
         stricter: where a search ends in what is probably a trap, more with a greater penalty for what does not fit.
         population: populations of plans are bred between searches.
-        favourites: the best founders are searched for longer.
-        polishing: the best member is searched from with cool temperatures.
-        mending: what was found elsewhere becomes a member.
         blueprints: solutions of bounds are plans to search from.
         early_blueprints: that is done at once, not when it is breeding's turn.
         programs: MONeT's joint program, grouped, is solved by SCIP.
-        crossing: two good plans are crossed by SCIP.
         whole_bounds: bounds have whole numbers.
         blueprint_bound: the first of these has a small program, so that blueprints come early.
         critical_ends: where a bound is far, its intervals end in chosen places.
         tightening: small problems are bounded with shorter and shorter intervals in the end.
-        searching, bred, proving: sizes of each phase.
+        searching, breeding, proving: sizes of each phase.
     """
 
     checkpointing: bool = True
@@ -202,19 +182,15 @@ class Strategy:
     room: bool = True
     stricter: bool = True
     population: bool = True
-    favourites: bool = True
-    polishing: bool = True
-    mending: bool = True
     blueprints: bool = True
     early_blueprints: bool = True
     programs: bool = True
-    crossing: bool = True
     whole_bounds: bool = True
     blueprint_bound: bool = True
     critical_ends: bool = True
     tightening: bool = True
     searching: Searching = field(default_factory=Searching)
-    bred: Breeding = field(default_factory=Breeding)
+    breeding: Breeding = field(default_factory=Breeding)
     proving: Proving = field(default_factory=Proving)
 
     def __post_init__(self) -> None:
@@ -254,10 +230,6 @@ class Strategy:
 
 _SEEDS, _STEP = 1000, 5  # a solve has fewer searches than the one over the other, and a search takes fewer seeds
 _NEEDS = (
-    ("favourites", "population"),
-    ("polishing", "population"),
-    ("mending", "population"),
-    ("crossing", "population"),
     ("blueprints", "whole_bounds"),
     ("early_blueprints", "blueprints"),
     ("blueprint_bound", "whole_bounds"),

@@ -1,4 +1,4 @@
-"""The thread that proves: bounds by linear relaxations, then integer programs, tighter bounds and crossing in turn."""
+"""The thread that proves: bounds by linear relaxations, then integer programs, tighter bounds and breeding in turn."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Prover:
 
     Args:
         solve: learns bounds and schedules.
-        breeder: of the same solve; gets blueprints, and crosses plans.
+        breeder: of the same solve; gets blueprints.
     """
 
     def __init__(self, solve: Solve, breeder: Breeder) -> None:
@@ -71,7 +71,7 @@ class Prover:
         self._knowledge, self._budget_bytes = solve.knowledge, solve.budget_bytes
         self._strategy, self._sizes = solve.options.strategy, solve.options.strategy.proving
         self._ends: frozenset[int] = frozenset()  # of a bound's intervals
-        self._large = False  # too large for integer programs to find much: plans are crossed instead
+        self._large = False  # too large for integer programs to find much: plans are bred instead
 
     def prove(self) -> None:
         """Bound by linear relaxations; then integer programs and tighter bounds in turn."""
@@ -98,12 +98,12 @@ class Prover:
                 model = next(programs, None)
             loose = self._solve.gap > self._sizes.loose
             if self._large and not loose:
-                self._cross()
+                self._breed()
             pressing = self._solve.gap > self._sizes.loosest
             self._bound(share=self._sizes.pressing if pressing else turn.bound, threshold=turn.length)
             if self._large and loose:
-                self._cross()
-        self._cross()
+                self._breed()
+        self._breed()
         if not self._large and self._strategy.tightening:
             self._tighten()
         if self._strategy.programs:
@@ -136,14 +136,13 @@ class Prover:
                 should_stop=over,
             )
 
-    def _cross(self) -> None:
-        """Cross plans in a share of the time left."""
+    def _breed(self) -> None:
+        """Breed plans here too, in a share of the time left."""
         if not self._knowledge.search.ready(timeout=0.0):
             return  # it would wait until the kernel is compiled; there is other work to do meanwhile
         close = self._large and self._solve.gap <= self._sizes.close
-        self._breeder.cross(
-            time_limit=(self._sizes.crossing_close if close else self._sizes.crossing) * self._solve.left_s
-        )
+        share = self._sizes.breeding_close if close else self._sizes.breeding
+        self._breeder.breed_for(share * self._solve.left_s)
 
     def _seek_ends(self) -> None:
         """Bound with intervals that end where that says most, as long as the bound is far."""

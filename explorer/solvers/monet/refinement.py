@@ -48,15 +48,7 @@ def refine(
 
 def _work(solve: Solve, teller: _Teller) -> None:
     """Search and prove beside each other until the solve is over."""
-    strategy = solve.options.strategy
-    breeder = Breeder(
-        solve.knowledge,
-        solve.budget_bytes,
-        seed=solve.options.seed,
-        stop=solve.stop,
-        over=solve.over,
-        strategy=strategy,
-    )
+    breeder = Breeder(solve)
     pool = ThreadPoolExecutor(1, "search")
     searching = pool.submit(search_plans, solve, breeder)
     pool.shutdown(wait=False)

@@ -9,8 +9,6 @@ from scipy import sparse
 
 from explorer.solution import Statistics
 
-_HOLDS = 1e-9  # a row that no solution misses by more always holds
-
 
 @dataclass(frozen=True, eq=False)
 class Milp:
@@ -55,29 +53,3 @@ class Milp:
         activity = self.matrix @ x
         misses = (self.row_lower - activity, activity - self.row_upper, self.lower - x, x - self.upper)
         return max((float(miss.max(initial=0.0)) for miss in misses), default=0.0)
-
-    def restricted(self, free: np.ndarray, x: np.ndarray) -> Milp:
-        """The program of some columns alone, the others fixed; without the rows that then always hold.
-
-        Args:
-            free: bool, shape (columns,).
-            x: shape (columns,), the values of the others.
-        """
-        rest = np.where(free, 0.0, x)
-        done = self.matrix @ rest
-        matrix = self.matrix.tocsc()[:, free].tocsr()
-        row_lower, row_upper = self.row_lower - done, self.row_upper - done
-        lower, upper = self.lower[free], self.upper[free]
-        rising, falling = matrix.maximum(0), matrix.minimum(0)
-        most, least = rising @ upper + falling @ lower, rising @ lower + falling @ upper
-        tight = (most > row_upper + _HOLDS) | (least < row_lower - _HOLDS)
-        return Milp(
-            self.objective[free],
-            self.objective_offset + float(self.objective @ rest),
-            matrix[tight],
-            row_lower[tight],
-            row_upper[tight],
-            lower,
-            upper,
-            self.integer[free],
-        )

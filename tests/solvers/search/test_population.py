@@ -20,7 +20,7 @@ from explorer.solvers.programs.scip import minimise
 from explorer.solvers.search.from_schedule import places_of
 from explorer.solvers.search.plan_search import PlanSearch
 from explorer.solvers.search.population import Population
-from explorer.solvers.strategy import Breeding, Strategy
+from explorer.solvers.strategy import Breeding
 from tests.solvers.graphs import joint_profiles, profiles
 
 
@@ -33,8 +33,7 @@ def _population(
     search: PlanSearch, share: float, *, seed: int = 0, sizes: Breeding | None = None
 ) -> tuple[Population, int, np.ndarray]:
     budget, stop = int(share * search.keep_all_peak_bytes), np.zeros(1, np.uint8)
-    strategy = Strategy(bred=sizes or Breeding())
-    return Population(search, budget, seed=seed, stop=stop, strategy=strategy), budget, stop
+    return Population(search, budget, seed=seed, stop=stop, sizes=sizes or Breeding()), budget, stop
 
 
 def test_children_are_better_than_founders_and_all_fit(search: PlanSearch):
@@ -81,17 +80,6 @@ def test_a_population_whose_children_are_no_better_makes_room_for_another(search
     assert population.champions[0].rank == best[-1]
     assert not population.members
     population.step()
-
-
-def test_polishing_changes_the_best_member_alone_and_for_the_better(search: PlanSearch):
-    population, _, _ = _population(search, 0.8, sizes=Breeding(polished=1, lasting=0))
-    while not population.members:
-        population.step()
-    for _ in range(6):
-        best, *others = population.members
-        population.step()
-        assert population.members[0].rank <= best.rank
-        assert [x for x in population.members if x is not population.members[0]] == others
 
 
 def test_every_gene_is_about_the_operator_that_it_changes(search: PlanSearch):
@@ -152,19 +140,3 @@ def test_a_short_search_from_a_blueprint_beats_many_from_scratch(search: PlanSea
     drawn = min(population.step()[0].rank for _ in range(Breeding().twins))
     assert not population.has_blueprints
     assert drawn < scratch
-
-
-def test_schedules_from_elsewhere_take_the_place_of_the_worst(search: PlanSearch):
-    population, budget, _ = _population(search, 0.8)
-    search.improve(budget, effort=20)
-    best = search.best(budget)
-    assert best is not None
-    assert not population.lacks(best)
-    while not population.members:
-        population.step()
-    before = population.members
-    assert population.lacks(best) == (best.time_ms < before[0].time_ms)
-    plan, _ = population.mend(best.schedule)
-    if plan.rank < before[-1].rank:
-        assert plan in population.members
-        assert before[-1] not in population.members
