@@ -28,7 +28,7 @@ from explorer.models import MODELS
 from explorer.profiles.loading import bundled_profiles
 
 ROOT = Path(__file__).parents[1]
-RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+RESULTS = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
 
 
 def test_cases_of_both_tiers_exist() -> None:

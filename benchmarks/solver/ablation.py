@@ -2,7 +2,7 @@
 
 Run: ``python -m benchmarks.solver.ablation FOLDER --json FILE [--tier quick|full] [--seconds 10] [--gap 0.01] [--seeds
 0 1 2] [--without INGREDIENT … | A+B …] [--published NAME:GIB …] [--profiles NAME:SHARE …]``, where the folder holds the
-published instances. ``--table FILE …`` prints the table of one or several such results and solves nothing.
+published instances. ``--table FILE …`` prints the tables of such results and solves nothing.
 
 All variants of a case and a seed are solved one after the other, in an order of its own for each, and the whole
 strategy twice: how far its two runs are apart is the noise. Results are kept after every case; what a file has already
@@ -95,7 +95,8 @@ def main() -> None:
     parser.add_argument("--table", type=Path, nargs="+", help="results to print, instead")
     asked = parser.parse_args()
     if asked.table:
-        print(table([x for path in asked.table for x in _read(path)]))
+        for path in asked.table:
+            print(f"\n{path.stem}: {table(_read(path))}")
         return
     run = record(asked, seeds=asked.seeds)
     for module in _LOADED:
