@@ -101,7 +101,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     pursuit = _pursuit(profile, budget_bytes, options, began=began)
     if steps is not None:
         pursuit.knowledge.search.ready(timeout=_COMPILED_S)
-        return pursuit.step(steps)
+        return pursuit.in_steps(steps)
     if not remember:
         return pursuit.run()
     return _remembered(pursuit)
@@ -306,7 +306,7 @@ def _curves(
         for number, budget in enumerate(search.budgets(points), start=1):
             if should_stop is not None and should_stop(lap > 0):
                 return
-            search.improve(budget, effort=effort)
+            Pursuit(knowledge, budget, options).look(effort=effort)
             if number % _CURVE_STEP == 0:
                 yield _along(knowledge, points)
         search.shrink()  # where the curve begins is what people ask first

@@ -4,8 +4,8 @@
 2. ``begin``: a first schedule, by plan search, within a fraction of a second.
 3. ``finish``: plan search on one core (``searching``), integer programs and bounds on another (``proving``).
 
-``solve`` and the benchmarks ``run`` all of it. A session's worker answers with what is ``settled`` or ``begun`` and
-leaves the rest to another thread. A curve, and a solve in steps, take of each budget a few ``step``s: plan searches.
+``solve`` and the benchmarks ``run`` all of it. A session's worker answers with what is ``settled`` or what it ``begin``s
+with, and leaves the rest to another thread. A curve has a ``look`` at each of its budgets; ``in_steps`` knows no clock.
 """
 
 from __future__ import annotations
@@ -90,7 +90,19 @@ class Pursuit:
         solution = refine(self.knowledge, self.budget_bytes, options, on_solution=on_solution, should_stop=should_stop)
         return replace(self._checked(solution), elapsed_s=time.monotonic() - self._began)
 
-    def step(self, steps: int) -> Solution:
+    def look(self, *, effort: float, stop: np.ndarray | None = None) -> None:
+        """The first of the plan searches alone: what a curve takes of each of its budgets.
+
+        Args:
+            effort: of it; 1 takes about 0.1 s.
+            stop: uint8, shape (1,): another thread may set it to end this.
+        """
+        search = next(self.options.strategy.searches(self.options.seed))
+        self.knowledge.search.improve(
+            self.budget_bytes, effort=effort, starts=search.starts, seed=search.seed, stop=stop
+        )
+
+    def in_steps(self, steps: int) -> Solution:
         """Checkpointing alone, so many plan searches, and a bound by linear relaxations: no clock is looked at."""
         from explorer.solvers.monet.bounding import bound_all  # here because cvxpy takes a second to import
 

@@ -31,7 +31,7 @@ from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
 from explorer.solvers.service.messages import Ask, Cancel, Setup, SolveEvent
 
-_LADDER = 24
+_LADDER, _LADDER_EFFORT = 24, 0.3  # budgets that are looked at in idle time, and how closely
 _COMPILED_S = 60.0
 _BRIDGE_EFFORT = 0.3  # of each search, between two looks at what was asked meanwhile
 _NICE = 19  # the notebook's own cells come first
@@ -60,7 +60,7 @@ class _Subject:
         search = self.knowledge.search
         step = (search.keep_all_peak_bytes - search.floor.peak_bytes) / _LADDER
         for rung in range(_LADDER):
-            search.improve(int(search.keep_all_peak_bytes - rung * step), effort=0.3, stop=stop)
+            self.pursuit(int(search.keep_all_peak_bytes - rung * step)).look(effort=_LADDER_EFFORT, stop=stop)
             yield True
 
     def pursuit(self, budget_bytes: int) -> Pursuit:
