@@ -4,8 +4,8 @@
 2. ``begin``: a first schedule, by plan search, within a fraction of a second.
 3. ``finish``: plan search on one core (``searching``), integer programs and bounds on another (``proving``).
 
-``solve`` and the benchmarks ``run`` all of it. A session's worker answers with what is ``settled`` or what it ``begin``s
-with, and leaves the rest to another thread. A curve has a ``look`` at each of its budgets; ``in_steps`` knows no clock.
+``solve`` and the benchmarks ``run`` all of it. A session's worker answers with what is ``settled`` or begun, and leaves
+the rest to another thread. A curve has a ``look`` at each of its budgets; ``in_steps`` knows no clock.
 """
 
 from __future__ import annotations
