@@ -53,7 +53,6 @@ class Finder(StrEnum):
     ROOM = "plan search with room made"
     ELSEWHERE = "plan search for another budget"
     SMALLEST = "search for the smallest peak"
-    CHECKPOINTING = "checkpointing alone"
     BREEDING = "breeding"
     PROGRAM = "SCIP, on an integer program"
     EXHAUSTION = "exhaustion"

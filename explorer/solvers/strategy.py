@@ -159,8 +159,6 @@ class Strategy:
     """What is done beside one annealing search after the other, and a bound by linear relaxations.
 
     Attributes:
-        checkpointing: schedules with PyTorch's own implementations alone are sought too, once each kind of search had
-            its turn.
         near: searches that begin with the best plan known, whether or not it fits.
         scratch: searches that begin with keeping everything.
         room: searches that make room for something quicker.
@@ -176,7 +174,6 @@ class Strategy:
         searching, breeding, proving: sizes of each phase.
     """
 
-    checkpointing: bool = True
     near: bool = True
     scratch: bool = True
     room: bool = True

@@ -12,7 +12,6 @@ from explorer.simulation import simulate
 from explorer.solution import Finder, Minimum
 from explorer.solvers.monet.recalled import Answer, Recalled
 from explorer.solvers.options import Options
-from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.frontier import Frontier, Point, judged
 from explorer.solvers.problem.peak_bound import peak_lower_bound
 from explorer.solvers.problem.problem import Problem
@@ -40,17 +39,10 @@ class Knowledge:
         floor = self.search.floor if problem.every_way is None else peak_lower_bound(problem.every_way)
         self._excluded_bytes = floor.peak_bytes - 1
         self._sought_minimum = False
-        self._checkpointing: PlanSearch | None = None
         self._spent_s: dict[int, float] = {}
         self._recalled = Recalled()
         self._lock = threading.Lock()
         self._proving = ThreadPoolExecutor(1, "prove")
-
-    def checkpointing(self, *, exact: bool) -> PlanSearch:
-        """The plan search of the same with PyTorch's own implementations alone."""
-        if self._checkpointing is None:
-            self._checkpointing = PlanSearch(problem_of(self.profile, optimizations=(), exact=exact))
-        return self._checkpointing
 
     def seek_minimum(self, *, timeout: float) -> None:
         """Search for the smallest peak, once: an answer without a schedule names it.

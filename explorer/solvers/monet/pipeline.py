@@ -18,7 +18,6 @@ from itertools import islice
 import numpy as np
 
 from explorer.solution import Solution
-from explorer.solvers.monet.checkpointing import learn_checkpointing
 from explorer.solvers.monet.first_answer import first_answer
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.refinement import refine
@@ -103,11 +102,10 @@ class Pursuit:
         )
 
     def in_steps(self, steps: int) -> Solution:
-        """Checkpointing alone, so many plan searches, and a bound by linear relaxations: no clock is looked at."""
+        """So many plan searches, and a bound by linear relaxations: no clock is looked at."""
         from explorer.solvers.monet.bounding import bound_all  # here because cvxpy takes a second to import
 
         knowledge, budget_bytes = self.knowledge, self.budget_bytes
-        learn_checkpointing(knowledge, budget_bytes, self.options, searches=steps)
         for search in islice(self.options.strategy.searches(self.options.seed), steps):
             knowledge.search.improve(budget_bytes, effort=search.effort, starts=search.starts, seed=search.seed)
         bound_all(knowledge, budget_bytes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from explorer.solvers.monet.breeding import Breeder
-from explorer.solvers.monet.checkpointing import learn_checkpointing
 from explorer.solvers.monet.solve import Solve
 
 
@@ -24,8 +23,6 @@ def search_plans(solve: Solve, breeder: Breeder) -> None:
         knowledge.search.improve(
             budget_bytes, effort=search.effort, starts=search.starts, seed=search.seed, stop=solve.stop
         )
-        if number == kinds:  # each kind has had its turn
-            learn_checkpointing(knowledge, budget_bytes, solve.options, searches=kinds, stop=solve.stop)
         if knowledge.frontier.best(budget_bytes) is None:
             knowledge.seek_minimum(timeout=0.0)  # while there is time: the answer names it
         idle = 0 if solve.best_ms < known_ms else idle + 1

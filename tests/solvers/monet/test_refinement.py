@@ -13,7 +13,7 @@ from explorer.solvers.monet.proving import _News
 from explorer.solvers.monet.refinement import refine
 from explorer.solvers.options import Options
 from explorer.solvers.search.plan_search import PlanSearch
-from explorer.solvers.strategy import DEFAULT, Proving
+from explorer.solvers.strategy import Proving
 from tests.solvers.graphs import chain
 
 
@@ -32,7 +32,7 @@ def test_each_kind_of_search_has_its_turn_before_blueprints(monkeypatch: pytest.
     monkeypatch.setattr(Breeder, "has_blueprints", property(lambda _: len(done) < 6))
     ended = threading.Event()
     monkeypatch.setattr("explorer.solvers.monet.proving.Prover.prove", lambda _: ended.wait(60))
-    options = Options(time_limit=60.0, gap=0.0, strategy=DEFAULT.without("checkpointing"))
+    options = Options(time_limit=60.0, gap=0.0)
     knowledge = Knowledge(options.problem(chain(12)))
     budget_bytes = knowledge.search.keep_all_peak_bytes - 1
     refine(knowledge, budget_bytes, options, should_stop=lambda: len(done) > 7 and not ended.set())
