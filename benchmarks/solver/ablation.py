@@ -37,7 +37,8 @@ from explorer.solvers.strategy import DEFAULT, INGREDIENTS
 
 WHOLE, AGAIN = "nothing", "nothing, again"
 _SOON_S, _PROOF = 1.0, 0.01
-_WORTH_PERCENT, _WORTH_TIME = 0.02, 1.05  # more than the noise, and less than both is worth nothing
+_WORTH_PERCENT, _WORTH_TIME = 0.02, 1.05  # beyond the noise; less than both is worth nothing
+_LEAST_S = 0.02  # of a proof, for ratios
 _COMPILED_S = 120.0
 _LOADED = ("formulation.bound", "formulation.grouped", "programs.scip", "monet.bounding")
 
@@ -102,7 +103,7 @@ def main() -> None:
     for module in _LOADED:
         import_module(f"explorer.solvers.{module}")
     variants = [WHOLE, *asked.without, AGAIN]
-    results = _read(asked.json) if asked.json.exists() else []
+    results, made = _read(asked.json) if asked.json.exists() else [], list[str]()
     for seed in asked.seeds:
         for case in cases(asked.folder, asked.tier, published=asked.published, profiles=asked.profiles):
             order = np.random.default_rng(seed).permutation(len(variants)).tolist()
@@ -110,7 +111,8 @@ def main() -> None:
             for variant in (variants[x] for x in order):
                 if (case.name, seed, variant) not in done:
                     results.append(solved(case, seed, variant, seconds=asked.seconds, gap=asked.gap))
-            write_results(asked.json, [asdict(x) for x in results], run, parts=[f"{case.name}, seed {seed}"])
+            made.append(f"{case.name}, seed {seed}")
+            write_results(asked.json, [asdict(x) for x in results], run, parts=made)
             print(f"seed {seed}, {case.name}", flush=True)
     print(table(results))
 
@@ -170,23 +172,53 @@ def table(results: Iterable[Result]) -> str:
             f"| without | after 1 s | worst | after {seconds:g} s | worst | gap left | time to 1 % proof | proofs | worth it |",  # noqa: E501
             "|---|---|---|---|---|---|---|---|---|",
         ]
-        for name in sorted(names, key=lambda x: (x == AGAIN, x)):
-            pairs = [(x, found[seconds, gap, x.case, x.seed, WHOLE]) for x in chosen if x.without == name]
-            lines.append(_row(name, pairs))
+        pairs = {
+            name: [(x, found[seconds, gap, x.case, x.seed, WHOLE]) for x in chosen if x.without == name]
+            for name in sorted(names, key=lambda x: (x == AGAIN, x))
+        }
+        losses = {name: Loss.of(x) for name, x in pairs.items()}
+        lines += [_row(name, pairs[name], loss, losses.get(AGAIN)) for name, loss in losses.items()]
     return "\n".join(lines)
 
 
-def _row(name: str, pairs: list[tuple[Result, Result]]) -> str:
-    soon = [100 * (x.soon_ms / y.soon_ms - 1) for x, y in pairs if x.soon_ms and y.soon_ms]
-    last = [100 * (x.objective_ms / y.objective_ms - 1) for x, y in pairs if x.objective_ms and y.objective_ms]
-    gaps = [100 * (_gap(x) - _gap(y)) for x, y in pairs]
-    limits = [(x.proof_s or x.seconds, y.proof_s or y.seconds) for x, y in pairs]
-    slower = math.exp(fmean(math.log(max(x, 0.02) / max(y, 0.02)) for x, y in limits))
+@dataclass(frozen=True)
+class Loss:
+    """By how much solves are worse without something: on average, and at worst.
+
+    Attributes:
+        soon_percent, soon_worst: of the objective after a second.
+        last_percent, last_worst: in the end.
+        slower: the time to a proof, as a ratio.
+    """
+
+    soon_percent: float
+    soon_worst: float
+    last_percent: float
+    last_worst: float
+    slower: float
+
+    @classmethod
+    def of(cls, pairs: list[tuple[Result, Result]]) -> Loss:
+        """Of results without it, each beside the same with it."""
+        soon = [100 * (x.soon_ms / y.soon_ms - 1) for x, y in pairs if x.soon_ms and y.soon_ms]
+        last = [100 * (x.objective_ms / y.objective_ms - 1) for x, y in pairs if x.objective_ms and y.objective_ms]
+        limits = [(x.proof_s or x.seconds, y.proof_s or y.seconds) for x, y in pairs]
+        slower = math.exp(fmean(math.log(max(x, _LEAST_S) / max(y, _LEAST_S)) for x, y in limits))
+        return cls(fmean(soon), max(soon), fmean(last), max(last), slower)
+
+    def worth(self, noise: Loss) -> bool:
+        """Is it more than nothing, and than two runs of the same strategy are apart?"""
+        lost = max(self.soon_percent - abs(noise.soon_percent), self.last_percent - abs(noise.last_percent))
+        return lost >= _WORTH_PERCENT or self.slower >= _WORTH_TIME * max(noise.slower, 1 / noise.slower)
+
+
+def _row(name: str, pairs: list[tuple[Result, Result]], loss: Loss, noise: Loss | None) -> str:
+    gap = fmean(100 * (_gap(x) - _gap(y)) for x, y in pairs)
     proofs = f"{sum(x.proof_s is not None for x, _ in pairs)} of {sum(y.proof_s is not None for _, y in pairs)}"
-    worth = max(fmean(soon), fmean(last)) >= _WORTH_PERCENT or slower >= _WORTH_TIME
+    worth = "" if noise is None or name == AGAIN else "yes" if loss.worth(noise) else "no"
     return (
-        f"| {name} | {fmean(soon):+.3f} % | {max(soon):+.2f} % | {fmean(last):+.3f} % | {max(last):+.2f} % | "
-        f"{fmean(gaps):+.3f} % | × {slower:.3f} | {proofs} | {'yes' if worth else 'no'} |"
+        f"| {name} | {loss.soon_percent:+.3f} % | {loss.soon_worst:+.2f} % | {loss.last_percent:+.3f} % | "
+        f"{loss.last_worst:+.2f} % | {gap:+.3f} % | × {loss.slower:.3f} | {proofs} | {worth} |"
     )
 
 
