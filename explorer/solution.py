@@ -57,7 +57,7 @@ class Finder(StrEnum):
     PROGRAM = "SCIP, on an integer program"
     EXHAUSTION = "exhaustion"
     RECALLED = "an earlier solve"
-    GIVEN = "somebody else"
+    GIVEN = "an earlier search"
 
 
 @dataclass(frozen=True, slots=True)
