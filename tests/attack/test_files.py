@@ -28,6 +28,7 @@ from tests.test_simulation import small_profile
 FULL = """
 import resource, signal, sys
 from pathlib import Path
+from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.service.cache import AnswerCache
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

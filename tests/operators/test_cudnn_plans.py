@@ -58,12 +58,12 @@ class Plans:
         return self.workspaces[number]
 
 
-def problem(family: str, *, part: str = "forward", exact: bool = True) -> cudnn_plans.Problem:
+def problem(family: str, *, part: str = "forward", exact: bool = True) -> cudnn_plans.ConvolutionProblem:
     """The layer of MONeT's figure 7."""
     images = ((256, 64, 56, 56), (64 * 56 * 56, 56 * 56, 56, 1))
     window = ((64, 64, 3, 3), (64 * 9, 9, 3, 1))
     ones = (1, 1)
-    return cudnn_plans.Problem(
+    return cudnn_plans.ConvolutionProblem(
         part=part,
         family=family,
         first=images,
@@ -151,7 +151,7 @@ def cudnn() -> Any:
         pytest.skip(f"nvidia-cudnn-frontend found no cuDNN: {error}")
 
 
-def workspace_of_plan(cudnn: Any, wanted: cudnn_plans.Problem) -> int | None:
+def workspace_of_plan(cudnn: Any, wanted: cudnn_plans.ConvolutionProblem) -> int | None:
     device = cudnn.create_device_properties(json.dumps(A100))
     graph, _, _ = cudnn_plans._graph(cudnn, wanted, device_property=device)
     chosen = cudnn_plans._first_plan(cudnn, graph, wanted)

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.ui
 SOLVED = re.compile(r"^(Optimal|Solved) for")
 LONG = 240_000  # solvers leave the processor to whatever else runs
 _STOP_WORKERS = """
-def stop(start=view._solving._session._worker_now, **how):
+def stop(start=view._work.answers.solver._session._worker_now, **how):
     import os, signal
     worker = start(**how)
     os.kill(worker.process.pid, signal.SIGSTOP)
     return worker
-view._solving._session._worker_now = stop
+view._work.answers.solver._session._worker_now = stop
 """
 """For the kernel: it stops every worker that it starts, at once."""
 _VISITS = 3
@@ -248,7 +248,7 @@ class TestOneWidgetInOneKernel:
         lab.ask(page, f"exec({_STOP_WORKERS!r})")  # so that the next one cannot answer before it is killed
         move_and_kill().kill()
         expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
-        lab.ask(page, "delattr(view._solving._session, '_worker_now')")
+        lab.ask(page, "delattr(view._work.answers.solver._session, '_worker_now')")
         page.screenshot(path=shots / "solver-died.png")
         widget.slider.press("End")
         expect(widget.status).to_have_text(SOLVED, timeout=LONG)

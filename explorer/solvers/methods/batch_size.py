@@ -9,7 +9,7 @@ from explorer.device_profile import Cost, Profile
 from explorer.graph import Role
 from explorer.kinds import a_profile
 from explorer.solution import Solution
-from explorer.solvers.methods.table import METHODS
+from explorer.solvers.methods.table import method_named
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 
 _GROWS = (Role.INPUT, Role.ACTIVATION, Role.GRADIENT)
@@ -61,13 +61,14 @@ def largest_batch(
     Raises:
         ValueError: the profile's batch has no first dimension to grow, or an argument is not allowed.
     """
+    system = method_named(method)
     options = Options(method, time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact)
     budget_bytes = a_budget(budget, a_profile(profile))
     samples = _samples(profile)
 
     def tried(batch_size: int) -> tuple[Profile, Solution] | None:
         scaled = with_batch_size(profile, batch_size, measured=samples)
-        (solution,) = METHODS[method].solve(scaled, [budget_bytes], options=options)
+        (solution,) = system.solve(scaled, [budget_bytes], options=options)
         allowed_ms = _one_more_forward_ms(scaled)
         return (scaled, solution) if solution.time_ms is not None and solution.time_ms <= allowed_ms else None
 

@@ -13,7 +13,7 @@ from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solution import Solution, Status
-from explorer.solvers.methods.table import METHODS, Answers
+from explorer.solvers.methods.table import METHODS, Answers, method_named
 from explorer.solvers.options import Options
 from explorer.units import format_bytes
 
@@ -135,7 +135,7 @@ def compare(
             f"methods is {list(methods)} and budgets is {list(budgets_bytes)}; each needs one entry or more"
         )
     budgets = tuple(sorted(dict.fromkeys(budgets_bytes)))
-    chosen = [replace(options, method=name) for name in dict.fromkeys(methods)]
+    chosen = [replace(options, method=method_named(name).name) for name in dict.fromkeys(methods)]
     tasks = [(x, part) for x in chosen for part in _parts(x.method, budgets)]
     answers: dict[tuple[str, int], Solution] = {}
     with _pool(executor) as pool:

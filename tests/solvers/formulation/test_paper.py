@@ -22,7 +22,7 @@ from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
 from tests.solvers.minimising import SHARES, budget_between, minimum
 
-ZOO = Path(__file__).parents[3] / "shared" / "monet-zoo"
+ZOO = Path(__file__).parents[4] / "shared" / "monet-zoo"
 slow = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

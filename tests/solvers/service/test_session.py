@@ -229,7 +229,7 @@ def test_a_script_without_a_main_guard_runs_once_and_its_end_ends_the_worker(tmp
         )
         + end
     )
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     run = subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,
