@@ -165,7 +165,6 @@ class Strategy:
         stricter: where a search ends in what is probably a trap, more with a greater penalty for what does not fit.
         population: populations of plans are bred between searches.
         blueprints: solutions of bounds are plans to search from.
-        early_blueprints: that is done at once, not when it is breeding's turn.
         programs: MONeT's joint program, grouped, is solved by SCIP.
         whole_bounds: bounds have whole numbers.
         blueprint_bound: the first of these has a small program, so that blueprints come early.
@@ -180,7 +179,6 @@ class Strategy:
     stricter: bool = True
     population: bool = True
     blueprints: bool = True
-    early_blueprints: bool = True
     programs: bool = True
     whole_bounds: bool = True
     blueprint_bound: bool = True
@@ -228,7 +226,6 @@ class Strategy:
 _SEEDS, _STEP = 1000, 5  # a solve has fewer searches than the one over the other, and a search takes fewer seeds
 _NEEDS = (
     ("blueprints", "whole_bounds"),
-    ("early_blueprints", "blueprints"),
     ("blueprint_bound", "whole_bounds"),
     ("critical_ends", "whole_bounds"),
     ("tightening", "whole_bounds"),

@@ -11,7 +11,7 @@ import explorer
 from explorer.capture import capture
 from explorer.simulation import validate
 from tests.execution.models import branches, tied_attention
-from tests.solvers.rotor.test_rotor import residual
+from tests.solvers.methods.rotor.test_rotor import residual
 
 MAKERS = {"residual": residual, "branches": branches, "tied attention": tied_attention}
 

@@ -41,10 +41,11 @@ class Breeder:
         while time.monotonic() < until and not self._solve.over() and not self.converged():
             self.breed()
 
-    @property
-    def has_blueprints(self) -> bool:
-        """Is there something new to breed from?"""
-        return self._population.has_blueprints
+    def idle(self) -> bool:
+        """Is there nothing to breed from, or is it of no more use?"""
+        if not self._strategy.population:
+            return not self._population.has_blueprints
+        return self._solve.exhausted.is_set() or self.converged()
 
     def suggest(self, blueprint: np.ndarray) -> None:
         """Breed from a plan that need not fit."""

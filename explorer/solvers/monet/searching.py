@@ -14,9 +14,9 @@ def search_plans(solve: Solve, breeder: Breeder) -> None:
         breeder: of the same solve; breeds in a share of the time.
     """
     strategy, knowledge, budget_bytes = solve.options.strategy, solve.knowledge, solve.budget_bytes
-    sizes, kinds = strategy.searching, len(strategy.starts)
+    sizes = strategy.searching
     idle, owed = 0, -sizes.breeding * sizes.first
-    for number, search in enumerate(strategy.searches(solve.options.seed), start=1):
+    for search in strategy.searches(solve.options.seed):
         if solve.over() or (solve.exhausted.is_set() and idle >= sizes.patience):
             return
         known_ms = solve.best_ms
@@ -27,11 +27,5 @@ def search_plans(solve: Solve, breeder: Breeder) -> None:
             knowledge.seek_minimum(timeout=0.0)  # while there is time: the answer names it
         idle = 0 if solve.best_ms < known_ms else idle + 1
         owed += sizes.breeding * search.effort
-        early = strategy.early_blueprints and number >= kinds
-        while not solve.over() and (
-            (early and breeder.has_blueprints)
-            or (owed > 0 and not solve.exhausted.is_set() and not breeder.converged())
-        ):
-            bred = breeder.breed()
-            # What is bred early is not paid for by seconds of searches that find little after it.
-            owed -= bred if owed > 0 else 0.0
+        while owed > 0 and not solve.over() and not breeder.idle():
+            owed -= breeder.breed()

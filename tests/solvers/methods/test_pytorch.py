@@ -9,7 +9,7 @@ from explorer.recomputing import Recomputing
 from explorer.solvers.methods.pytorch import blocks_of
 from tests.schedules import keep_all_apart
 from tests.solvers.graphs import chain
-from tests.solvers.rotor.test_rotor import SAMPLES, profile_of
+from tests.solvers.methods.rotor.test_rotor import SAMPLES, profile_of
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

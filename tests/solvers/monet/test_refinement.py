@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from types import SimpleNamespace
 
@@ -13,15 +14,15 @@ from explorer.solvers.monet.proving import _News
 from explorer.solvers.monet.refinement import refine
 from explorer.solvers.options import Options
 from explorer.solvers.search.plan_search import PlanSearch
-from explorer.solvers.strategy import Proving
+from explorer.solvers.strategy import Proving, Start
 from tests.solvers.graphs import chain
 
 
-def test_each_kind_of_search_has_its_turn_before_blueprints(monkeypatch: pytest.MonkeyPatch):
+def test_plans_are_bred_in_a_share_of_the_effort_once_each_kind_of_search_had_its_turn(monkeypatch: pytest.MonkeyPatch):
     done: list[str] = []
 
-    def improve(*_: object, seed: int, **__: object) -> None:
-        done.append(f"kind {seed % 4}")
+    def improve(*_: object, starts: tuple[Start, ...], **__: object) -> None:
+        done.append(starts[0].name)
 
     def breed(_: Breeder) -> float:
         done.append("breeding")
@@ -29,16 +30,18 @@ def test_each_kind_of_search_has_its_turn_before_blueprints(monkeypatch: pytest.
 
     monkeypatch.setattr(PlanSearch, "improve", improve)
     monkeypatch.setattr(Breeder, "breed", breed)
-    monkeypatch.setattr(Breeder, "has_blueprints", property(lambda _: len(done) < 6))
     ended = threading.Event()
     monkeypatch.setattr("explorer.solvers.monet.proving.Prover.prove", lambda _: ended.wait(60))
     options = Options(time_limit=60.0, gap=0.0)
     knowledge = Knowledge(options.problem(chain(12)))
     budget_bytes = knowledge.search.keep_all_peak_bytes - 1
-    refine(knowledge, budget_bytes, options, should_stop=lambda: len(done) > 7 and not ended.set())
-    assert sorted(done[:4]) == [f"kind {x}" for x in range(4)]
-    # What was bred early is not charged: breeding goes on after the next search.
-    assert done[4:8] == ["breeding", "breeding", "kind 1", "breeding"]
+    refine(knowledge, budget_bytes, options, should_stop=lambda: len(done) > 20 and not ended.set())
+    first = done.index("breeding")
+    assert done[: len(Start)] == [x.name for x in Start]
+    assert first >= len(Start)
+    searched = sum(1.3**number for number in range(first)) - options.strategy.searching.first
+    bred = next(number for number, x in enumerate(done[first:]) if x != "breeding")
+    assert bred == math.ceil(searched)
 
 
 def test_news_are_stale_once_there_were_none_for_as_long_as_all_of_them_took(monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from explorer.solvers.methods.rotor.chain import Chain, Kind, Operation, in_segments, keep_everything
 from explorer.solvers.methods.rotor.table import solve
-from tests.solvers.rotor.chains import chain, chains, fastest_ms
+from tests.solvers.methods.rotor.chains import chain, chains, fastest_ms
 
 
 @settings(max_examples=150, deadline=None)
