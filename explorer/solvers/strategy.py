@@ -189,7 +189,13 @@ class Strategy:
     proving: Proving = field(default_factory=Proving)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an ingredient without what it builds on."""
+        """Raises ValueError for an ingredient without what it builds on, and for sizes that are not positive."""
+        for phase in (self.searching, self.breeding, self.proving):
+            for size in fields(phase):
+                value = getattr(phase, size.name)
+                numbers = value if isinstance(value, tuple) else (value,)
+                if not all(isinstance(x, Turn) or x > 0 for x in numbers):
+                    raise ValueError(f"{size.name} is {shown(value)}; it must be positive")
         for name, needed in _NEEDS:
             if getattr(self, name) and not getattr(self, needed):
                 raise ValueError(f"strategy has {name} without {needed}, which it builds on")
