@@ -114,14 +114,14 @@ def _pursuit(profile: Profile, budget_bytes: int, options: Options, *, began: fl
 def _remembered(pursuit: Pursuit) -> Solution:
     """Start from what earlier solves found, and keep what this one finds."""
     knowledge, budget_bytes, options = pursuit.knowledge, pursuit.budget_bytes, pursuit.options
-    memory, problem = AnswerCache(), problem_key(knowledge.profile, options)
-    knowledge.recall(memory.recall(problem), partial(memory.schedule, problem))
+    cache, problem = AnswerCache(), problem_key(knowledge.profile, options)
+    knowledge.recall(cache.recall(problem), partial(cache.schedule, problem))
     known = pursuit.settled()
     if known is not None:
         return known
     solution = pursuit.run()
     answer, schedule = knowledge.answer(budget_bytes, spent_s=knowledge.counted_s(budget_bytes, options=options))
-    memory.remember(problem, answer, schedule, label=label_of(knowledge.profile, options))
+    cache.remember(problem, answer, schedule, label=label_of(knowledge.profile, options))
     return solution
 
 

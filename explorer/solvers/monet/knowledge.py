@@ -21,7 +21,7 @@ SAME = 2e-6  # relative difference of times that counts as none: bounds are less
 
 
 class Knowledge:
-    """Solves one problem; keeps every schedule and bound it comes across.
+    """What is known of one problem: every schedule and bound that any solve of it came across.
 
     Args:
         problem: graph, costs, and what may be chosen.

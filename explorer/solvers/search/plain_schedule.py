@@ -8,9 +8,9 @@ from explorer.schedule import Schedule, keep_all
 from explorer.solvers.problem.problem import Problem
 from explorer.solvers.problem.schedules import schedule_of
 from explorer.solvers.search.arrays import PlanArrays, plan_arrays
-from explorer.solvers.search.kernel import decode, judge
 from explorer.solvers.search.simple_plans import starting_plans
-from explorer.solvers.search.trace import UNKNOWN, PlanMemory, workspace
+from explorer.solvers.search.sketching import interpreted
+from explorer.solvers.search.trace import workspace
 
 _ROOM = 40  # runs in an order, as a multiple of the operators
 
@@ -28,22 +28,21 @@ def plain_schedule(problem: Problem) -> Schedule:
     everything = np.zeros(arrays.gene_count, np.int16)
     everything[: arrays.gene_start[-1]] = 1
     for genes in (everything, *starting_plans(arrays)):
-        order = _order(arrays, genes, work)
-        if order is not None:
+        # By the interpreter: compiling takes longer than all of this.
+        _, runs = interpreted(arrays, genes, work, np.inf)
+        if runs >= 0:
+            order = order_of(arrays, work.trial.order[:runs].tolist())
             return schedule_of(problem, order, method="pinned", budget_bytes=None)
     names = ", ".join(f"{name}={choice}" for name, choice in problem.pins.pairs)
     raise ValueError(f"no schedule honours these pins together, as far as simple ones tell: {names}")
 
 
-def _order(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory) -> list[tuple[int, int]] | None:
-    """(operator, form) of every run; None where the plan cannot run."""
-    # By the interpreter: compiling takes longer than all of this.
-    count, quickest_ms = decode.py_func(arrays, genes, work, UNKNOWN, np.inf)
-    if count < 0 or not np.isfinite(judge.py_func(arrays, work, quickest_ms, np.inf, 0.0, np.inf)[1]):
-        return None
+def order_of(arrays: PlanArrays, runs: list[int]) -> list[tuple[int, int]]:
+    """(Operator, form) of every run of a decoded plan, whose runs are numbers of forms in the arrays."""
     order = []
-    for form in work.trial.order[:count].tolist():
+    for form in runs:
         site = int(arrays.form_site[form])
+        # A recomputation has a site of its own, between first runs and backward operators, but no id.
         operator = site if site < arrays.forward_count else site - arrays.forward_count
         order.append((operator, form - int(arrays.form_start[site])))
     return order

@@ -23,7 +23,7 @@ from explorer.solvers.problem.schedules import schedule_of
 from explorer.solvers.search.annealing import Archive, Course, anneal, forget_compiled
 from explorer.solvers.search.arrays import GENE, PlanArrays, plan_arrays
 from explorer.solvers.search.from_schedule import genes_of
-from explorer.solvers.search.plain_schedule import plain_schedule
+from explorer.solvers.search.plain_schedule import order_of, plain_schedule
 from explorer.solvers.search.room import demand
 from explorer.solvers.search.simple_plans import starting_plans
 from explorer.solvers.search.sketching import interpreted, sketches
@@ -476,11 +476,6 @@ class PlanSearch:
         self.frontier.add(point)
         return point
 
-    def _schedule(self, forms: list[int], budget_bytes: int) -> Schedule:
-        arrays, order = self.arrays, []
-        for form in forms:
-            site = int(arrays.form_site[form])
-            # A recomputation has a site of its own, between first runs and backward operators, but no id.
-            operator = site if site < arrays.forward_count else site - arrays.forward_count
-            order.append((operator, form - int(arrays.form_start[site])))
+    def _schedule(self, runs: list[int], budget_bytes: int) -> Schedule:
+        order = order_of(self.arrays, runs)
         return schedule_of(self.problem, order, method="plan search", budget_bytes=budget_bytes)

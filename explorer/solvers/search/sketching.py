@@ -46,7 +46,7 @@ def sketches(arrays: PlanArrays, evaluate: Evaluate, *, budget_bytes: int, until
             yield runs
 
 
-def interpreted(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory, budget_bytes: int) -> tuple[float, int]:
+def interpreted(arrays: PlanArrays, genes: np.ndarray, work: PlanMemory, budget_bytes: float) -> tuple[float, int]:
     """Evaluate a plan as ``Evaluate`` says, without the kernel."""
     count, quickest_ms = decode.py_func(arrays, genes, work, UNKNOWN, np.inf)
     if count < 0:

@@ -40,15 +40,15 @@ _NICE = 19  # the notebook's own cells come first
 class _Subject:
     """What is solved, what is known of it, and what earlier processes remembered."""
 
-    def __init__(self, setup: Setup, memory: AnswerCache) -> None:
-        self.setup, self.memory = setup, memory
+    def __init__(self, setup: Setup, cache: AnswerCache) -> None:
+        self.setup, self.cache = setup, cache
         self.options = setup.options
         self.knowledge = Knowledge(setup.options.problem(setup.profile))
         for point in setup.known:
             self.knowledge.add(point)
         self.key = problem_key(setup.profile, setup.options)
         if setup.remember:
-            self.knowledge.recall(memory.recall(self.key), partial(memory.schedule, self.key))
+            self.knowledge.recall(cache.recall(self.key), partial(cache.schedule, self.key))
 
     def ladder(self, stop: np.ndarray) -> Iterator[bool]:
         """Look at what is remembered, then search at one budget after the other; each is a true.
@@ -74,13 +74,13 @@ class _Subject:
         if whole:
             self.knowledge.note(answer)  # so that who returns to this budget is answered at once
         if self.setup.remember:
-            self.memory.remember(self.key, answer, schedule, label=label_of(self.setup.profile, self.options))
+            self.cache.remember(self.key, answer, schedule, label=label_of(self.setup.profile, self.options))
 
 
 @dataclass
 class _Job:
     ask: Ask
-    problem: _Subject
+    subject: _Subject
     began: float = field(default_factory=time.monotonic)
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -133,12 +133,12 @@ class _Server:
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self.loaded = threading.Event()
         self.bridged = np.zeros(1, np.uint8)  # set with ``loaded``: ends a search at once
-        self.memory = AnswerCache()
-        self.problem = _Subject(setup, self.memory)
+        self.cache = AnswerCache()
+        self.subject = _Subject(setup, self.cache)
 
     def serve(self) -> None:
         threading.Thread(target=self.refine, name="refine", daemon=True).start()
-        ladder = self.problem.ladder(self.messages.asked)
+        ladder = self.subject.ladder(self.messages.asked)
         while True:
             # Idle time fills the ladder of budgets, so that the next answer starts from a good one.
             while self.idle() and self.messages.empty() and self.ready() and next(ladder, False):
@@ -152,15 +152,15 @@ class _Server:
                     self.answer(message)
             elif isinstance(message, Setup):
                 self.supersede()
-                self.problem = _Subject(message, self.memory)
-                ladder = self.problem.ladder(self.messages.asked)
+                self.subject = _Subject(message, self.cache)
+                ladder = self.subject.ladder(self.messages.asked)
 
     def idle(self) -> bool:
         return self.job is None or self.job.ended.is_set()
 
     def ready(self) -> bool:
         """Are the search's kernel and all modules there? Who waits for that answers nobody, or makes it take longer."""
-        return self.loaded.is_set() and self.problem.knowledge.search.ready(timeout=0.0)
+        return self.loaded.is_set() and self.subject.knowledge.search.ready(timeout=0.0)
 
     def supersede(self) -> None:
         if self.job is not None:
@@ -171,13 +171,13 @@ class _Server:
     def cancel(self, job: _Job) -> None:
         job.stop.set()
         if not self.loaded.is_set():  # whoever refines would end it, and is not there yet
-            knowledge, progress = job.problem.knowledge, Progress(job.ask.budget_bytes)
-            self.send(job, solution_of(knowledge, progress, gap=job.problem.options.gap, stopped=True), final=True)
+            knowledge, progress = job.subject.knowledge, Progress(job.ask.budget_bytes)
+            self.send(job, solution_of(knowledge, progress, gap=job.subject.options.gap, stopped=True), final=True)
             self.supersede()
 
     def learn(self, ask: Ask) -> None:
         """Take what is known already, also from a request that is superseded: the next one does not bring it again."""
-        knowledge = self.problem.knowledge
+        knowledge = self.subject.knowledge
         for point in ask.known:
             knowledge.add(point)
         if ask.bound_ms:
@@ -185,10 +185,10 @@ class _Server:
 
     def answer(self, ask: Ask) -> None:
         self.supersede()
-        problem = self.problem
-        knowledge = problem.knowledge
-        self.job = job = _Job(ask, problem)
-        pursuit = problem.pursuit(ask.budget_bytes)
+        subject = self.subject
+        knowledge = subject.knowledge
+        self.job = job = _Job(ask, subject)
+        pursuit = subject.pursuit(ask.budget_bytes)
         settled = pursuit.settled()
         if settled is not None:
             self.send(job, settled, final=True)
@@ -211,8 +211,8 @@ class _Server:
 
     def bridge(self, job: _Job) -> None:
         """Search for the first request while the integer program's modules are still being loaded."""
-        knowledge, budget = job.problem.knowledge, job.ask.budget_bytes
-        for search in job.problem.options.strategy.searches(0):
+        knowledge, budget = job.subject.knowledge, job.ask.budget_bytes
+        for search in job.subject.options.strategy.searches(0):
             wanted = self.messages.empty() and not job.stop.is_set() and not self.loaded.is_set()
             if not wanted or not knowledge.search.ready(timeout=0.0) or knowledge.excludes(budget):
                 return
@@ -226,7 +226,7 @@ class _Server:
     def refine(self) -> None:
         # Takes seconds: now, not while the first request waits for its bound; but its schedule comes first.
         with suppress(Exception):  # the request that needs the kernel says what is wrong with it
-            self.problem.knowledge.search.ready(timeout=_COMPILED_S)
+            self.subject.knowledge.search.ready(timeout=_COMPILED_S)
         for module in ("bound", "grouped"):
             with suppress(ImportError):  # the request that needs it says so
                 import_module(f"explorer.solvers.formulation.{module}")
@@ -239,11 +239,11 @@ class _Server:
             job = self.jobs.get()
             if job.superseded:
                 continue
-            knowledge, options = job.problem.knowledge, job.problem.options
+            knowledge, options = job.subject.knowledge, job.subject.options
             failed = False
             try:
                 # Its time begins now that all is loaded, and no request before it is solved any more.
-                solution = job.problem.pursuit(job.ask.budget_bytes).finish(
+                solution = job.subject.pursuit(job.ask.budget_bytes).finish(
                     on_solution=lambda found, job=job: self.send(job, found, final=False),
                     should_stop=job.stop.is_set,
                 )
@@ -255,7 +255,7 @@ class _Server:
                 solution = replace(known, status=Status.FAILED, message=message)
             # First: whoever has the last event may end this process.
             try:
-                job.problem.remember(job.ask.budget_bytes, whole=not failed and not job.stop.is_set())
+                job.subject.remember(job.ask.budget_bytes, whole=not failed and not job.stop.is_set())
             except Exception:  # noqa: BLE001 - the answer is the same without
                 traceback.print_exc()
             self.send(job, solution, final=True)
