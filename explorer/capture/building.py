@@ -75,6 +75,12 @@ class Built:
     owners: dict[int, tuple[fx.Node, ...]]
     views: frozenset[fx.Node]
 
+    def storage_below(self, node: fx.Node) -> int:
+        """The storage that a tensor, or a tuple of views, lies in."""
+        source = node if node in self.storage_of else node.args[0]
+        assert isinstance(source, fx.Node)
+        return self.storage_of[source]
+
 
 def build(
     traced: Traced,

@@ -299,10 +299,10 @@ def _shadowed(check: _Check, args: tuple[Any, ...], kwargs: dict[str, Any], *, s
     program = generate(check.capture, schedule, watch=shadow.watch)
     backward = program.backward
 
-    def with_tangents(values: list[Any]) -> list[Any]:
+    def with_tangents(values: list[Any], given: list[Any]) -> Iterator[None]:
         count = len(plan.tangent_outputs)
         shadow.tangents(values[len(values) - count :])
-        return backward(values)
+        return backward(values, given)
 
     with following(check.module, replace(program, backward=with_tangents)):
         _go_back(tensors_of_result(check.module(*args, **kwargs)))

@@ -1,11 +1,11 @@
-"""A schedule as straight-line Python: one function forward, one backward, with a ``del`` at every free."""
+"""A schedule as straight-line Python: one function forward, one generator backward, with a ``del`` at every free."""
 
 from __future__ import annotations
 
 import math
 import operator
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,9 +15,10 @@ from explorer.capture import Capture
 from explorer.capture.building import TANGENTS, Call, argument_nodes
 from explorer.capture.traced import Source
 from explorer.execution.absence import Absence, zeros
+from explorer.execution.completion import completed_after
 from explorer.execution.returning import made_by_step
 from explorer.graph import Phase, Role
-from explorer.schedule import Free, Run, Schedule
+from explorer.schedule import Free, Run, Schedule, Step
 from explorer.torch_private import bare_binding
 
 
@@ -26,7 +27,8 @@ def _file(name: str) -> str:
 
 
 _FILES = {_file(name): name for name in ("forward", "backward")}
-Compiled = Callable[[list[Any]], list[Any]]
+Forward = Callable[[list[Any]], list[Any]]
+Backward = Callable[[list[Any], list[Any]], Iterator[None]]
 
 
 @dataclass(frozen=True)
@@ -35,20 +37,23 @@ class Program:
 
     Attributes:
         forward: takes the values of ``inputs``, returns the flat outputs, then what is saved for the backward pass.
-        backward: takes ``backward_inputs``, then the saved values, then the tangents; returns the gradients.
+        backward: takes ``backward_inputs``, then the saved values, then the tangents; and a list, to which it adds, one
+            group after the other, the gradients that are complete, yielding after each group.
         inputs: positions in ``Traced.inputs`` that the forward pass reads.
         backward_inputs: positions that the backward pass reads.
         output_count: how many of the forward pass's results are outputs.
+        groups: positions in ``Traced.gradients`` of those that are complete together, in that order.
         places: what runs in which line, by the name of the pass and the line's number.
         schedule: what was compiled.
         fills_sums: as in ``Absence``.
     """
 
-    forward: Compiled
-    backward: Compiled
+    forward: Forward
+    backward: Backward
     inputs: tuple[int, ...]
     backward_inputs: tuple[int, ...]
     output_count: int
+    groups: tuple[tuple[int, ...], ...]
     places: dict[tuple[str, int], str]
     schedule: Schedule
     fills_sums: bool = False
@@ -74,7 +79,7 @@ def generate(
 ) -> Program:
     """Compile a schedule that the simulator has accepted.
 
-    Both functions take one list and empty it, so that no caller keeps alive what they free.
+    Both take a list and empty it, so that no caller keeps alive what they free.
 
     Args:
         capture: the schedule's.
@@ -90,7 +95,8 @@ def generate(
     outputs = [cast("fx.Node", traced.outputs[index]) for index in made_by_step(capture)]
 
     forward = Writer(capture, "forward", [x.node for x in plain], [], probe=probe, watch=watch)
-    forward.write(steps[:boundary])
+    for step in steps[:boundary]:
+        forward.write(step)
     # What the caller receives and the backward pass reads is saved too: the same tensor, no second copy.
     saved = _read_later(capture, steps[boundary:], list(forward.live))
     forward.finish([*outputs, *saved])
@@ -100,8 +106,11 @@ def generate(
     backward_plain = [x.node for x in plain if x.node in needed]
     values = [*saved, *tangents]
     backward = Writer(capture, "backward", backward_plain, values, probe=probe, watch=watch, absent=absent)
-    backward.write(steps[boundary + 1 :])
-    backward.finish([node for _, node in traced.gradients])
+    groups = completed_after(capture, steps[boundary + 1 :])
+    for number, step in enumerate(steps[boundary + 1 :], start=1):
+        backward.write(step)
+        if number in groups:
+            backward.give([traced.gradients[x][1] for x in groups[number]], last=number == max(groups))
 
     position = {x.node: index for index, x in enumerate(traced.inputs)}
     return Program(
@@ -110,6 +119,7 @@ def generate(
         inputs=tuple(position[x.node] for x in plain),
         backward_inputs=tuple(position[node] for node in backward_plain),
         output_count=len(outputs),
+        groups=tuple(groups.values()),
         places=forward.places | backward.places,
         schedule=schedule,
         fills_sums=backward.gradients is not None and backward.gradients.fills_sums,
@@ -135,8 +145,7 @@ def _read_later(capture: Capture, steps: list[Any], candidates: list[fx.Node]) -
 
 
 def _storages(capture: Capture, call: Call) -> set[int]:
-    nodes = (node if node in capture.built.storage_of else node.args[0] for node in argument_nodes(call))
-    return {capture.built.storage_of[node] for node in nodes if isinstance(node, fx.Node)}
+    return {capture.built.storage_below(node) for node in argument_nodes(call)}
 
 
 def _inputs_read(capture: Capture, steps: list[Any]) -> set[fx.Node]:
@@ -191,9 +200,10 @@ class Writer:
         self.live: dict[fx.Node, None] = dict.fromkeys(x for x in values if x not in absent)
         self.views: dict[fx.Node, None] = {}
         self.named: set[fx.Node] = set(persistent)
+        self.given: set[int] = set()
         self.gradients = Absence(capture, absent) if absent else None
         arguments = [node.name for node in (*persistent, *values)]
-        self.lines = [f"def {name}(values):"]
+        self.lines = [f"def {name}(values{', given' if name == 'backward' else ''}):"]
         if arguments:
             self.lines.append(f"    {', '.join(arguments)}, = values")
         self.lines.append("    values.clear()")
@@ -203,28 +213,40 @@ class Writer:
         """Python text of the function as written so far."""
         return "\n".join(self.lines) + "\n"
 
-    def compile(self) -> Compiled:
-        """The function."""
+    def compile(self) -> Any:
+        """The function, or generator."""
         exec(compile(self.source, _file(self.name), "exec"), self.scope)  # noqa: S102  (our own text)
         return self.scope[self.name]
 
-    def write(self, steps: Iterable[Any]) -> None:
-        """Add steps of the schedule."""
-        for step in steps:
-            if isinstance(step, Free):
-                self._free(step.storage)
-            else:
-                self._run(step)
+    def write(self, step: Step) -> None:
+        """Add a step of the schedule."""
+        if isinstance(step, Free):
+            self._free(step.storage)
+        else:
+            self._run(step)
 
     def finish(self, results: list[fx.Node]) -> None:
-        """End the function, which returns what stands for these nodes; None for gradients that are absent."""
-        absent = [self.gradients is not None and self.gradients.lacks(node) for node in results]
-        for node, missing in zip(results, absent, strict=True):
+        """End the function, which returns what stands for these nodes."""
+        for node in results:
+            self._ensure(node)
+        self._probe()
+        self.lines.append(f"    return [{', '.join(node.name for node in results)}]")
+
+    def give(self, gradients: list[fx.Node], *, last: bool) -> None:
+        """Hand complete gradients over, and go on when asked to; None for those that are absent."""
+        absent = [self.gradients is not None and self.gradients.lacks(node) for node in gradients]
+        for node, missing in zip(gradients, absent, strict=True):
             if not missing:
                 self._ensure(node)
-        self._probe()
-        names = ["None" if missing else node.name for node, missing in zip(results, absent, strict=True)]
-        self.lines.append(f"    return [{', '.join(names)}]")
+        if last:
+            self._probe()
+        names = ["None" if missing else node.name for node, missing in zip(gradients, absent, strict=True)]
+        self.lines.append(f"    given += [{', '.join(names)}]")
+        # Nothing here may hold what autograd gets: it takes a gradient as it is only if nobody else has it.
+        for storage in map(self.capture.built.storage_below, gradients):
+            self._free(storage)
+            self.given.add(storage)
+        self.lines.append("    yield")
 
     def _run(self, step: Run) -> None:
         call = self.capture.built.calls[step.operator, step.implementation]
@@ -250,13 +272,14 @@ class Writer:
             self.lines.append("    _ = None")
         if call.overwrites is not None:
             # That memory is the result's now: nothing may go by the name of what was there.
-            self._free(self._storage(call.overwrites))
+            self._free(self.capture.built.storage_below(call.overwrites))
         self.live |= dict.fromkeys(x for x in fresh if x is not None)
 
     def _is_there(self, node: fx.Node) -> bool:
         """Is it in memory already? In the backward pass, what the caller received in the forward pass is."""
-        storage = self.capture.graph.storages[self._storage(node)]
-        return node in self.live or (self.name == "backward" and storage.held and storage.role is Role.ACTIVATION)
+        storage = self.capture.graph.storages[self.capture.built.storage_below(node)]
+        received = self.name == "backward" and storage.held and storage.role is Role.ACTIVATION
+        return node in self.live or storage.id in self.given or received
 
     def _watch(self, step: Run, made: list[fx.Node]) -> None:
         if self.watch is not None and made:
@@ -282,17 +305,12 @@ class Writer:
             self.lines.append(f"    {self._global('probe', self.probe)}()")
 
     def _free(self, storage: int) -> None:
-        nodes = [x for x in (*self.live, *self.views) if self._storage(x) == storage]
+        nodes = [x for x in (*self.live, *self.views) if self.capture.built.storage_below(x) == storage]
         if nodes:
             self.lines.append(f"    del {', '.join(node.name for node in nodes)}")
         for node in nodes:
             self.live.pop(node, None)
             self.views.pop(node, None)
-
-    def _storage(self, node: fx.Node) -> int:
-        source = node if node in self.capture.built.storage_of else node.args[0]
-        assert isinstance(source, fx.Node)
-        return self.capture.built.storage_of[source]
 
     def _ensure(self, node: fx.Node) -> None:
         """Give ``node`` a name: re-derive it from the tensor below, if it is a view."""

@@ -17,16 +17,13 @@ from explorer.capture import Capture
 from explorer.capture.batch import as_arguments
 from explorer.capture.traced import Source
 from explorer.execution.binding import Binding
-from explorer.execution.code import Compiled, Program, generate
+from explorer.execution.chain import Step
+from explorer.execution.code import Backward, Program, generate
 from explorer.execution.fallback import without
-from explorer.execution.out_of_memory import named
 from explorer.execution.returning import Returning, made_by_step
 from explorer.operators import Guard
 from explorer.schedule import Run, Schedule
 from explorer.torch_arguments import Scheduled
-from explorer.torch_private import graph_is_kept, unviewed
-
-_ADVICE = "Solve for a smaller budget, or free what else is on the device."
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class StepPlan:
         """Let ``module``, whose model is now as it was captured, follow this plan."""
         self.bindings[module] = Binding(self.capture, module)
 
-    def backward_for(self, program: Program, missing: frozenset[int]) -> Compiled:
+    def backward_for(self, program: Program, missing: frozenset[int]) -> Backward:
         """The backward pass of ``program`` without the tangents at these positions."""
         if not missing:
             return program.backward
@@ -226,77 +223,5 @@ def following(module: ScheduledModule, program: Program) -> Iterator[StepPlan]:
 def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward pass of one training step; the result's backward pass follows the schedule too."""
     values = plan.bindings[module].values(args, kwargs)
-    tensors = _Step.apply(plan, plan.program_for(values), values, *(values[i] for i in plan.differentiable))
+    tensors = Step(plan, plan.program_for(values), values).run()
     return plan.capture.traced.result.build(plan.returning.outputs(values, tensors))
-
-
-class _Step(torch.autograd.Function):
-    """Forward and backward as scheduled. Everything but the differentiable tensors travels in plain lists."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, plan: StepPlan, program: Program, values: list[Any], *differentiable: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        with torch.autocast(differentiable[0].device.type, enabled=False), named(program.place, advice=_ADVICE):
-            results = program.forward([values[i] for i in program.inputs])
-        outputs = tuple(unviewed(x) for x in results[: program.output_count])
-        ctx.plan, ctx.program = plan, program
-        # An output that the backward pass reads is saved as another tensor of the same memory: saving the output
-        # itself would make a reference cycle, which keeps every activation until the garbage collector runs.
-        own = {id(x) for x in outputs}
-        ctx.saved_activations = [x.detach() if id(x) in own else x for x in results[program.output_count :]]
-        # The caller may change outputs in place; tensors of one memory have one version.
-        ctx.versions = [_version(x) for x in ctx.saved_activations]
-        # What is the caller's goes through autograd's own saving, which notices if it is changed too early.
-        ctx.save_for_backward(*(values[i] for i in program.backward_inputs))
-        ctx.output_specs = [(x.shape, x.dtype, x.device) for x in outputs]
-        with_gradient = set(plan.tangent_outputs)
-        ctx.mark_non_differentiable(*(x for i, x in enumerate(outputs) if i not in with_gradient))
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        if graph_is_kept():
-            raise RuntimeError(
-                "a scheduled step frees its activations as its backward pass goes on, so it supports neither "
-                "retain_graph=True nor create_graph=True"
-            )
-        if ctx.saved_activations is None:
-            raise RuntimeError(
-                "backward() was called twice on one scheduled step, whose activations are gone: run the forward pass "
-                "again"
-            )
-        saved, ctx.saved_activations = ctx.saved_activations, None
-        if any(_version(x) != version for x, version in zip(saved, ctx.versions, strict=True)):
-            raise RuntimeError(
-                "an output of the step has been modified by an inplace operation before its backward pass, which needs "
-                "it as it was: change a copy (.clone())"
-            )
-        values = [*ctx.saved_tensors, *saved]
-        saved.clear()
-        plan, program = ctx.plan, ctx.program
-        given = [tangents[i] for i in plan.tangent_outputs]
-        missing = frozenset(number for number, x in enumerate(given) if x is None)
-        values += [
-            None if x is None else _tangent(x, ctx.output_specs[i], strides)
-            for x, i, strides in zip(given, plan.tangent_outputs, plan.tangent_strides, strict=True)
-        ]
-        device = next(x for x in given if x is not None).device
-        backward = plan.backward_for(program, missing)
-        with torch.autocast(device.type, enabled=False), named(program.place, advice=_ADVICE):
-            gradients = backward(values)
-        return (None, None, None, *gradients)
-
-
-def _version(tensor: torch.Tensor | None) -> int | None:
-    """As autograd's own check has it; some operators save nothing in a place for a tensor."""
-    return None if tensor is None else tensor._version  # noqa: SLF001 - there is no other name for it
-
-
-def _tangent(given: torch.Tensor, spec: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    """The gradient of an output in the captured layout; autograd's own may repeat one number, or have another order."""
-    if given.stride() == strides:
-        return given
-    shape, dtype, device = spec
-    return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(given)

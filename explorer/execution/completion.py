@@ -1,0 +1,42 @@
+"""When gradients are complete in a backward pass, so that autograd may have them while the pass goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from explorer.capture import Capture
+from explorer.capture.traced import Source
+from explorer.schedule import Run, Step
+
+
+def completed_after(capture: Capture, steps: Sequence[Step]) -> dict[int, tuple[int, ...]]:
+    """Which gradients are complete after how many steps of a backward pass.
+
+    A gradient is complete when nothing that follows reads it. Nothing may read its parameter either: whoever gets the
+    gradient may change both, for example by an update within the backward pass.
+
+    Args:
+        capture: what the steps belong to.
+        steps: of the backward pass.
+
+    Returns:
+        How many steps have run by then, to positions in ``Traced.gradients``, in that order.
+    """
+    made: dict[int, int] = {}
+    read: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        if isinstance(step, Run):
+            implementation = capture.graph.operators[step.operator].implementation(step.implementation)
+            for storage in implementation.writes:
+                made.setdefault(storage, number)
+            read |= dict.fromkeys(implementation.reads, number)
+    found: dict[int, list[int]] = {}
+    for position, (graph_input, node) in enumerate(capture.traced.gradients):
+        gradient = capture.built.storage_below(node)
+        after = 1 + max(made[gradient], read.get(gradient, 0))
+        if graph_input.source is Source.PARAMETER:
+            after = max(after, 1 + read.get(capture.built.storage_of[graph_input.node], 0))
+        found.setdefault(after, []).append(position)
+    # The last ones take what follows along, so that all of the pass has run when they are given away.
+    found[len(steps)] = found.pop(max(found))
+    return {number: tuple(found[number]) for number in sorted(found)}
