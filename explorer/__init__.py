@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         measure,
         measure_compiled,
         measure_runs,
+        update_within,
     )
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
@@ -67,6 +68,7 @@ _HOMES = {
     "smallest_budget": "explorer.solvers",
     "solve": "explorer.solvers",
     "trade_off": "explorer.solvers",
+    "update_within": "explorer.execution",
 }
 __all__ = [
     "Explorer",
@@ -103,6 +105,7 @@ __all__ = [
     "smallest_budget",
     "solve",
     "trade_off",
+    "update_within",
 ]
 
 

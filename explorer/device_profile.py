@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from explorer.arguments import a_path, a_whole_number
 from explorer.graph import MOST_BYTES, Implementation, Storage, TrainingGraph
+from explorer.iteration import Iteration
+from explorer.rearranging import in_iteration
 from explorer.storage import storage_format
 from explorer.storage.conversion import to_plain
 from explorer.summaries import Fact, Summarised, milliseconds
@@ -146,6 +148,19 @@ class Profile(Summarised):
         """Allocated throughout, whatever the schedule: model, batch, optimizer state, library workspace."""
         persistent = sum(self.allocated_bytes(self.graph.storages[i]) for i in self.graph.persistent)
         return persistent + self.optimizer_state_bytes + self.device.persistent_workspace_bytes
+
+    def in_iteration(self, iteration: Iteration) -> Profile:
+        """The same passes in another iteration, whose costs are known.
+
+        Raises:
+            ValueError: they are not, or there is no such optimizer.
+        """
+        if iteration == self.graph.iteration:
+            return self
+        try:
+            return replace(self, graph=in_iteration(self.graph, iteration))
+        except ValueError as error:
+            raise ValueError(f"this profile knows no iteration {str(iteration)!r}: {error}") from error
 
     @cached_property
     def digest(self) -> str:

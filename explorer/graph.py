@@ -15,6 +15,7 @@ from functools import cached_property
 
 from explorer.arguments import a_whole_number
 from explorer.harmless import one_line
+from explorer.iteration import STEP_ALONE, Iteration
 from explorer.units import shown
 
 MOST_BYTES = 2**50
@@ -22,10 +23,14 @@ MOST_BYTES = 2**50
 
 
 class Phase(StrEnum):
-    """Which pass an operator belongs to. Backward is what depends on a gradient (or only serves one)."""
+    """Which part of an iteration an operator belongs to. Backward is what depends on a gradient (or only serves one).
+
+    An update uses gradients: at the end, or among the operators of the backward pass.
+    """
 
     FORWARD = "forward"
     BACKWARD = "backward"
+    UPDATE = "update"
 
 
 class Role(StrEnum):
@@ -37,11 +42,12 @@ class Role(StrEnum):
     ACTIVATION = "activation"
     GRADIENT = "gradient"
     PARAMETER_GRADIENT = "parameter_gradient"
+    ACCUMULATED = "accumulated"
 
     @property
     def persistent(self) -> bool:
         """Allocated before the step and after it, whatever the schedule."""
-        return self in (Role.PARAMETER, Role.BUFFER, Role.INPUT)
+        return self in (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.ACCUMULATED)
 
 
 class When(StrEnum):
@@ -206,12 +212,14 @@ class Identity:
         batch: its sample batch, flattened.
         parameters: hash of the parameters' names, shapes and dtypes.
         operators: hash of the whole graph: calls, storages, bytes, implementations; not of the layers' names.
+        iteration: what is done with gradients.
     """
 
     model: str
     batch: tuple[TensorSpec, ...]
     parameters: str
     operators: str
+    iteration: Iteration = STEP_ALONE
 
     def difference(self, other: Identity) -> str | None:
         """In words, the first thing in which ``other`` differs; None where nothing does.
@@ -226,6 +234,8 @@ class Identity:
                 return f"the batch differs: {one_line(str(mine))} here, {one_line(str(theirs))} there"
         if len(self.batch) != len(other.batch):
             return f"the batch differs: {len(self.batch)} tensors here, {len(other.batch)} there"
+        if self.iteration != other.iteration:
+            return f"the iteration differs: {self.iteration} here, {other.iteration} there"
         if self.operators != other.operators:
             return (
                 f"the captured operators differ ({here} here, {there} there): another forward "
@@ -244,6 +254,8 @@ class TrainingGraph:
         parameters: name, shape and dtype of each parameter, in the model's order.
         storages: every allocation; ``storages[i].id == i``.
         operators: every computing call; ``operators[i].id == i``.
+        gradients: storages of a parameter and of its gradient, for each that gets one; empty where that is not known.
+        iteration: what is done with gradients.
     """
 
     model: str
@@ -251,6 +263,8 @@ class TrainingGraph:
     parameters: tuple[TensorSpec, ...]
     storages: tuple[Storage, ...]
     operators: tuple[Operator, ...]
+    gradients: tuple[tuple[int, int], ...] = ()
+    iteration: Iteration = STEP_ALONE
 
     def __post_init__(self) -> None:
         """Check the structure, so that no later stage has to.
@@ -301,6 +315,7 @@ class TrainingGraph:
             batch=self.batch,
             parameters=_digest(self.parameters),
             operators=_digest((self.storages, tuple(replace(x, layer="") for x in self.operators))),
+            iteration=self.iteration,
         )
 
 
@@ -344,7 +359,7 @@ def _check_structure(graph: TrainingGraph) -> None:
     for operator in graph.operators:
         if backward and operator.phase is Phase.FORWARD:
             raise ValueError(f"forward operator {operator.name!r} stands after a backward one")
-        backward = operator.phase is Phase.BACKWARD
+        backward = operator.phase is not Phase.FORWARD
         if operator.optional:
             _check_optional(operator, graph, known, backward_sure)
         _check_operator(operator, known, len(graph.storages))
@@ -370,7 +385,7 @@ def _check_default(operator: Operator, sure: set[int]) -> None:
 def _check_optional(operator: Operator, graph: TrainingGraph, known: set[int], backward_sure: set[int]) -> None:
     """An optional operator makes something of its own in the forward pass, in the backward what another one makes."""
     written = {x for implementation in operator.implementations for x in implementation.writes}
-    if operator.phase is Phase.BACKWARD:
+    if operator.phase is not Phase.FORWARD:
         if not written <= backward_sure:
             raise ValueError(f"{operator.name!r} is optional: it must make what an earlier backward operator makes too")
     elif written & known or any(graph.storages[x].held for x in written if 0 <= x < len(graph.storages)):

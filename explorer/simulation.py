@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from explorer.arguments import a_flag
 from explorer.device_profile import Cost, Device, Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TrainingGraph
 from explorer.kinds import a_profile, a_schedule
@@ -44,6 +45,7 @@ _ROLE_CATEGORY = {
     Role.INPUT: Category.INPUTS,
     Role.GRADIENT: Category.ACTIVATION_GRADIENTS,
     Role.PARAMETER_GRADIENT: Category.PARAMETER_GRADIENTS,
+    Role.ACCUMULATED: Category.PARAMETER_GRADIENTS,
 }
 
 
@@ -53,6 +55,7 @@ class Stage(StrEnum):
     FORWARD = "forward"
     RECOMPUTE = "recompute"
     BACKWARD = "backward"
+    UPDATE = "update"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +125,13 @@ class Timeline(Summarised):
         return tuple(x for x in self.lifetimes if x.start <= run <= x.end)
 
 
-def simulate(profile: Profile, schedule: Schedule) -> Timeline:
+def simulate(profile: Profile, schedule: Schedule, *, first_microbatch: bool = False) -> Timeline:
     """Predict memory and time of a schedule.
 
     Args:
         profile: graph and costs.
-        schedule: for that graph.
+        schedule: for that graph; it may be updated within the backward pass where the profile's is at the end.
+        first_microbatch: of those whose gradients are accumulated: it meets no gradients, and its own stay.
 
     Returns:
         The timeline.
@@ -136,19 +140,26 @@ def simulate(profile: Profile, schedule: Schedule) -> Timeline:
         ValueError: the schedule belongs to another graph or is invalid; the message names the step.
     """
     profile, schedule = a_profile(profile), a_schedule(schedule)
+    a_flag(first_microbatch, "first_microbatch")
+    profile = profile.in_iteration(profile.graph.iteration.as_in(schedule.identity.iteration))
+    if first_microbatch and not profile.graph.iteration.accumulate:
+        raise ValueError("this profile has no gradients accumulated: profile(…, accumulate=True)")
     if difference := schedule.identity.difference(profile.graph.identity):
         raise ValueError(f"the schedule does not belong to this profile: {difference}")
-    return _Simulator(profile, schedule).run()
+    return _Simulator(profile, schedule, first_microbatch=first_microbatch).run()
 
 
 class _Simulator:
-    def __init__(self, profile: Profile, schedule: Schedule) -> None:
+    def __init__(self, profile: Profile, schedule: Schedule, *, first_microbatch: bool) -> None:
         self.profile = profile
         self.graph: TrainingGraph = profile.graph
         self.schedule = schedule
         self.now = np.zeros(len(CATEGORIES), dtype=np.int64)
+        self.staying = Role.PARAMETER_GRADIENT if first_microbatch else None
         for storage in self.graph.persistent:
             found = self.graph.storages[storage]
+            if first_microbatch and found.role is Role.ACCUMULATED:
+                continue
             self.now[_COLUMN[_ROLE_CATEGORY[found.role]]] += profile.allocated_bytes(found)
         self.now[_COLUMN[Category.OPTIMIZER_STATE]] += profile.optimizer_state_bytes
         self.now[_COLUMN[Category.WORKSPACE]] += profile.device.persistent_workspace_bytes
@@ -240,7 +251,8 @@ class _Simulator:
             raise ValueError(f"step {position} frees {self._name(step.storage)}, which is not in memory then")
         if self.graph.storages[step.storage].held:
             raise ValueError(f"step {position} frees {self._name(step.storage)}, which the caller receives")
-        self._drop(step.storage, len(self.runs) - 1)
+        if self.graph.storages[step.storage].role is not self.staying:
+            self._drop(step.storage, len(self.runs) - 1)
 
     def _drop(self, storage: int, end: int) -> None:
         start, category = self.alive.pop(storage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -310,3 +311,18 @@ def saved_by_partitioner(joint: fx.GraphModule, *, outputs: int, budget: float) 
     (results,) = next(x for x in forward.graph.nodes if x.op == "output").args
     assert isinstance(results, tuple | list)
     return [x.name for x in results[outputs:] if isinstance(x, fx.Node)]
+
+
+@contextmanager
+def optimizers_on_meta() -> Iterator[None]:
+    """While open, optimizers take tensors on ``meta`` for a GPU's, on which they work on lists, or by fused kernels."""
+    module: Any = import_module("torch.optim.optimizer")
+    names = ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices")
+    originals = {name: getattr(module, name) for name in names}
+    for name, original in originals.items():
+        setattr(module, name, lambda original=original: [*original(), "meta"])
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(module, name, original)

@@ -88,6 +88,7 @@ def call(function: str, things: Things, **changes: Any) -> Any:
         "smallest_budget": {"profile": things.profile},
         "solve": {"profile": things.profile, "budget": "1 GiB"},
         "trade_off": {"profile": things.profile},
+        "update_within": {"module": things.scheduled, "optimizer": torch.optim.SGD(things.model.parameters())},
         "SolveSession": {"profile": things.profile, "on_event": print},
     }
     return getattr(explorer, function)(**{**right[function], **changes})
@@ -138,7 +139,14 @@ COUNTS = [None, "5", 0, -1, 1.5, NAN, INF, True, [1]]
 FLAGS = [None, "yes", 0, 1, [True]]
 TEXTS = [None, 5, "", "nonsense", ["monet"], {}, b"monet", NAN]
 SHARES = [None, "1", -0.1, 1.1, NAN, INF, True]
-OPTIMIZERS = ["lion", 5, "", [], torch.optim.Adam]
+
+
+def foreign() -> torch.optim.Optimizer:
+    return torch.optim.SGD(Net().parameters())
+
+
+OPTIMIZERS = ["lion", 5, "", [], lambda _: None, Net, foreign()]
+UPDATES = [None, 5, "", "now", True, []]
 LOSSES = ["cross_entropy", 5, nn.CrossEntropyLoss, lambda _: None, lambda *_: None, []]
 CALLBACKS = [5, "print", []]
 NAMES = [None, 5, "", "no such thing", [], "x" * 5000]
@@ -170,7 +178,9 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "loss": LOSSES,
         "device": [None, 5, "", "toaster", "missing.yaml", [], torch.device("cpu")],
         "precision": [5, "", "fp4", [], torch.float16],
-        "optimizer": lambda t: [5, "", "lion", [], torch.optim.Adam, torch.optim.SGD(t.model.parameters())],
+        "optimizer": OPTIMIZERS,
+        "update": [*UPDATES, "within"],
+        "accumulate": FLAGS,
         "progress": CALLBACKS,
     },
     "explain": {"profile": profiles, "schedule": schedules, "tensor": NAMES},
@@ -202,6 +212,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
     "measure": {
         "module": models,
         "optimizer": OPTIMIZERS,
+        "accumulate": FLAGS,
         "batch": lambda t: [*batches(t), tuple(reversed(t.batch))],
         "steps": COUNTS,
         "progress": CALLBACKS,
@@ -225,7 +236,9 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "batch": batches,
         "loss": LOSSES,
         "device": [5, "", "toaster", "cuda", "meta", [], 1.5],
-        "optimizer": lambda t: [5, "", "lion", [], torch.optim.Adam, torch.optim.SGD(t.model.parameters())],
+        "optimizer": OPTIMIZERS,
+        "update": [*UPDATES, "within"],
+        "accumulate": FLAGS,
         "encoding": [5, "", "fp4", []],
         "progress": CALLBACKS,
     },
@@ -240,7 +253,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "schedule": schedules,
         "measured": lambda t: [None, 5, (), [5], t.measurement],
     },
-    "simulate": {"profile": profiles, "schedule": schedules},
+    "simulate": {"profile": profiles, "schedule": schedules, "first_microbatch": [*FLAGS, True]},
     "smallest_budget": {"profile": profiles, "time_limit": SECONDS, **OPTIONS},
     "solve": {
         "profile": profiles,
@@ -253,6 +266,10 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "seed": [None, "5", -1, HUGE, 1.5, NAN, True],
         "steps": COUNTS[1:],
         **OPTIONS,
+    },
+    "update_within": {
+        "module": lambda t: [None, 5, Net, t.batch, t.schedule, nn.Identity()],
+        "optimizer": [*OPTIMIZERS, "sgd"],
     },
     "trade_off": {
         "profile": profiles,
@@ -325,7 +342,10 @@ def test_every_public_function_and_argument_is_tried() -> None:
         ("apply", lambda t: {"model": t.scheduled}, "give the Net that it was made of"),
         ("profile", lambda t: {"model": t.scheduled}, "give the Net that it was made of"),
         ("profile", lambda _: {"model": Net}, "make one first: Net"),
-        ("profile", lambda _: {"optimizer": torch.optim.Adam}, "the class Adam; give the name of one: 'sgd'"),
+        ("profile", lambda _: {"optimizer": 5}, "optimizer is 5; give the name of one: 'sgd'"),
+        ("profile", lambda _: {"update": "within"}, "needs an optimizer: optimizer="),
+        ("profile", lambda _: {"optimizer": foreign()}, "no parameter of Net: give the optimizer of this model"),
+        ("update_within", lambda _: {"optimizer": "adamw"}, "give the torch.optim.Optimizer that trains the model"),
         ("profile", lambda t: {"batch": (t.batch[0].numpy(), t.batch[1])}, r"torch.as_tensor\(batch\[0\]\)"),
         ("profile", lambda t: {"batch": (t.batch[0].to("meta"), t.batch[1])}, r"move it with .to\('cpu'\)"),
         ("profile", lambda _: {"batch": torch.utils.data.DataLoader([1])}, r"next\(iter\(loader\)\)"),

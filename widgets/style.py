@@ -32,8 +32,9 @@ STAGE_SHADE = {
     Stage.FORWARD: "rgba(0, 158, 115, 0.16)",
     Stage.RECOMPUTE: "rgba(213, 94, 0, 0.30)",
     Stage.BACKWARD: "rgba(0, 114, 178, 0.16)",
+    Stage.UPDATE: "rgba(204, 121, 167, 0.24)",
 }
-STAGE_HATCH = {Stage.FORWARD: "", Stage.RECOMPUTE: "/", Stage.BACKWARD: ""}
+STAGE_HATCH = {Stage.FORWARD: "", Stage.RECOMPUTE: "/", Stage.BACKWARD: "", Stage.UPDATE: ""}
 
 
 def to_gib(amount_bytes: float | np.ndarray) -> np.ndarray:

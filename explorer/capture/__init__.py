@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -26,6 +26,7 @@ from explorer.capture.refusing import check_modules, own_hooks_aside
 from explorer.capture.traced import Traced
 from explorer.capture.tracing import trace
 from explorer.graph import TensorSpec, TrainingGraph
+from explorer.iteration import Iteration
 from explorer.operators.encodings import Encoding
 from explorer.torch_arguments import a_batch, a_model
 from explorer.torch_errors import explained
@@ -57,6 +58,10 @@ class Capture:
     def graph(self) -> TrainingGraph:
         """The torch-free training graph."""
         return self.built.graph
+
+    def in_iteration(self, iteration: Iteration) -> Capture:
+        """The same step with what an iteration does besides."""
+        return self if iteration == self.graph.iteration else replace(self, built=self.built.in_iteration(iteration))
 
 
 def capture(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import operator
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,9 +19,11 @@ from explorer.capture.normalise import tensors_of
 from explorer.capture.passes import compared_for_equality, passes_of
 from explorer.capture.traced import GraphInput, Source, Traced
 from explorer.graph import FAITHFUL, Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
+from explorer.iteration import Iteration
 from explorer.operators import Guard, Variant, variants_of
 from explorer.operators.encodings import Encoding, encoded_variants
 from explorer.operators.registry import auxiliaries_of, changes_its_arguments, device_kind, served_by
+from explorer.rearranging import in_iteration
 from explorer.torch_private import OpOverload, storage_key
 
 TANGENTS = "explorer.tangents"
@@ -81,6 +83,15 @@ class Built:
         assert isinstance(source, fx.Node)
         return self.storage_of[source]
 
+    def in_iteration(self, iteration: Iteration) -> Built:
+        """The same with what autograd and optimizers do besides, as operators without calls."""
+        graph = in_iteration(self.graph, iteration)
+        names = {x.id: x.name for x in self.graph.operators}
+        calls = {(names[number], way): call for (number, way), call in self.calls.items()}
+        there = {(x.id, y.name): (x.name, y.name) for x in graph.operators for y in x.implementations}
+        nothing = Call(_nothing, (), {}, (), is_tuple=True)
+        return replace(self, graph=graph, calls={key: calls.get(found, nothing) for key, found in there.items()})
+
 
 def build(
     traced: Traced,
@@ -127,7 +138,9 @@ class _Builder:
         self._add_tangents()
         for node in backward:
             self._add(node, Phase.BACKWARD)
-        graph = TrainingGraph(model, batch, parameters, tuple(self.storages), tuple(self.operators))
+        graph = TrainingGraph(
+            model, batch, parameters, tuple(self.storages), tuple(self.operators), tuple(self._gradients())
+        )
         owners = {storage: tuple(nodes) for storage, nodes in self.owners.items()}
         return Built(graph, self.calls, self.storage_of, owners, frozenset(self.views))
 
@@ -183,6 +196,14 @@ class _Builder:
         pairs = self.traced.gradients
         nodes = [node for graph_input, node in pairs if graph_input.source is Source.PARAMETER]
         return {storage_key(tensor) for node in nodes for tensor in tensors_of(node)}
+
+    def _gradients(self) -> Iterator[tuple[int, int]]:
+        """Storages of each parameter of the model, and of its gradient; of the loss's too, which may have some."""
+        for graph_input, node in self.traced.gradients:
+            if graph_input.source is Source.PARAMETER:
+                source = node if node in self.storage_of else node.args[0]
+                assert isinstance(source, fx.Node)
+                yield self.storage_of[graph_input.node], self.storage_of[source]
 
     def _add(self, node: fx.Node, phase: Phase) -> None:
         read = {storage_key(tensor) for x in node.all_input_nodes for tensor in tensors_of(x)}

@@ -5,5 +5,14 @@ from explorer.execution.compiled import compiled_schedule, measure_compiled
 from explorer.execution.measuring import measure
 from explorer.execution.runs import measure_runs
 from explorer.execution.scheduled import ScheduledModule
+from explorer.execution.updating import update_within
 
-__all__ = ["ScheduledModule", "apply", "compiled_schedule", "measure", "measure_compiled", "measure_runs"]
+__all__ = [
+    "ScheduledModule",
+    "apply",
+    "compiled_schedule",
+    "measure",
+    "measure_compiled",
+    "measure_runs",
+    "update_within",
+]

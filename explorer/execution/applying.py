@@ -47,7 +47,7 @@ def apply(
     schedule = a_schedule(schedule)
     a_flag(check, "check")
     model = uncompiled(model)
-    captured = capture(model, batch, loss=loss, encoding=encoding)
+    captured = capture(model, batch, loss=loss, encoding=encoding).in_iteration(schedule.identity.iteration)
     if difference := schedule.identity.difference(captured.graph.identity):
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
     validate(captured.graph, schedule)

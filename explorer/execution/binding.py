@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import nn
@@ -12,6 +15,7 @@ from torch import nn
 from explorer.capture import Capture
 from explorer.capture.batch import TensorLayout
 from explorer.capture.traced import GraphInput, Source
+from explorer.execution.company import check_company
 from explorer.execution.guards import ModelChangedError, ModelGuards, Versions
 from explorer.execution.surroundings import watched_surroundings
 from explorer.units import format_bytes
@@ -62,7 +66,12 @@ class _Place:
 
 
 class Binding:
-    """Finds the values of the graph inputs in a model, and checks at every call that it is what was captured."""
+    """Finds the values of the graph inputs in a model, and checks at every call that it is what was captured.
+
+    Attributes:
+        new: no step of a training has begun yet.
+        updating: how many see to updates within the backward pass: one, or none.
+    """
 
     def __init__(self, capture: Capture, model: nn.Module) -> None:
         """Bind; the model is now as it was captured."""
@@ -91,7 +100,12 @@ class Binding:
         self._holders = Versions([*(x.holder for x in self._places), *ties])
         self._tensors: list[torch.Tensor] = []
         self._calls = 0
-        self._told = self._twice_told = False
+        self._iteration = capture.graph.iteration
+        self._model = ref(model)
+        self.new = True
+        self.updating = 0
+        self._told = capture.graph.iteration.accumulate  # the plan knows of gradients that are there
+        self._twice_told = False
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The value of each graph input in this step; None for tangents, which come later.
@@ -107,6 +121,11 @@ class Binding:
             self._twice_told = True
             warnings.warn(_TWICE, stacklevel=4)
         self._check()
+        if self._iteration.within and not self.updating:
+            raise ModelChangedError(
+                f"this schedule has parameters updated within the backward pass, by {self._iteration.optimizer}, and "
+                "nothing here does that: explorer.update_within(module, optimizer) first"
+            )
         values: list[Any] = [None] * self._size
         for place, tensor in zip(self._places, self._current(), strict=True):
             values[place.index] = tensor
@@ -114,7 +133,23 @@ class Binding:
             values[index] = leaves[leaf]
         if not self._told:
             self._notice_gradients()
+        if self.new:
+            model = self._model()
+            assert model is not None, "it is being called"
+            check_company(model, self._iteration)
+            self.new = False
         return values
+
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """While open, a step is nobody's training: what else works on the parameters does not matter."""
+        new, self.new = self.new, False
+        self.updating += 1
+        try:
+            yield
+        finally:
+            self.new = new
+            self.updating -= 1
 
     def _check(self) -> None:
         for guards in self._guards:

@@ -27,14 +27,16 @@ _NOTHING = contextlib.nullcontext()
 class Step:
     """What the nodes of one step share: its values, and how far it has come."""
 
-    def __init__(self, plan: StepPlan, program: Program, values: list[Any]) -> None:
+    def __init__(self, plan: StepPlan, program: Program, values: list[Any], *, new: bool) -> None:
         """Begin.
 
         Args:
             plan: of the module.
             program: to follow.
             values: of the graph inputs.
+            new: it is the first of a training.
         """
+        self.new = new
         self.plan = plan
         self.program = program
         self.values = values
@@ -43,6 +45,7 @@ class Step:
         self.versions: list[int | None] = []
         self.given: list[torch.Tensor | None] = []
         self.running: Iterator[None] = iter(())
+        self.left = len(program.groups)
 
     def run(self) -> tuple[torch.Tensor, ...]:
         """The forward pass; what comes back has the whole chain behind it.
@@ -87,6 +90,8 @@ class Step:
                 "an output of the step has been modified by an inplace operation before its backward pass, which needs "
                 "it as it was: change a copy (.clone())"
             )
+        if self.new and self.plan.capture.graph.iteration.within:  # once: it waits for a GPU
+            _check_unscaled(tangents)
         missing = frozenset(number for number, x in enumerate(tangents) if x is None)
         backward = self.plan.backward_for(self.program, missing)
         self.running = backward([*given, *saved, *tangents], self.given)
@@ -95,6 +100,9 @@ class Step:
         """Go on until the next group of gradients is complete."""
         with self._uncast(), named(self.program.place, advice=_ADVICE):
             next(self.running)
+            self.left -= 1
+            if not self.left:
+                next(self.running, None)  # what comes after the last gradients serves none
         complete = tuple(self.given)
         self.given.clear()
         return complete
@@ -162,6 +170,17 @@ class _Later(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         return (None, None, *ctx.step.gradients())
+
+
+def _check_unscaled(tangents: list[torch.Tensor | None]) -> None:
+    """An update within the backward pass uses gradients as they come: those of the loss itself."""
+    for tangent in tangents:
+        if tangent is not None and tangent.ndim == 0 and float(tangent) not in (0.0, 1.0):
+            raise RuntimeError(
+                f"the loss goes back scaled by {float(tangent):g}, by a GradScaler or for accumulation, and this "
+                "schedule has parameters updated within the backward pass, with such gradients: plan for an update at "
+                "the end, profile(…, update='end')"
+            )
 
 
 def _version(tensor: torch.Tensor | None) -> int | None:

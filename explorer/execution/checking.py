@@ -196,7 +196,9 @@ class _Check:
 
         made = self._outcome(self.module, around=watched)
         (peak_bytes,) = peaks
-        if budget_bytes is not None and peak_bytes > budget_bytes * _SLACK:
+        # Where gradients are to be used up within the backward pass, here they stay.
+        within = self.capture.graph.iteration.within
+        if budget_bytes is not None and not within and peak_bytes > budget_bytes * _SLACK:
             warnings.warn(
                 f"one step by this schedule took {format_bytes(peak_bytes)}, more than its budget of "
                 f"{format_bytes(budget_bytes)}: its profile is of another device or version. Profile here, and solve "
@@ -263,7 +265,8 @@ class _Check:
         changed = {int(x.name) for x in self.capture.traced.changed if x.source is Source.INPUT}
         leaves, structure = pytree.tree_flatten(call_arguments(self.batch, loss=self.loss))
         leaves = [_own_leaf(x, copy=number in changed) for number, x in enumerate(leaves)]
-        with unchanged(self.model, loss=self.loss), warnings.catch_warnings():
+        binding = type(self.module).plan.bindings[self.module]
+        with unchanged(self.model, loss=self.loss), binding.by_itself(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(_SEED)
             yield pytree.tree_unflatten(leaves, structure)

@@ -18,6 +18,7 @@ from explorer.execution.absence import Absence, zeros
 from explorer.execution.completion import completed_after
 from explorer.execution.returning import made_by_step
 from explorer.graph import Phase, Role
+from explorer.rearranging import ADDED, UPDATE
 from explorer.schedule import Free, Run, Schedule, Step
 from explorer.torch_private import bare_binding
 
@@ -84,7 +85,7 @@ def generate(
     Args:
         capture: the schedule's.
         schedule: valid.
-        probe: called before each run, and at the end of each pass.
+        probe: called before each run, and at the end of the forward pass.
         watch: called after each run that makes something.
         absent: tangents that have not come; the backward pass leaves out what only serves them.
     """
@@ -106,11 +107,13 @@ def generate(
     backward_plain = [x.node for x in plain if x.node in needed]
     values = [*saved, *tangents]
     backward = Writer(capture, "backward", backward_plain, values, probe=probe, watch=watch, absent=absent)
-    groups = completed_after(capture, steps[boundary + 1 :])
-    for number, step in enumerate(steps[boundary + 1 :], start=1):
+    # The update at the end is an optimizer's, after the pass.
+    passes = [x for x in steps if not (isinstance(x, Run) and capture.graph.operators[x.operator].target == UPDATE)]
+    groups = completed_after(capture, passes[boundary + 1 :])
+    for number, step in enumerate(passes[boundary + 1 :], start=1):
         backward.write(step)
         if number in groups:
-            backward.give([traced.gradients[x][1] for x in groups[number]], last=number == max(groups))
+            backward.give([traced.gradients[x][1] for x in groups[number]])
 
     position = {x.node: index for index, x in enumerate(traced.inputs)}
     return Program(
@@ -232,14 +235,12 @@ class Writer:
         self._probe()
         self.lines.append(f"    return [{', '.join(node.name for node in results)}]")
 
-    def give(self, gradients: list[fx.Node], *, last: bool) -> None:
+    def give(self, gradients: list[fx.Node]) -> None:
         """Hand complete gradients over, and go on when asked to; None for those that are absent."""
         absent = [self.gradients is not None and self.gradients.lacks(node) for node in gradients]
         for node, missing in zip(gradients, absent, strict=True):
             if not missing:
                 self._ensure(node)
-        if last:
-            self._probe()
         names = ["None" if missing else node.name for node, missing in zip(gradients, absent, strict=True)]
         self.lines.append(f"    given += [{', '.join(names)}]")
         # Nothing here may hold what autograd gets: it takes a gradient as it is only if nobody else has it.
@@ -249,6 +250,9 @@ class Writer:
         self.lines.append("    yield")
 
     def _run(self, step: Run) -> None:
+        if self.capture.graph.operators[step.operator].target in ADDED:
+            self._probe()
+            return
         call = self.capture.built.calls[step.operator, step.implementation]
         if self.gradients is not None:
             made = self.gradients.instead(call)

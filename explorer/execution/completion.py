@@ -37,6 +37,4 @@ def completed_after(capture: Capture, steps: Sequence[Step]) -> dict[int, tuple[
         if graph_input.source is Source.PARAMETER:
             after = max(after, 1 + read.get(capture.built.storage_of[graph_input.node], 0))
         found.setdefault(after, []).append(position)
-    # The last ones take what follows along, so that all of the pass has run when they are given away.
-    found[len(steps)] = found.pop(max(found))
     return {number: tuple(found[number]) for number in sorted(found)}

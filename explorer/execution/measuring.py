@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from explorer.arguments import a_callback, a_whole_number
+from explorer.arguments import a_callback, a_flag, a_whole_number
 from explorer.capture import Batch, Loss
 from explorer.device_profile import round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of
+from explorer.execution.iterating import Iterating
 from explorer.execution.memory import watch_cpu_memory
-from explorer.execution.optimizer_state import optimizer_state
+from explorer.execution.optimizers import OptimizerLike
 from explorer.execution.out_of_memory import named
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import Measurement
@@ -29,7 +30,8 @@ def measure(
     *,
     loss: Loss | None = None,
     steps: int = 3,
-    optimizer: str | None = None,
+    optimizer: OptimizerLike | None = None,
+    accumulate: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Measurement:
     """Run real training steps and watch memory and time; the module is as before afterwards.
@@ -42,26 +44,31 @@ def measure(
         batch: real tensors.
         loss: for a plain model, as for ``profile``; a scheduled module knows its own.
         steps: how many steps are timed; the median counts.
-        optimizer: name of an optimizer whose state is held meanwhile, as ``profile`` counts it; None: none.
+        optimizer: takes part: its state is there, and each step ends with its step, or has it within the backward pass,
+            if that is how the module's schedule was planned. A name, an optimizer, or what makes one; None: none.
+        accumulate: each step adds its gradients to those of earlier microbatches.
         progress: called before each step with the number of steps done and of all; what it raises ends the measurement.
 
     Returns:
         The measurement; bytes include model and batch.
 
     Raises:
-        ValueError: ``steps`` is not positive, ``optimizer`` is unknown, or the module cannot be trained on the batch.
+        ValueError: ``steps`` is not positive, ``optimizer`` is unknown, or the module cannot be trained so: not on the
+            batch, or not in this iteration, which its schedule is not for.
         OutOfMemory: a step does not fit; names the operator of a scheduled one.
     """
     _check(module, steps, progress)
+    a_flag(accumulate, "accumulate")
     device = device_of(module)
     tell = _silent if progress is None else progress
-    run = step_of(module, batch, loss=loss)
-    state = optimizer_state(optimizer, module)
-    base_bytes = persistent_bytes(module, batch, loss=loss, state=state)
+    iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
+    run = step_of(module, batch, loss=loss, iterating=iterating)
     with (
-        unchanged(module, loss=loss),
+        unchanged(module, loss=loss, updates=iterating.updates),
         named("a training step", advice="Solve for a smaller budget, or take a smaller batch."),
+        iterating.ready() as held,
     ):
+        base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         tell(0, steps + 1)

@@ -10,8 +10,9 @@ import torch
 from explorer.capture import Batch
 from explorer.execution.code import generate
 from explorer.execution.device import device_of
+from explorer.execution.iterating import Iterating
 from explorer.execution.memory import watch_cpu_memory
-from explorer.execution.optimizer_state import optimizer_state
+from explorer.execution.optimizers import OptimizerLike
 from explorer.execution.scheduled import ScheduledModule, following
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import RunMeasurement
@@ -22,7 +23,9 @@ from explorer.units import shown
 _MARK = "explorer run "
 
 
-def measure_runs(module: ScheduledModule, batch: Batch, *, optimizer: str | None = None) -> tuple[RunMeasurement, ...]:
+def measure_runs(
+    module: ScheduledModule, batch: Batch, *, optimizer: OptimizerLike | None = None
+) -> tuple[RunMeasurement, ...]:
     """The highest allocated memory during each run of an operator, in the schedule's order; the module stays as it is.
 
     The step that is watched waits for the device before each run, so its time means nothing.
@@ -30,24 +33,31 @@ def measure_runs(module: ScheduledModule, batch: Batch, *, optimizer: str | None
     Args:
         module: from ``apply``.
         batch: real tensors.
-        optimizer: name of an optimizer whose state is held meanwhile; None: none.
+        optimizer: as for ``measure``.
 
     Returns:
         One entry for each run, the arrival of the gradients between the passes included; bytes include model and batch.
+        The update after the backward pass is one too, where the schedule has one.
     """
     if not isinstance(a_module(module), ScheduledModule):
         raise ValueError(f"module is {shown(module)}; it must be what explorer.apply(model, schedule, batch) returns")
     watch = _watch_cuda if device_of(module).type == "cuda" else _watch_cpu
-    state = optimizer_state(optimizer, module)
-    base_bytes = persistent_bytes(module, batch, state=state)
     plan = type(module).plan
+    iteration = plan.capture.graph.iteration
+    if iteration.optimizer is not None and optimizer is None:
+        raise ValueError(f"this schedule has an update, by {iteration.optimizer}: give optimizer=…, it or its name")
+    iterating = Iterating(module, optimizer=optimizer, accumulate=iteration.accumulate)
+    ends_with_update = iteration.optimizer is not None and not iteration.within
 
     def run_with(probe: Callable[[], None]) -> None:
         with following(module, generate(plan.capture, plan.schedule, probe=probe)):
-            step_of(module, batch)()
+            step_of(module, batch, iterating=iterating, after_backward=probe)()
+        if ends_with_update:
+            probe()
 
-    with unchanged(module):
-        step_of(module, batch)()
+    with unchanged(module, updates=iterating.updates), iterating.ready() as held:
+        base_bytes = persistent_bytes(module, batch, held=held)
+        step_of(module, batch, iterating=iterating)()
         peaks = watch(run_with, base_bytes)
     return tuple(RunMeasurement(x) for x in peaks)
 

@@ -222,6 +222,8 @@ def following(module: ScheduledModule, program: Program) -> Iterator[StepPlan]:
 
 def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward pass of one training step; the result's backward pass follows the schedule too."""
-    values = plan.bindings[module].values(args, kwargs)
-    tensors = Step(plan, plan.program_for(values), values).run()
+    binding = plan.bindings[module]
+    new = binding.new
+    values = binding.values(args, kwargs)
+    tensors = Step(plan, plan.program_for(values), values, new=new).run()
     return plan.capture.traced.result.build(plan.returning.outputs(values, tensors))

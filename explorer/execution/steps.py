@@ -17,20 +17,32 @@ from explorer.capture.results import tensors_of_result
 from explorer.capture.state import ObjectState
 from explorer.device_profile import round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES, device_of
+from explorer.execution.iterating import Iterating
+from explorer.execution.optimizers import with_loss
 from explorer.execution.scheduled import ScheduledModule
 from explorer.torch_arguments import a_batch
 from explorer.torch_errors import explained
 from explorer.torch_private import ones_for, storage_key
 
 
-def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Callable[[], None]:
-    """A callable that runs forward and backward of one step and drops the gradients.
+def step_of(
+    module: nn.Module,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    iterating: Iterating | None = None,
+    after_backward: Callable[[], None] = lambda: None,
+) -> Callable[[], None]:
+    """A callable that runs forward and backward of one step, and what an iteration has besides.
 
     Args:
         module: a model, or one that ``apply`` made (which knows its loss).
         batch: as for ``capture``.
         loss: as for ``capture``.
+        iterating: the rest of the iteration; None: gradients are dropped, and that is all.
+        after_backward: called between the backward pass and that rest.
     """
+    finish = (Iterating(module, loss=loss) if iterating is None else iterating).finish
     if isinstance(module, ScheduledModule):
         loss = type(module).plan.capture.loss
         step: nn.Module = module
@@ -50,23 +62,32 @@ def step_of(module: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Cal
         losses = [x for x in with_scalar_gradients(results) if x.requires_grad]
         if not losses:
             raise ValueError("nothing that the model returns needs a gradient: is every parameter frozen?")
-        torch.autograd.backward(losses, [ones_for(x) for x in losses])
-        del results, losses
-        for parameter in module.parameters():
-            parameter.grad = None
+        ones = [ones_for(x) for x in losses]
+        torch.autograd.backward(losses, ones)
+        after_backward()
+        finish()
+        del results, losses, ones
 
     return run
 
 
 @contextlib.contextmanager
-def unchanged(module: nn.Module, *, loss: Loss | None = None) -> Iterator[None]:
-    """Put back attributes, buffers, gradients and random state when left, of a loss that is a module too."""
-    module = _with_loss(module, loss)
+def unchanged(module: nn.Module, *, loss: Loss | None = None, updates: bool = False) -> Iterator[None]:
+    """Put back attributes, buffers, gradients and random state when left, of a loss that is a module too.
+
+    Args:
+        module: whose.
+        loss: likewise.
+        updates: parameters change too.
+    """
+    module = _both(module, loss)
     state = ObjectState(module, "model")
     tensors = [*module.buffers(), *(x for part in module.modules() for x in plain_tensors(part).values())]
     buffers = [(x, x.detach().clone()) for x in tensors]
     # An average that follows another network is changed by the forward pass; on the CPU, because frozen ones are large.
-    buffers += [(x, x.detach().to("cpu", copy=True)) for x in module.parameters() if not x.requires_grad]
+    # So are those that are trained, where an optimizer is at work.
+    changing = [x for x in module.parameters() if updates or not x.requires_grad]
+    buffers += [(x, x.detach().to("cpu", copy=True)) for x in changing]
     gradients = [(x, x.grad) for x in module.parameters()]
     devices = {x.device for x in module.parameters() if x.device.type == "cuda"}
     for parameter, _ in gradients:
@@ -83,15 +104,13 @@ def unchanged(module: nn.Module, *, loss: Loss | None = None) -> Iterator[None]:
                 parameter.grad = gradient
 
 
-def _with_loss(module: nn.Module, loss: Loss | None) -> nn.Module:
-    """Both as one module, where the loss is one."""
-    if isinstance(module, ScheduledModule):
-        loss = type(module).plan.capture.loss
-    return nn.ModuleList([module, loss]) if isinstance(loss, nn.Module) else module
+def _both(module: nn.Module, loss: Loss | None) -> nn.Module:
+    """Model and loss; a scheduled module knows its own."""
+    return with_loss(module, type(module).plan.capture.loss if isinstance(module, ScheduledModule) else loss)
 
 
 def persistent_bytes(
-    module: nn.Module, batch: Batch, *, loss: Loss | None = None, state: Iterable[torch.Tensor] = ()
+    module: nn.Module, batch: Batch, *, loss: Loss | None = None, held: Iterable[torch.Tensor] = ()
 ) -> int:
     """What is in memory between two steps, each storage once, as the device's allocator rounds it.
 
@@ -99,15 +118,15 @@ def persistent_bytes(
         module: parameters, buffers and plain tensors count, and what a scheduled step reads besides.
         batch: its tensors count.
         loss: likewise, if it is a module; a scheduled module knows its own.
-        state: of an optimizer, which on a GPU counts its steps on the CPU.
+        held: besides: an optimizer's state, which on a GPU counts its steps on the CPU; gradients.
     """
     device = device_of(module)
-    both = _with_loss(module, loss)
-    held = [x for part in both.modules() for x in plain_tensors(part).values()]
-    held += [x for x in state if x.device == device]
+    both = _both(module, loss)
+    besides = [x for part in both.modules() for x in plain_tensors(part).values()]
+    besides += [x for x in held if x.device == device]
     if isinstance(module, ScheduledModule):
-        held += [x.constant for x in type(module).plan.capture.traced.inputs if x.constant is not None]
-    tensors = [*both.parameters(), *both.buffers(), *pytree.tree_leaves(batch), *held]
+        besides += [x.constant for x in type(module).plan.capture.traced.inputs if x.constant is not None]
+    tensors = [*both.parameters(), *both.buffers(), *pytree.tree_leaves(batch), *besides]
     storages = {storage_key(x): x.untyped_storage() for x in tensors if isinstance(x, torch.Tensor)}
     return sum(
         round_up(x.nbytes(), CUDA_ROUNDING_BYTES) if x.device.type == "cuda" else x.nbytes() for x in storages.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -112,6 +113,18 @@ class Counting:
         del result
         return Cost(counter.time_ms, max(0, counter.peak_bytes - written_bytes))
 
+    def cost_of(self, run: Callable[[], object], *, known: Iterable[torch.Tensor]) -> Cost:
+        """Time and workspace of anything that runs on ``meta``, estimated.
+
+        Args:
+            run: works on, or in, ``known``.
+            known: what is there before.
+        """
+        counter = _Counter(self._prices, self._seen, known={storage_key(x) for x in known})
+        with counter:
+            run()
+        return Cost(counter.time_ms, counter.peak_bytes)
+
 
 class _WithoutMemory:
     """Tensors on ``meta`` in place of the fake ones; views of one storage stay views of one storage."""
@@ -177,6 +190,10 @@ class _Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func.overloadpacket.__name__.startswith("_fused_"):
+            # An optimizer's kernel, which works in place: there is none on meta.
+            self.time_ms += self.prices.cost(func, args, kwargs, None).time_ms
+            return None
         if func.is_view:
             return func(*args, **kwargs)
         key = (func, _layouts(args), _layouts(tuple(kwargs.items())))
@@ -209,7 +226,7 @@ class _Counter(TorchDispatchMode):
 
     def _own(self, tensor: torch.Tensor) -> None:
         key = storage_key(tensor)
-        if key in self.live:
+        if key in self.live or tensor.device.type != "meta":  # an optimizer counts its steps on the CPU
             return
         storage = tensor.untyped_storage()
         self.live[key] = round_up(storage.nbytes(), CUDA_ROUNDING_BYTES)
@@ -237,6 +254,8 @@ class _Prices:
     def _work(self, name: str, args: Any, kwargs: Any, result: Any) -> KernelWork:
         read = _tensors((args, kwargs))
         made = _tensors(result)
+        if not made and args:
+            made = _tensors(args[0])  # what works on lists in place returns nothing
         moved = sum(map(bytes_moved, read)) + sum(map(bytes_moved, made))
         if name in _PRODUCTS:
             first, second = read[-2:] if name in ("addmm", "addmm_", "baddbmm", "addmv") else read[:2]

@@ -14,8 +14,9 @@ from explorer.capture.building import TANGENTS, Call
 from explorer.capture.stand_in import capture_for_cuda
 from explorer.device_profile import Cost, Device, Profile
 from explorer.execution.device import CUDA_ROUNDING_BYTES
-from explorer.execution.optimizer_state import optimizer_state_bytes
+from explorer.execution.optimizers import OptimizerLike, with_loss
 from explorer.graph import TrainingGraph
+from explorer.iteration import STEP_ALONE
 from explorer.operators.convolution import (
     run_forward,
     run_input_gradient,
@@ -25,8 +26,9 @@ from explorer.operators.convolution import (
 from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.counting import Counting, Precisions, bytes_moved, convolution_precision, geometry_of
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
-from explorer.profiling.profiling import Progress, halves_like_wholes, subjects_of, uses_cublas
+from explorer.profiling.profiling import Progress, halves_like_wholes, planned, subjects_of, uses_cublas
 from explorer.profiling.rates import Family, KernelWork, time_ms
+from explorer.profiling.updating import Updates
 from explorer.torch_arguments import a_model
 from explorer.units import shown
 
@@ -46,7 +48,9 @@ def estimate(
     device: str | Path | DeviceSpec,
     loss: Loss | None = None,
     precision: str | None = None,
-    optimizer: str | None = None,
+    optimizer: OptimizerLike | None = None,
+    update: str = "end",
+    accumulate: bool = False,
     progress: Progress | None = None,
 ) -> Profile:
     """Capture a training step and estimate what it costs on a device that need not be here.
@@ -63,14 +67,17 @@ def estimate(
         precision: of products in float32: ``"float32"``, or ``"tf32"`` where the device has it; ``"float16"`` or
             ``"bfloat16"`` makes all floating-point tensors so. None is PyTorch's default: convolutions in TF32 where
             the device has it, other products in float32.
-        optimizer: name of an optimizer whose state counts towards the budget; None: none.
+        optimizer: as for ``profile``.
+        update: as for ``profile``.
+        accumulate: as for ``profile``.
         progress: called as the work goes on.
 
     Returns:
         The profile.
 
     Raises:
-        ValueError: the model cannot be captured, or ``device``, ``precision`` or ``optimizer`` is unknown.
+        ValueError: the model cannot be captured, ``device``, ``precision`` or ``optimizer`` is unknown, or arguments
+            contradict each other.
     """
     a_model(model)
     a_callback(progress, "progress")
@@ -78,11 +85,15 @@ def estimate(
     if precision is not None and (not isinstance(precision, str) or precision not in PRECISIONS):
         raise ValueError(f"precision {shown(precision)} is unknown; allowed: {', '.join(PRECISIONS)}, or None")
     half = _HALVES.get(precision or "")
-    element_bytes = None if half is None else half.itemsize
-    state_bytes = optimizer_state_bytes(optimizer, model, kind="cuda", element_bytes=element_bytes)
+    updater, iteration = planned(model, loss, optimizer=optimizer, update=update, accumulate=accumulate)
     captured = capture_for_cuda(model, batch, loss=loss, dtype=half)
-    estimated = estimate_capture(captured, spec=spec, precisions=_precisions(spec, precision), progress=progress)
-    return replace(estimated, optimizer=optimizer, optimizer_state_bytes=state_bytes)
+    precisions = _precisions(spec, precision)
+    estimated = estimate_capture(captured, spec=spec, precisions=precisions, progress=progress)
+    if iteration == STEP_ALONE:
+        return estimated
+    updates = Updates(captured, with_loss(model, loss), updater)
+    updates.estimate(Counting(spec, precisions), half)
+    return updates.added_to(estimated, optimizer).in_iteration(iteration)
 
 
 def _precisions(spec: DeviceSpec, precision: str | None) -> Precisions:

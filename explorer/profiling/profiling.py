@@ -8,26 +8,31 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from explorer.arguments import a_callback
+from explorer.arguments import a_callback, a_flag
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.building import TANGENTS
 from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Profile, round_up
 from explorer.execution.device import cublas_workspace_bytes, describe_device, device_of
 from explorer.execution.measuring import measure
-from explorer.execution.optimizer_state import optimizer_state_bytes
+from explorer.execution.optimizers import OptimizerLike, Updater, with_loss
 from explorer.execution.steps import unchanged
 from explorer.graph import TrainingGraph
+from explorer.iteration import STEP_ALONE, Iteration
 from explorer.operators.encodings import Encoding
 from explorer.profiling.costing import Subject, measure_costs
+from explorer.profiling.updating import Updates
+from explorer.rearranging import UPDATE
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.torch_arguments import a_device, a_model
 from explorer.torch_errors import explained
+from explorer.units import shown
 
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what comes next)."""
 
+_LEAST_SHARE = 0.1  # of a step, for its two passes: both it and the update are measured
 _CUBLAS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.")
 
 
@@ -37,7 +42,9 @@ def profile(
     *,
     loss: Loss | None = None,
     device: str | torch.device | None = None,
-    optimizer: str | None = None,
+    optimizer: OptimizerLike | None = None,
+    update: str = "end",
+    accumulate: bool = False,
     encoding: Encoding | str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
@@ -48,7 +55,12 @@ def profile(
         batch: a tensor, tuple or dict for the model; with a loss the pair (inputs, target).
         loss: ``loss(model(inputs), target)`` is what is trained on; None if the model returns its loss.
         device: where to profile, ``"cpu"`` or ``"cuda"``; None: where the model is. The model and batch must be there.
-        optimizer: name of an optimizer whose state counts towards the budget, such as ``"adam"``; None: none.
+        optimizer: what updates the parameters, so that the budget holds for whole iterations, with its state: a name
+            (``"adamw"``, ``"adamw-foreach"``), the optimizer that trains the model, or a function that makes one of a
+            list of parameters. None: nothing that counts.
+        update: ``"end"``, after the backward pass, or ``"within"``: each parameter as soon as its gradient is complete,
+            which need not be kept then (see ``update_within``).
+        accumulate: plan microbatches that meet the gradients of earlier ones, and are added to them.
         encoding: also offer Gist's encodings (for ``method="gist"``): ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"``
             or an ``Encoding``. Schedules for such a profile are applied with the same ``encoding``.
         progress: called as the work goes on.
@@ -57,14 +69,43 @@ def profile(
         The profile.
 
     Raises:
-        ValueError: the model cannot be captured, is not on ``device``, or ``optimizer`` is unknown.
+        ValueError: the model cannot be captured, is not on ``device``, ``optimizer`` is unknown, or the arguments
+            contradict each other.
     """
     a_device(device, a_model(model))
     a_callback(progress, "progress")
-    state_bytes = optimizer_state_bytes(optimizer, model, kind=device_of(model).type)
+    here = device_of(model)
+    updater, iteration = planned(model, loss, optimizer=optimizer, update=update, accumulate=accumulate)
     captured = capture(model, batch, loss=loss, encoding=encoding)
-    measured = profile_capture(captured, model, batch, optimizer=optimizer, progress=progress)
-    return replace(measured, optimizer=optimizer, optimizer_state_bytes=state_bytes)
+    updates = Updates(captured, with_loss(model, loss), updater)
+    if iteration != STEP_ALONE:
+        updates.measure(here)
+    measured = profile_capture(
+        captured,
+        model,
+        batch,
+        optimizer=optimizer,
+        accumulate=accumulate,
+        update_ms=updates.costs[UPDATE].time_ms if updater is not None else 0.0,
+        progress=progress,
+    )
+    return updates.added_to(measured, optimizer).in_iteration(iteration)
+
+
+def planned(
+    model: nn.Module, loss: Loss | None, *, optimizer: OptimizerLike | None, update: str, accumulate: bool
+) -> tuple[Updater | None, Iteration]:
+    """The optimizer, and what an iteration is.
+
+    Raises:
+        ValueError: something is unknown, or they contradict each other.
+    """
+    a_flag(accumulate, "accumulate")
+    if update not in ("end", "within"):
+        raise ValueError(f"update is {shown(update)}; allowed: 'end' or 'within', the backward pass")
+    updater = None if optimizer is None else Updater.of(optimizer, with_loss(model, loss))
+    label = None if updater is None else updater.label
+    return updater, Iteration(accumulate, label, within=update == "within")
 
 
 def profile_capture(
@@ -72,7 +113,9 @@ def profile_capture(
     model: nn.Module,
     batch: Batch,
     *,
-    optimizer: str | None = None,
+    optimizer: OptimizerLike | None = None,
+    accumulate: bool = False,
+    update_ms: float = 0.0,
     progress: Progress | None = None,
 ) -> Profile:
     """Measure the operators of a capture, and one plain step to calibrate their sum with.
@@ -81,7 +124,9 @@ def profile_capture(
         captured: of ``model`` and ``batch``.
         model: what was captured.
         batch: real tensors on the model's device.
-        optimizer: whose state the plain step's peak includes.
+        optimizer: takes part in the plain step.
+        accumulate: the plain step meets gradients.
+        update_ms: how long the optimizer takes of it.
         progress: called as the work goes on.
     """
     device = device_of(model)
@@ -103,14 +148,15 @@ def profile_capture(
         costs = measure_costs(subjects, sequences=_sequences(captured.graph), device=device, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
-    plain = measure(model, batch, loss=captured.loss, steps=2, optimizer=optimizer)
+    plain = measure(model, batch, loss=captured.loss, steps=2, optimizer=optimizer, accumulate=accumulate)
     # Tensors that the code finds elsewhere are in memory too, though the model does not know of them.
     constants = {captured.built.storage_of[x.node] for x in captured.traced.inputs if x.source is Source.CONSTANT}
     elsewhere_bytes = sum(round_up(captured.graph.storages[x].bytes, described.rounding_bytes) for x in constants)
     costs |= halves_like_wholes(captured.graph, costs)
     raw = Profile(captured.graph, costs, described)
     report("done")
-    factor = plain.step_time_ms / simulate(raw, keep_all(captured.graph)).time_ms
+    passes_ms = max(plain.step_time_ms - update_ms, _LEAST_SHARE * plain.step_time_ms)
+    factor = passes_ms / simulate(raw, keep_all(captured.graph)).time_ms
     calibrated = {key: replace(cost, time_ms=cost.time_ms * factor) for key, cost in costs.items()}
     return Profile(
         captured.graph,

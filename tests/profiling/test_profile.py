@@ -15,7 +15,7 @@ from torch.nn import functional
 import explorer
 from explorer.capture import capture
 from explorer.capture.building import TANGENTS
-from explorer.execution.optimizer_state import STATES, optimizer_state_bytes
+from explorer.execution.optimizers import NAMES, Updater
 from explorer.profiling.material import Material, _Arguments
 from explorer.schedule import keep_all
 from explorer.solvers.problem.building import problem_of
@@ -112,31 +112,31 @@ def test_an_optimizer_counts(profiled: explorer.Profile) -> None:
     # Two moments of each parameter, and its number of steps.
     assert adam.fixed_bytes - profiled.fixed_bytes == sum(2 * x.nbytes + 4 for x in parameters)
     assert adam.optimizer == "AdamW"
+    assert adam.graph.iteration.optimizer == "AdamW"
     assert adam.eager_peak_bytes is not None
     assert profiled.eager_peak_bytes is not None
-    assert adam.eager_peak_bytes - profiled.eager_peak_bytes == adam.optimizer_state_bytes
+    assert adam.eager_peak_bytes - profiled.eager_peak_bytes == adam.optimizer_state_bytes  # an update takes less
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_an_optimizer_holds_is_measured_too(name: str) -> None:
     model, batch, _ = shared()
     before = [x.clone() for x in model.parameters()]
-    schedule = keep_all(capture(model, batch).graph)
-    scheduled = explorer.apply(model, schedule, batch)
-    plain = explorer.measure(scheduled, batch, steps=1).peak_bytes
-    held = optimizer_state_bytes(name, model, kind="cpu")
-    assert explorer.measure(scheduled, batch, steps=1, optimizer=name).peak_bytes == plain + held
-    runs = [explorer.measure_runs(scheduled, batch, optimizer=x) for x in (None, name)]
-    assert {y.peak_bytes - x.peak_bytes for x, y in zip(*runs, strict=True)} == {held}
+    profile = explorer.profile(model, batch, optimizer=name)
+    scheduled = explorer.apply(model, keep_all(profile.graph), batch)
+    predicted = explorer.simulate(profile, keep_all(profile.graph))
+    assert explorer.measure(scheduled, batch, steps=1, optimizer=name).peak_bytes == predicted.peak_bytes
+    runs = explorer.measure_runs(scheduled, batch, optimizer=name)
+    assert [x.peak_bytes for x in runs] == predicted.total_bytes.tolist()
     assert all(torch.equal(x, y) for x, y in zip(model.parameters(), before, strict=True))
     # As torch's own has it after a step of its own; frozen parameters are none of its business.
-    trained = [x for x in model.parameters() if x.requires_grad]
-    for parameter in trained:
+    updater = Updater.of(name, model)
+    for parameter in updater.trained:
         parameter.grad = torch.zeros_like(parameter)
-    optimizer = STATES[name].make(trained)
+    optimizer = updater.over(updater.trained)
     optimizer.step()
     tensors = (x for state in optimizer.state.values() for x in state.values() if isinstance(x, torch.Tensor))
-    assert held == sum(x.nbytes for x in tensors)
+    assert profile.optimizer_state_bytes == sum(x.nbytes for x in tensors)
 
 
 def test_refusals() -> None:

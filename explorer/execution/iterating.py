@@ -1,0 +1,98 @@
+"""What a measured step has around its two passes: gradients of earlier microbatches, and an optimizer's step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import nn, optim
+
+from explorer.execution.optimizers import OptimizerLike, Updater, state_tensors, with_loss
+from explorer.execution.scheduled import ScheduledModule
+from explorer.execution.updating import step_one
+
+
+class Iterating:
+    """The rest of an iteration of one module.
+
+    Attributes:
+        updates: an optimizer takes part, so that parameters change.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        loss: object = None,
+        optimizer: OptimizerLike | None = None,
+        accumulate: bool = False,
+    ) -> None:
+        """Not begun yet.
+
+        Args:
+            module: a model, or one that ``apply`` made, which knows its loss, and when it is updated.
+            loss: of a model, which may have parameters too.
+            optimizer: another one like it does the work, so that the one given stays as it is; None: none.
+            accumulate: there are gradients, which fresh ones are added to.
+
+        Raises:
+            ValueError: the optimizer is unknown, or the module's schedule is for another iteration.
+        """
+        captured = type(module).plan.capture if isinstance(module, ScheduledModule) else None
+        planned = None if captured is None else captured.graph.iteration
+        both = with_loss(module, loss if captured is None else captured.loss)
+        updater = None if optimizer is None else Updater.of(optimizer, both)
+        self.updates = updater is not None
+        self._accumulate = accumulate
+        self._within = planned is not None and planned.within
+        self._module = module
+        self._trained = [x for x in both.parameters() if x.requires_grad]
+        self._optimizer = None if updater is None else updater.over(updater.trained)
+        if planned is not None and planned.within and updater is None:
+            raise ValueError(
+                f"this schedule has every parameter updated within the backward pass, by {planned.optimizer}: give "
+                "optimizer=…, the optimizer or its name"
+            )
+        if self._within and accumulate:
+            raise ValueError("this schedule has gradients used up within the backward pass: they cannot be accumulated")
+
+    @contextmanager
+    def ready(self) -> Iterator[list[torch.Tensor]]:
+        """While open, there is what is there when an iteration begins, which is yielded: state and gradients."""
+        held: list[torch.Tensor] = []
+        with ExitStack() as stack:
+            if isinstance(self._module, ScheduledModule):
+                stack.enter_context(type(self._module).plan.bindings[self._module].by_itself())
+            if self._optimizer is not None:
+                held += self._state(self._optimizer)
+                if self._within:
+                    for parameter in self._trained:
+                        handle = parameter.register_post_accumulate_grad_hook(self._update)
+                        stack.callback(handle.remove)
+            if self._accumulate:
+                for parameter in self._trained:
+                    parameter.grad = torch.zeros_like(parameter)
+                    held.append(parameter.grad)
+            yield held
+
+    def finish(self) -> None:
+        """After the backward pass: the update, unless there was one; and gradients go, unless they are accumulated."""
+        if self._optimizer is not None and not self._within:
+            self._optimizer.step()
+        if not self._accumulate:
+            for parameter in self._trained:
+                parameter.grad = None
+
+    def _state(self, optimizer: optim.Optimizer) -> list[torch.Tensor]:
+        """Of an optimizer, from its first step on."""
+        for parameter in self._trained:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        for parameter in self._trained:
+            parameter.grad = None
+        return state_tensors(optimizer)
+
+    def _update(self, parameter: torch.Tensor) -> None:
+        assert self._optimizer is not None
+        step_one(self._optimizer, parameter)

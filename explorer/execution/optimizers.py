@@ -1,0 +1,173 @@
+"""Optimizers as users have them, and stand-ins for them: what they hold, and what a step of theirs takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn, optim
+
+from explorer.device_profile import round_up
+from explorer.units import shown
+
+OptimizerLike = str | Callable[[list[torch.Tensor]], optim.Optimizer] | optim.Optimizer
+"""A name (``"adamw"``, ``"adamw-foreach"``), a function that makes one of parameters (``lambda x: AdamW(x)``), or the
+very one that trains the model."""
+
+_Make = Callable[..., optim.Optimizer]
+_MAKES: dict[str, tuple[_Make, dict[str, Any]]] = {
+    "sgd": (optim.SGD, {}),
+    "momentum": (optim.SGD, {"momentum": 0.9}),
+    "rmsprop": (optim.RMSprop, {}),
+    "adagrad": (optim.Adagrad, {}),
+    "adam": (optim.Adam, {}),
+    "adamw": (optim.AdamW, {}),
+}
+_WAYS: dict[str, dict[str, bool]] = {
+    "": {},
+    "-plain": {"foreach": False, "fused": False},
+    "-foreach": {"foreach": True},
+    "-fused": {"fused": True},
+}
+NAMES = tuple(
+    f"{name}{way}"
+    for name, (make, _) in _MAKES.items()
+    for way, options in _WAYS.items()
+    if not options.get("fused") or "fused" in inspect.signature(make).parameters
+)
+"""What ``profile`` and ``measure`` take; ``-plain``, ``-foreach`` and ``-fused`` are PyTorch's ways to run one."""
+
+_NUMBERS_ALONE = {
+    "params",
+    "lr",
+    "betas",
+    "eps",
+    "alpha",
+    "rho",
+    "lambd",
+    "t0",
+    "momentum_decay",
+    "initial_accumulator_value",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Updater:
+    """An optimizer for the parameters of one model.
+
+    Attributes:
+        label: its class, and the options that change how it works: ``"SGD(momentum=0.9)"``.
+        trained: the parameters that it trains, in the model's order.
+        over: makes another one like it, over tensors in the place of those.
+    """
+
+    label: str
+    trained: tuple[nn.Parameter, ...]
+    over: Callable[[Sequence[torch.Tensor]], optim.Optimizer]
+
+    @classmethod
+    def of(cls, optimizer: OptimizerLike, model: nn.Module) -> Updater:
+        """What is meant by ``optimizer`` for this model (and its loss, if that is a module: see ``with_loss``).
+
+        Raises:
+            ValueError: no such name, not an optimizer, or one of other parameters.
+        """
+        trained = tuple(x for x in model.parameters() if x.requires_grad)
+        if isinstance(optimizer, optim.Optimizer):
+            return _like(optimizer, model, trained)
+        make = _named(optimizer) if isinstance(optimizer, str) else optimizer
+        if not callable(make):
+            raise ValueError(f"optimizer is {shown(optimizer)}; {_ALLOWED}")
+
+        def over(tensors: Sequence[torch.Tensor]) -> optim.Optimizer:
+            try:
+                made = make(list(tensors))
+            except TypeError as error:
+                raise ValueError(f"optimizer is {shown(optimizer)}, which takes no parameters; {_ALLOWED}") from error
+            if not isinstance(made, optim.Optimizer):
+                raise ValueError(f"optimizer makes {shown(made)} of parameters; it must make a torch.optim.Optimizer")
+            return made
+
+        return cls(label_of(over([torch.zeros(1, requires_grad=True)])), trained, over)
+
+    def stand_in(self, like: Callable[[torch.Tensor], torch.Tensor]) -> tuple[optim.Optimizer, list[torch.Tensor]]:
+        """One over tensors that ``like`` makes of the parameters, with zeros for gradients, after a step; and those.
+
+        Its state is as large as that of the real one is from its first step on.
+        """
+        tensors = [like(x).requires_grad_() for x in self.trained]
+        for x in tensors:
+            x.grad = torch.zeros_like(x)
+        made = self.over(tensors)
+        made.step()
+        return made, tensors
+
+
+_ALLOWED = (
+    f"give the name of one: {', '.join(map(repr, _MAKES))}, each also with -plain, -foreach or -fused; or an "
+    "optimizer, a function that makes one of a list of parameters, or None"
+)
+
+
+def with_loss(model: nn.Module, loss: object) -> nn.Module:
+    """Both as one module, where the loss is one."""
+    return nn.ModuleList([model, loss]) if isinstance(loss, nn.Module) else model
+
+
+def state_tensors(optimizer: optim.Optimizer) -> list[torch.Tensor]:
+    """The tensors that it holds."""
+    return [x for held in optimizer.state.values() for x in held.values() if isinstance(x, torch.Tensor)]
+
+
+def state_bytes(optimizer: optim.Optimizer, *, rounding_bytes: int = 1, device: str) -> int:
+    """What these take on a device of a kind: on a GPU, most optimizers count their steps on the CPU."""
+    return sum(round_up(x.nbytes, rounding_bytes) for x in state_tensors(optimizer) if x.device.type == device)
+
+
+def label_of(optimizer: optim.Optimizer) -> str:
+    """Its class, and the options that change how it works and are not the usual: ``"AdamW(foreach=True)"``."""
+    usual = {name: x.default for name, x in inspect.signature(type(optimizer)).parameters.items()}
+    options = [
+        f"{name}={value!r}"
+        for name, value in optimizer.defaults.items()
+        if name in usual and name not in _NUMBERS_ALONE and value != usual[name]
+    ]
+    return f"{type(optimizer).__name__}({', '.join(options)})" if options else type(optimizer).__name__
+
+
+def _named(name: str) -> Callable[[list[torch.Tensor]], optim.Optimizer]:
+    if name.lower() not in NAMES:
+        raise ValueError(f"optimizer is {shown(name)}; {_ALLOWED}")
+    stem, dash, way = name.lower().partition("-")
+    make, options = _MAKES[stem]
+    return lambda tensors: make(tensors, **options, **_possible(make, _WAYS[dash + way]))
+
+
+def _possible(make: _Make, options: dict[str, bool]) -> dict[str, bool]:
+    return {name: value for name, value in options.items() if name in inspect.signature(make).parameters}
+
+
+def _like(optimizer: optim.Optimizer, model: nn.Module, trained: tuple[nn.Parameter, ...]) -> Updater:
+    """Of an optimizer of the model's own parameters: with its groups and their options."""
+    position = {id(x): number for number, x in enumerate(trained)}
+    groups = []
+    for group in optimizer.param_groups:
+        foreign = [x for x in group["params"] if id(x) not in position and x.requires_grad]
+        if foreign:
+            raise ValueError(
+                f"the optimizer trains a tensor {tuple(foreign[0].shape)} that is no parameter of "
+                f"{type(model).__name__}: give the optimizer of this model"
+            )
+        numbers = [position[id(x)] for x in group["params"] if id(x) in position]
+        groups.append((numbers, {name: x for name, x in group.items() if name != "params"}))
+    kind: Any = type(optimizer)
+    options = {name: x for name, x in optimizer.defaults.items() if name in inspect.signature(kind).parameters}
+
+    def over(tensors: Sequence[torch.Tensor]) -> optim.Optimizer:
+        there = [{"params": [tensors[x] for x in numbers], **others} for numbers, others in groups if numbers]
+        return kind(there, **options)
+
+    return Updater(label_of(optimizer), trained, over)

@@ -1,0 +1,180 @@
+"""What updates and accumulation cost: measured on stand-ins for parameters, or estimated on ``meta``."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import nn, optim
+
+from explorer.capture import Capture
+from explorer.capture.traced import Source
+from explorer.device_profile import Cost, Profile
+from explorer.execution.device import CUDA_ROUNDING_BYTES
+from explorer.execution.memory import watch_cpu_memory
+from explorer.execution.optimizers import OptimizerLike, Updater, state_bytes, state_tensors
+from explorer.execution.out_of_memory import named
+from explorer.execution.updating import step_one
+from explorer.graph import TrainingGraph
+from explorer.profiling.counting import Counting
+from explorer.rearranging import UPDATE, accumulation_cost_key, update_cost_key
+from explorer.torch_private import optimizers_on_meta, storage_key
+
+_RUNS = 3
+_ADVICE = "Profile without an optimizer, or free what else is on the device."
+
+
+class Updates:
+    """Costs of an optimizer's step, of the update of each parameter alone, and of adding up gradients.
+
+    Attributes:
+        costs: by the keys of ``explorer.rearranging``.
+        state_bytes: what the optimizer holds from its first step on, as the device's allocator takes it.
+    """
+
+    def __init__(self, captured: Capture, model: nn.Module, updater: Updater | None) -> None:
+        """Nothing is known yet.
+
+        Args:
+            captured: of the model.
+            model: with its loss, if that is a module.
+            updater: None: gradients are accumulated only.
+        """
+        self.costs: dict[str, Cost] = {}
+        self.state_bytes = 0
+        self._graph: TrainingGraph = captured.graph
+        self._updater = updater
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        names = {
+            captured.built.storage_of[x.node]: x.name for x in captured.traced.inputs if x.source is Source.PARAMETER
+        }
+        self._parameters = {
+            storage: parameters[_path(names[storage], parameters)] for storage, _ in captured.graph.gradients
+        }
+
+    def measure(self, device: torch.device) -> None:
+        """On the device where the model is; parameters, gradients and state are there a second time meanwhile.
+
+        Raises:
+            OutOfMemory: they do not fit.
+        """
+        cost = _cuda_cost if device.type == "cuda" else _cpu_cost
+        with named("the update of the parameters", advice=_ADVICE):
+            for storage, parameter in self._parameters.items():
+                key = accumulation_cost_key(self._graph, storage)
+                if key not in self.costs:
+                    there, fresh = (torch.zeros_like(parameter.detach()) for _ in range(2))
+                    self.costs[key] = cost(lambda there=there, fresh=fresh: there.add_(fresh))
+            if self._updater is not None:
+                optimizer, tensors = self._updater.stand_in(lambda x: torch.zeros_like(x.detach()))
+                rounding_bytes = CUDA_ROUNDING_BYTES if device.type == "cuda" else 1
+                self.state_bytes = state_bytes(optimizer, rounding_bytes=rounding_bytes, device=device.type)
+                self.costs[UPDATE] = cost(optimizer.step)
+                self._each(optimizer, tensors, cost)
+
+    def estimate(self, counting: Counting, dtype: torch.dtype | None) -> None:
+        """For a device that need not be here.
+
+        Args:
+            counting: for the device.
+            dtype: of all floating-point numbers; None: as they are.
+
+        Raises:
+            ValueError: the optimizer looks at values, so that it has to be profiled.
+        """
+
+        def like(parameter: torch.Tensor) -> torch.Tensor:
+            wanted = dtype if dtype is not None and parameter.is_floating_point() else parameter.dtype
+            return torch.empty_like(parameter.detach(), device="meta", dtype=wanted)
+
+        for storage, parameter in self._parameters.items():
+            there, fresh = (like(parameter) for _ in range(2))
+            self.costs[accumulation_cost_key(self._graph, storage)] = counting.cost_of(
+                lambda there=there, fresh=fresh: there.add_(fresh), known=(there, fresh)
+            )
+        if self._updater is None:
+            return
+        with optimizers_on_meta():
+            made: list[tuple[optim.Optimizer, list[torch.Tensor]]] = []
+            try:
+                counting.cost_of(lambda updater=self._updater: made.append(updater.stand_in(like)), known=())
+            except (RuntimeError, NotImplementedError) as error:
+                raise ValueError(
+                    f"{self._updater.label} looks at the values of tensors, so that it cannot be estimated: profile it "
+                    f"on the device ({str(error).splitlines()[0]})"
+                ) from error
+            ((optimizer, tensors),) = made
+            self.state_bytes = state_bytes(optimizer, rounding_bytes=CUDA_ROUNDING_BYTES, device="meta")
+            known = [*tensors, *(x.grad for x in tensors if x.grad is not None), *state_tensors(optimizer)]
+            known = list({storage_key(x): x for x in known}.values())
+            cost = lambda run: counting.cost_of(run, known=known)  # noqa: E731 - one of two ways to know a cost
+            self.costs[UPDATE] = cost(optimizer.step)
+            self._each(optimizer, tensors, cost)
+
+    def added_to(self, profile: Profile, optimizer: OptimizerLike | None) -> Profile:
+        """A profile of the passes alone, with these costs, for any iteration."""
+        if self._updater is None:
+            return replace(profile, costs=profile.costs | self.costs)
+        name = optimizer if isinstance(optimizer, str) else self._updater.label
+        costs = profile.costs | self.costs
+        return replace(profile, costs=costs, optimizer=name, optimizer_state_bytes=self.state_bytes)
+
+    def _each(
+        self, optimizer: optim.Optimizer, tensors: list[torch.Tensor], cost: Callable[[Callable[[], object]], Cost]
+    ) -> None:
+        """The update of each parameter alone; of those that are alike, one."""
+        assert self._updater is not None
+        stand_ins = {id(x): y for x, y in zip(self._updater.trained, tensors, strict=True)}
+        groups = {id(x): number for number, group in enumerate(optimizer.param_groups) for x in group["params"]}
+        known: dict[object, Cost] = {}
+        for storage, parameter in self._parameters.items():
+            tensor = stand_ins[id(parameter)]
+            alike = (tensor.shape, tensor.stride(), tensor.dtype, groups.get(id(tensor)))
+            if alike not in known:
+                gradient = tensor.grad
+                known[alike] = cost(lambda x=tensor, gradient=gradient: _update(optimizer, x, gradient))
+                tensor.grad = gradient
+            self.costs[update_cost_key(self._graph, storage)] = known[alike]
+
+
+def _update(optimizer: optim.Optimizer, tensor: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    tensor.grad = gradient
+    step_one(optimizer, tensor)
+
+
+def _path(name: str, parameters: dict[str, nn.Parameter]) -> str:
+    """Of a parameter in model and loss together: their list counts them, where there are both."""
+    section, path = name.split(".", 1)
+    return path if path in parameters and section == "model" else f"{('model', 'loss').index(section)}.{path}"
+
+
+def _cpu_cost(run: Callable[[], object]) -> Cost:
+    run()
+    workspace_bytes = watch_cpu_memory(lambda: _drop(run())).peak_bytes()
+    times_ms = []
+    for _ in range(_RUNS):
+        began = time.perf_counter()
+        run()
+        times_ms.append((time.perf_counter() - began) * 1e3)
+    return Cost(statistics.median(times_ms), workspace_bytes)
+
+
+def _cuda_cost(run: Callable[[], object]) -> Cost:
+    run()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(_RUNS):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return Cost(start.elapsed_time(end) / _RUNS, max(0, torch.cuda.max_memory_allocated() - before))
+
+
+def _drop(result: object) -> None:
+    del result

@@ -1,0 +1,122 @@
+"""What a training iteration does with gradients, beside one forward and backward pass: as operators of its graph.
+
+Accumulation adds a fresh gradient to the one of earlier microbatches; an update uses it. Either stands in the graph as
+an operator that reads the gradient, so that solvers, the simulator and the panels know it like any other: a gradient
+that such an operator has read need not be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from explorer.graph import Implementation, Operator, Phase, Role, Storage, TrainingGraph, When
+from explorer.iteration import STEP_ALONE, Iteration
+
+ACCUMULATE = "explorer.accumulate"
+UPDATE = "explorer.update"
+UPDATE_WITHIN = "explorer.update_within"
+ADDED = frozenset({ACCUMULATE, UPDATE, UPDATE_WITHIN})
+"""What stands for something that autograd or an optimizer does with gradients: no call of the step's own."""
+
+
+def in_iteration(graph: TrainingGraph, iteration: Iteration) -> TrainingGraph:
+    """The same passes in another iteration.
+
+    Args:
+        graph: of a training step, in any iteration.
+        iteration: wanted.
+
+    Raises:
+        ValueError: the graph does not say which gradient belongs to which parameter.
+    """
+    plain = _plain(graph)
+    if iteration != STEP_ALONE and not plain.gradients:
+        raise ValueError(
+            f"the graph of {graph.model} does not say which gradient is whose: profile or estimate the model again"
+        )
+    existing = _existing(plain) if iteration.accumulate else {}
+    used_up = {gradient for _, gradient in plain.gradients} if iteration.accumulate or iteration.within else set()
+    storages = [replace(x, held=x.held and x.id not in used_up) for x in plain.storages]
+    added = _added(plain, iteration, {x: storage.id for x, storage in existing.items()})
+    order = [x for operator in plain.operators for x in (operator, *added.get(operator.id, ()))]
+    return replace(
+        plain,
+        storages=(*storages, *existing.values()),
+        operators=tuple(replace(x, id=number) for number, x in enumerate(order)),
+        iteration=iteration,
+    )
+
+
+def update_cost_key(graph: TrainingGraph, parameter: int) -> str:
+    """The name of the cost of an update of one parameter: equal ones share it."""
+    storage = graph.storages[parameter]
+    return f"{UPDATE_WITHIN}#{storage.dtype}{list(storage.shape)}"
+
+
+def accumulation_cost_key(graph: TrainingGraph, parameter: int) -> str:
+    """The name of the cost of adding one gradient to another: equal ones share it."""
+    storage = graph.storages[parameter]
+    return f"{ACCUMULATE}#{storage.dtype}{list(storage.shape)}"
+
+
+def _plain(graph: TrainingGraph) -> TrainingGraph:
+    """Without the operators of any iteration."""
+    of_parameters = {gradient for _, gradient in graph.gradients}
+    storages = [
+        replace(x, held=x.held or x.id in of_parameters) for x in graph.storages if x.role is not Role.ACCUMULATED
+    ]
+    operators = [x for x in graph.operators if x.target not in ADDED]
+    numbered = tuple(replace(x, id=number) for number, x in enumerate(operators))
+    return replace(graph, storages=tuple(storages), operators=numbered, iteration=STEP_ALONE)
+
+
+def _existing(graph: TrainingGraph) -> dict[int, Storage]:
+    """By fresh gradients: those of earlier microbatches, which they are added to."""
+    found = {}
+    for number, (parameter, gradient) in enumerate(graph.gradients, start=len(graph.storages)):
+        of, fresh = graph.storages[parameter], graph.storages[gradient]
+        name = f"{of.name} (accumulated gradient)"
+        found[gradient] = Storage(number, name, fresh.bytes, Role.ACCUMULATED, of.shape, of.dtype)
+    return found
+
+
+def _added(graph: TrainingGraph, iteration: Iteration, existing: Mapping[int, int]) -> dict[int, list[Operator]]:
+    """The operators of an iteration, by the one that they stand behind; without numbers yet."""
+    added: dict[int, list[Operator]] = {}
+    for at, pairs in _complete_after(graph).items() if iteration.accumulate or iteration.within else ():
+        for parameter, gradient in pairs:
+            name = graph.storages[parameter].name
+            if iteration.accumulate:
+                key, reads = accumulation_cost_key(graph, parameter), (gradient, existing[gradient])
+                made = _operator(f"accumulate {name}", ACCUMULATE, Phase.BACKWARD, reads, key)
+            else:
+                key, reads = update_cost_key(graph, parameter), (gradient, parameter)
+                made = _operator(f"update {name}", UPDATE_WITHIN, Phase.UPDATE, reads, key)
+            added.setdefault(at, []).append(made)
+    if iteration.optimizer is not None and not iteration.within:
+        reads = tuple(
+            x for parameter, gradient in graph.gradients for x in (existing.get(gradient, gradient), parameter)
+        )
+        last = added.setdefault(len(graph.operators) - 1, [])
+        last.append(_operator("update", UPDATE, Phase.UPDATE, reads, UPDATE))
+    return added
+
+
+def _operator(name: str, target: str, phase: Phase, reads: tuple[int, ...], cost: str) -> Operator:
+    return Operator(-1, name, target, phase, "", (Implementation(target, reads, (), cost, when=When.FIRST),))
+
+
+def _complete_after(graph: TrainingGraph) -> dict[int, list[tuple[int, int]]]:
+    """By operators of the backward pass: pairs of parameter and gradient that nothing reads after them, small first.
+
+    What is updated, or added, first is gone first, and the work on a large gradient takes memory beside it.
+    """
+    last: dict[int, int] = {}
+    for operator in graph.backward:
+        for implementation in operator.implementations:
+            last |= dict.fromkeys((*implementation.reads, *implementation.writes), operator.id)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for parameter, gradient in graph.gradients:
+        found.setdefault(max(last[gradient], last.get(parameter, 0)), []).append((parameter, gradient))
+    return {at: sorted(pairs, key=lambda x: graph.storages[x[1]].bytes) for at, pairs in found.items()}
