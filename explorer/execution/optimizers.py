@@ -133,7 +133,7 @@ def label_of(optimizer: optim.Optimizer) -> str:
     options = [
         f"{name}={value!r}"
         for name, value in optimizer.defaults.items()
-        if name in usual and name not in _NUMBERS_ALONE and value != usual[name]
+        if name in usual and name not in _NUMBERS_ALONE and value != usual[name] and (name, value) != ("fused", False)
     ]
     return f"{type(optimizer).__name__}({', '.join(options)})" if options else type(optimizer).__name__
 

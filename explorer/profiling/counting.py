@@ -202,6 +202,8 @@ class _Counter(TorchDispatchMode):
             result = seen.results(args)
         else:
             result = func(*args, **kwargs)
+            if all(x.device.type == "cpu" for x in _tensors((args, result))):
+                return result  # an optimizer counts its steps there
             seen = self.seen[key] = self._first(func, args, kwargs, result)
         for tensor in _tensors(result):
             self._own(tensor)
@@ -226,7 +228,7 @@ class _Counter(TorchDispatchMode):
 
     def _own(self, tensor: torch.Tensor) -> None:
         key = storage_key(tensor)
-        if key in self.live or tensor.device.type != "meta":  # an optimizer counts its steps on the CPU
+        if key in self.live:
             return
         storage = tensor.untyped_storage()
         self.live[key] = round_up(storage.nbytes(), CUDA_ROUNDING_BYTES)
@@ -381,7 +383,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def _layouts(value: Any) -> Any:
     """Equal for arguments of the same layouts, and plain ones of the same types and values."""
     if isinstance(value, torch.Tensor):
-        return value.shape, value.stride(), value.dtype
+        return value.shape, value.stride(), value.dtype, value.device.type
     if isinstance(value, tuple | list):
         return tuple(map(_layouts, value))
     return type(value), value

@@ -1,0 +1,253 @@
+"""Accumulation and updates: planned for, predicted to the byte, and the same bits as eager mode's."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn, optim
+from torch.nn import functional
+
+import explorer
+from explorer.capture.results import tensors_of_result
+from explorer.execution.iterating import Iterating
+from explorer.iteration import STEP_ALONE, Iteration
+from explorer.rearranging import UPDATE, in_iteration
+from explorer.simulation import Stage
+from tests.execution.models import Sample, branches, graph_of, shared, tied_attention
+from tests.schedules import random_schedule
+
+OPTIMIZERS = ["momentum", "adamw-foreach", "adamw-plain"]
+ITERATIONS = [
+    {"update": "end", "accumulate": False},
+    {"update": "end", "accumulate": True},
+    {"update": "within", "accumulate": False},
+]
+
+
+def perceptron() -> Sample:
+    """Most of whose memory is parameters, so that the update sets the peak."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(x for _ in range(4) for x in (nn.Linear(48, 48), nn.ReLU())))
+    return model.train(), (torch.randn(3, 48), torch.randn(3, 48)), functional.mse_loss
+
+
+MODELS = [branches, perceptron, shared, tied_attention]
+
+
+@pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("make", MODELS)
+def test_every_run_takes_what_was_predicted(make: Callable[[], Sample], name: str, iteration: dict[str, Any]) -> None:
+    model, batch, loss = make()
+    profile = explorer.profile(model, batch, loss=loss, optimizer=name, **iteration)
+    for schedule in (explorer.keep_all(profile.graph), random_schedule(profile.graph, 1, keep=0.4)):
+        module = explorer.apply(model, schedule, batch, loss=loss, check=False)
+        predicted = explorer.simulate(profile, schedule)
+        runs = explorer.measure_runs(module, batch, optimizer=name)
+        assert [x.peak_bytes for x in runs] == predicted.total_bytes.tolist()
+        measured = explorer.measure(module, batch, steps=1, optimizer=name, accumulate=iteration["accumulate"])
+        assert measured.peak_bytes == predicted.peak_bytes
+        if iteration["accumulate"]:
+            first = explorer.simulate(profile, schedule, first_microbatch=True)
+            assert explorer.measure(module, batch, steps=1, optimizer=name).peak_bytes == first.peak_bytes
+            assert first.peak_bytes <= predicted.peak_bytes
+
+
+@pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("make", MODELS)
+def test_three_iterations_are_eager_modes(make: Callable[[], Sample], name: str, iteration: dict[str, Any]) -> None:
+    """Of two microbatches each where gradients are accumulated."""
+    model, batch, loss = make()
+    profile = explorer.profile(model, batch, loss=loss, optimizer=name, **iteration)
+    eager = copy.deepcopy(model)
+    module = explorer.apply(model, random_schedule(profile.graph, 2, keep=0.4), batch, loss=loss, check=False)
+    optimizers = [optimizer_of(name, x) for x in (module, eager)]
+    if iteration["update"] == "within":
+        explorer.update_within(module, optimizers[0])
+    for number in range(3):
+        for step, optimizer in zip((module, eager), optimizers, strict=True):
+            for microbatch in range(1 + iteration["accumulate"]):
+                torch.manual_seed(10 * number + microbatch)
+                loss_of(step, batch, loss, scheduled=step is module).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for (path, mine), theirs in zip(module.named_parameters(), eager.parameters(), strict=True):
+        assert torch.equal(mine, theirs), path
+
+
+def optimizer_of(name: str, model: nn.Module) -> optim.Optimizer:
+    trained = [x for x in model.parameters() if x.requires_grad]
+    if name == "momentum":
+        return optim.SGD(trained, lr=0.01, momentum=0.9)
+    return optim.AdamW(trained, lr=0.01, foreach=name.endswith("foreach"), fused=False)
+
+
+def loss_of(step: nn.Module, batch: Any, loss: Any, *, scheduled: bool) -> torch.Tensor:
+    if isinstance(batch, dict):
+        return step(**batch)["loss"]
+    if loss is None:
+        return sum((x.mean() for x in tensors_of_result(step(batch))), torch.zeros(()))
+    return step(*batch) if scheduled else loss(step(batch[0]), batch[1])
+
+
+def test_one_budget_holds_for_the_whole_iteration() -> None:
+    """A small budget is what the update takes; the timeline names it."""
+    model, batch, loss = perceptron()
+    profile = explorer.profile(model, batch, loss=loss, optimizer="adamw-foreach")
+    timeline = explorer.simulate(profile, explorer.keep_all(profile.graph))
+    assert timeline.stages[-1] is Stage.UPDATE
+    assert timeline.peak_run == len(timeline.stages) - 1
+    smallest = explorer.smallest_budget(profile)
+    assert smallest.minimum is not None
+    assert smallest.minimum.budget_bytes == timeline.peak_bytes
+    within = explorer.profile(model, batch, loss=loss, optimizer="adamw-foreach", update="within")
+    saved = explorer.simulate(within, explorer.keep_all(within.graph)).peak_bytes
+    assert saved < 0.8 * timeline.peak_bytes
+
+
+def test_the_very_optimizer_is_planned_for() -> None:
+    """Its groups have options of their own, and a frozen parameter takes no part."""
+    model, batch, _ = shared()
+    groups = [{"params": [model.layer.weight], "weight_decay": 0.1}, {"params": [model.layer.bias]}]
+    optimizer = optim.AdamW(groups, lr=0.01, amsgrad=True)
+    profile = explorer.profile(model, batch, optimizer=optimizer)
+    assert profile.optimizer == "AdamW(amsgrad=True)"
+    assert not optimizer.state
+    module = explorer.apply(model, explorer.keep_all(profile.graph), batch)
+    predicted = explorer.simulate(profile, explorer.keep_all(profile.graph))
+    assert explorer.measure(module, batch, steps=1, optimizer=optimizer).peak_bytes == predicted.peak_bytes
+    module(batch)[0].sum().backward()
+    optimizer.step()
+
+
+def test_another_optimizer_than_planned_for_is_refused_before_any_gradient() -> None:
+    model, batch, _ = shared()
+    profile = explorer.profile(model, batch, optimizer="adamw")
+    module = explorer.apply(model, explorer.keep_all(profile.graph), batch)
+    other = optim.SGD([x for x in model.parameters() if x.requires_grad], lr=0.1)
+    with pytest.raises(ValueError, match=r"SGD trains this model, and its schedule was made for AdamW.*solve again"):
+        module(batch)
+    del other
+    assert all(x.grad is None for x in model.parameters())
+
+
+def planned_within() -> tuple[explorer.ScheduledModule, torch.Tensor]:
+    model, batch, _ = shared()
+    profile = explorer.profile(model, batch, optimizer="sgd", update="within")
+    return explorer.apply(model, explorer.keep_all(profile.graph), batch), batch
+
+
+def test_updates_that_nobody_sees_to_are_refused() -> None:
+    module, batch = planned_within()
+    with pytest.raises(ValueError, match=r"explorer.update_within\(module, optimizer\) first"):
+        module(batch)
+    optimizer = optim.SGD([x for x in module.parameters() if x.requires_grad], lr=0.1)
+    updates = explorer.update_within(module, optimizer)
+    module(batch)[0].sum().backward()
+    updates.remove()
+    with pytest.raises(ValueError, match=r"explorer.update_within\(module, optimizer\) first"):
+        module(batch)
+
+
+def test_what_needs_all_gradients_is_refused_with_updates_within() -> None:
+    module, batch = planned_within()
+    trained = [x for x in module.parameters() if x.requires_grad]
+    before = [x.detach().clone() for x in trained]
+    with pytest.raises(ValueError, match=r"planned for updates by SGD, not by Adam"):
+        explorer.update_within(module, optim.Adam(trained))
+    with pytest.raises(ValueError, match="LBFGS works on all parameters together"):
+        explorer.update_within(module, optim.LBFGS(trained))
+    explorer.update_within(module, optim.SGD(trained, lr=0.1))
+    scaler = torch.amp.GradScaler("cpu")
+    with pytest.raises(ValueError, match="GradScaler"):
+        module(batch)
+    del scaler
+    assert all(torch.equal(x, y) for x, y in zip(trained, before, strict=True))
+
+
+def test_a_scaled_loss_is_refused_with_updates_within() -> None:
+    model, batch, loss = perceptron()
+    profile = explorer.profile(model, batch, loss=loss, optimizer="sgd", update="within")
+    module = explorer.apply(model, explorer.keep_all(profile.graph), batch, loss=loss)
+    explorer.update_within(module, optim.SGD(module.parameters(), lr=0.1))
+    before = [x.detach().clone() for x in module.parameters()]
+    with pytest.raises(RuntimeError, match=r"scaled by 0.5.*profile\(…, update='end'\)"):
+        (0.5 * module(*batch)).backward()
+    assert all(torch.equal(x, y) for x, y in zip(module.parameters(), before, strict=True))
+
+
+def test_planned_accumulation_is_no_surprise() -> None:
+    model, batch, loss = branches()
+    profile = explorer.profile(model, batch, loss=loss, accumulate=True)
+    module = explorer.apply(model, explorer.keep_all(profile.graph), batch, loss=loss)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            module(*batch).backward()
+
+
+def test_schedules_say_what_they_are_for(tmp_path: Any) -> None:
+    model, batch, loss = perceptron()
+    profile = explorer.profile(model, batch, loss=loss, optimizer="adamw", accumulate=True)
+    schedule = explorer.keep_all(profile.graph)
+    schedule.save(tmp_path / "schedule.json")
+    profile.save(tmp_path / "profile.json")
+    again = explorer.load_schedule(tmp_path / "schedule.json")
+    assert again == schedule
+    assert again.identity.iteration == Iteration(accumulate=True, optimizer="AdamW")
+    assert explorer.load_profile(tmp_path / "profile.json") == profile
+    explorer.apply(model, again, batch, loss=loss)
+    alone = explorer.profile(model, batch, loss=loss)
+    with pytest.raises(ValueError, match="the iteration differs: accumulating, updated by AdamW at the end here"):
+        explorer.simulate(alone, schedule)
+
+
+def test_a_graph_and_back() -> None:
+    graph = graph_of(branches)
+    for iteration in (Iteration(accumulate=True), Iteration(optimizer="X"), Iteration(optimizer="X", within=True)):
+        there = in_iteration(graph, iteration)
+        assert there.iteration == iteration
+        assert in_iteration(there, STEP_ALONE) == graph
+    old = copy.copy(graph)
+    object.__setattr__(old, "gradients", ())
+    with pytest.raises(ValueError, match="does not say which gradient is whose"):
+        in_iteration(old, Iteration(accumulate=True))
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adamw", "adamw-fused", "adamw-plain", "adagrad-fused", "rmsprop"])
+def test_estimates_know_updates(name: str) -> None:
+    """As CUDA's allocator rounds them: a fused step has no temporaries, one over lists has those of the whole model."""
+    model, batch, loss = perceptron()
+    profile = explorer.estimate(model, batch, loss=loss, device="A100-80GB", optimizer=name)
+    cost = profile.costs[UPDATE]
+    assert cost.time_ms > 0
+    parameters_bytes = sum(-(-x.nbytes // 512) * 512 for x in model.parameters())
+    moments = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad-fused": 1}.get(name, 2)
+    counters = 512 * len(list(model.parameters())) if name.endswith("fused") else 0
+    assert profile.optimizer_state_bytes == moments * parameters_bytes + counters
+    # Two of the largest parameter's size, and one of the parameter before it, which Python still holds.
+    one_by_one = 2 * max(x.nbytes for x in model.parameters()) + 512
+    expected = {"adamw": parameters_bytes, "adamw-plain": one_by_one, "rmsprop": parameters_bytes}
+    assert cost.workspace_bytes == expected.get(name, 0)
+
+
+def test_an_optimizer_that_looks_at_values_has_to_be_profiled() -> None:
+    model, batch, loss = perceptron()
+    with pytest.raises(ValueError, match=r"Adafactor looks at the values of tensors.*profile it on the device"):
+        explorer.estimate(model, batch, loss=loss, device="T4", optimizer=optim.Adafactor)
+    assert explorer.profile(model, batch, loss=loss, optimizer=optim.Adafactor).optimizer == "Adafactor"
+
+
+def test_measuring_an_iteration_changes_nothing() -> None:
+    model, batch, loss = perceptron()
+    before = [x.detach().clone() for x in model.parameters()]
+    explorer.measure(model, batch, loss=loss, optimizer="adamw", accumulate=True)
+    assert all(torch.equal(x, y) for x, y in zip(model.parameters(), before, strict=True))
+    assert all(x.grad is None for x in model.parameters())
+    assert Iterating(model, optimizer="adamw").updates
