@@ -104,7 +104,8 @@ def _added(graph: TrainingGraph, iteration: Iteration, existing: Mapping[int, in
 
 
 def _operator(name: str, target: str, phase: Phase, reads: tuple[int, ...], cost: str) -> Operator:
-    return Operator(-1, name, target, phase, "", (Implementation(target, reads, (), cost, when=When.FIRST),))
+    layer = name.partition(" ")[2].rpartition(".")[0]  # of the parameter
+    return Operator(-1, name, target, phase, layer, (Implementation(target, reads, (), cost, when=When.FIRST),))
 
 
 def _complete_after(graph: TrainingGraph) -> dict[int, list[tuple[int, int]]]:

@@ -6,12 +6,18 @@ from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.harmless import in_html
 from explorer.measurement import Measurement
-from explorer.simulation import Timeline
+from explorer.simulation import Stage, Timeline
 from explorer.solution import BoundScope, Solution, Status
 from explorer.units import format_bytes
 from widgets import style
 from widgets.scene.scene import News
 
+_PHASES = {
+    Stage.FORWARD: "forward pass",
+    Stage.RECOMPUTE: "backward pass",
+    Stage.BACKWARD: "backward pass",
+    Stage.UPDATE: "update",
+}
 _PROVEN = 0.0005
 """Less than the last digit shown."""
 TONES = {
@@ -42,9 +48,9 @@ def best_gap(solution: Solution) -> float | None:
     return next((gap for gap in gaps if gap is not None), None)
 
 
-def progress(solution: Solution, keep_all_ms: float, *, restart: str = "") -> str:
-    """A solve that goes on; ``restart`` as ``SolveEvent`` has it."""
-    best = _schedule(solution, keep_all_ms)
+def progress(solution: Solution, keep_all_ms: float, *, timeline: Timeline | None = None, restart: str = "") -> str:
+    """A solve that goes on; ``timeline`` of its schedule, ``restart`` as ``SolveEvent`` has it."""
+    best = _schedule(solution, keep_all_ms, timeline)
     budget = style.format_gib(solution.budget_bytes)
     told = f"{_sentence(restart)} " if restart else ""
     return f"{told}Solving for {budget}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
@@ -65,9 +71,9 @@ def log_line(news: News, before: News | None, final: Solution | None, *, restart
     return f"{news.elapsed_s:6.2f} s  {'; '.join(told)}" if told else ""
 
 
-def outcome(solution: Solution, keep_all_ms: float) -> str:
-    """How a solve ended, and what to do where it found nothing."""
-    budget, best = style.format_gib(solution.budget_bytes), _schedule(solution, keep_all_ms)
+def outcome(solution: Solution, keep_all_ms: float, *, timeline: Timeline | None = None) -> str:
+    """How a solve ended, and what to do where it found nothing; ``timeline`` is that of its schedule."""
+    budget, best = style.format_gib(solution.budget_bytes), _schedule(solution, keep_all_ms, timeline)
     match solution.status:
         case Status.OPTIMAL | Status.FEASIBLE:
             head = "Optimal" if solution.status is Status.OPTIMAL else "Solved"
@@ -251,11 +257,12 @@ def _differences(timeline: Timeline, measurement: Measurement) -> tuple[str, str
     return _percent(measurement.peak_bytes / timeline.peak_bytes - 1), time
 
 
-def _schedule(solution: Solution, keep_all_ms: float) -> str:
+def _schedule(solution: Solution, keep_all_ms: float, timeline: Timeline | None) -> str:
     if solution.time_ms is None or solution.peak_bytes is None:
         return ""
     time = f"{style.format_ms(solution.time_ms)} a step ({_overhead(solution.time_ms, keep_all_ms)})"
-    return f"{time}, peak {style.format_gib(solution.peak_bytes)}, {proven(solution)}"
+    where = "" if timeline is None else f" in the {_PHASES[timeline.stages[timeline.peak_run]]}"
+    return f"{time}, peak {style.format_gib(solution.peak_bytes)}{where}, {proven(solution)}"
 
 
 def _overhead(time_ms: float, keep_all_ms: float) -> str:

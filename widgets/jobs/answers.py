@@ -79,6 +79,9 @@ class Answers:
         if not self.solver.is_latest(event) or not content:
             return
         if event.final:
-            self._display.say(text.outcome(solution, scene.keep_all.time_ms), text.TONES[solution.status])
+            self._display.say(
+                text.outcome(solution, scene.keep_all.time_ms, timeline=scene.timeline), text.TONES[solution.status]
+            )
         elif not self._display.complains:  # someone did something wrong meanwhile, and has yet to read it
-            self._display.say(text.progress(solution, scene.keep_all.time_ms, restart=event.restart), "busy")
+            told = text.progress(solution, scene.keep_all.time_ms, timeline=scene.timeline, restart=event.restart)
+            self._display.say(told, "busy")

@@ -111,10 +111,7 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> dict:
     return dict(
         **(base_layout(346, said) | {"margin": {"l": 56, "r": 12, "t": 44, "b": 54}}),
         title={"text": "Memory during one training step", "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
-        annotations=[
-            _note("forward", forward / 2),
-            _note("backward (hatched: recomputation)", (forward + runs) / 2),
-        ],
+        annotations=_phases(timeline, forward, runs),
         # Wherever one points, the run below answers.
         hovermode="x",
         hoverdistance=20,
@@ -129,6 +126,19 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> dict:
         ),
         yaxis=axis("allocated (GiB)", range=[0, top]),
     )
+
+
+def _phases(timeline: Timeline, forward: int, runs: int) -> list[dict]:
+    """Notes above the phases; that of an update at the end stands at the right, for it is one run of many."""
+    updates = timeline.stages.count(Stage.UPDATE)
+    among = " with updates" if updates > 1 else ""
+    notes = [
+        _note("forward", forward / 2),
+        _note(f"backward{among} (hatched: recomputation)", (forward + runs) / 2),
+    ]
+    if updates == 1 and timeline.stages[-1] is Stage.UPDATE:
+        notes.append(_note("update", runs) | {"xanchor": "right"})
+    return notes
 
 
 def _stages(timeline: Timeline, top: float) -> Iterator[Trace]:

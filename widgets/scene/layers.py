@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from explorer.graph import TrainingGraph
+from explorer.graph import Phase, TrainingGraph
 from explorer.simulation import Stage, Timeline
 
 NO_MODULE = "other"
@@ -57,7 +57,9 @@ def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 24) -> tup
     depth = _depth(paths, lambda cut: sum(1 for _ in groupby(cut)) <= most)
     found: list[Segment] = []
     start = 0
-    for label, members in groupby(range(len(own)), key=lambda i: (timeline.stages[own[i]], _cut(paths[i], depth))):
+    for label, members in groupby(
+        range(len(own)), key=lambda i: (timeline.stages[own[i]] is Stage.FORWARD, _cut(paths[i], depth))
+    ):
         end = own[list(members)[-1]] + 1
         if end - start >= len(timeline.operators) / 50:
             found.append(Segment(label[1], start, end))
@@ -69,7 +71,7 @@ def stretches(graph: TrainingGraph, operators: Iterable[int], *, most: int = 14)
     """Stretches of a row of operators worth a label: consecutive ones of one layer, at the depth that leaves few."""
     row = [int(x) for x in operators]
     paths = _filled([graph.operators[x].layer for x in row])
-    passes = [graph.operators[x].phase for x in row]
+    passes = [graph.operators[x].phase is Phase.FORWARD for x in row]  # updates stand among the backward operators
     depth = _depth(paths, lambda cut: sum(1 for _ in groupby(zip(passes, cut, strict=True))) <= most)
     found: list[Segment] = []
     start = 0
