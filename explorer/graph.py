@@ -42,12 +42,13 @@ class Role(StrEnum):
     ACTIVATION = "activation"
     GRADIENT = "gradient"
     PARAMETER_GRADIENT = "parameter_gradient"
-    ACCUMULATED = "accumulated"
+    GRADIENT_BUFFER = "gradient_buffer"
+    """Where gradients of earlier microbatches are, or those that processes have in common."""
 
     @property
     def persistent(self) -> bool:
         """Allocated before the step and after it, whatever the schedule."""
-        return self in (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.ACCUMULATED)
+        return self in (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.GRADIENT_BUFFER)
 
 
 class When(StrEnum):

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TrainingGraph, When
-from explorer.iteration import STEP_ALONE, Iteration
+from explorer.iteration import STEP_ALONE, Buckets, Iteration
 
 ACCUMULATE = "explorer.accumulate"
+COPY = "explorer.copy"
 UPDATE = "explorer.update"
 UPDATE_WITHIN = "explorer.update_within"
-ADDED = frozenset({ACCUMULATE, UPDATE, UPDATE_WITHIN})
+ADDED = frozenset({ACCUMULATE, COPY, UPDATE, UPDATE_WITHIN})
 """What stands for something that autograd or an optimizer does with gradients: no call of the step's own."""
 
 
@@ -35,14 +36,14 @@ def in_iteration(graph: TrainingGraph, iteration: Iteration) -> TrainingGraph:
         raise ValueError(
             f"the graph of {graph.model} does not say which gradient is whose: profile or estimate the model again"
         )
-    existing = _existing(plain) if iteration.accumulate else {}
-    used_up = {gradient for _, gradient in plain.gradients} if iteration.accumulate or iteration.within else set()
+    used_up = {gradient for _, gradient in plain.gradients} if iteration.uses_up else set()
     storages = [replace(x, held=x.held and x.id not in used_up) for x in plain.storages]
-    added = _added(plain, iteration, {x: storage.id for x, storage in existing.items()})
+    buffers = _buffers(plain, iteration)
+    added = _added(plain, iteration, {gradient: x.id for gradient, x in buffers.items() if gradient is not None})
     order = [x for operator in plain.operators for x in (operator, *added.get(operator.id, ()))]
     return replace(
         plain,
-        storages=(*storages, *existing.values()),
+        storages=(*storages, *buffers.values()),
         operators=tuple(replace(x, id=number) for number, x in enumerate(order)),
         iteration=iteration,
     )
@@ -54,49 +55,55 @@ def update_cost_key(graph: TrainingGraph, parameter: int) -> str:
     return f"{UPDATE_WITHIN}#{storage.dtype}{list(storage.shape)}"
 
 
-def accumulation_cost_key(graph: TrainingGraph, parameter: int) -> str:
-    """The name of the cost of adding one gradient to another: equal ones share it."""
+def use_cost_key(graph: TrainingGraph, parameter: int, target: str) -> str:
+    """The name of the cost of adding a gradient to another, or of copying a share of it to a bucket."""
     storage = graph.storages[parameter]
-    return f"{ACCUMULATE}#{storage.dtype}{list(storage.shape)}"
+    return f"{target}#{storage.dtype}{list(storage.shape)}"
 
 
 def _plain(graph: TrainingGraph) -> TrainingGraph:
     """Without the operators of any iteration."""
     of_parameters = {gradient for _, gradient in graph.gradients}
     storages = [
-        replace(x, held=x.held or x.id in of_parameters) for x in graph.storages if x.role is not Role.ACCUMULATED
+        replace(x, held=x.held or x.id in of_parameters) for x in graph.storages if x.role is not Role.GRADIENT_BUFFER
     ]
     operators = [x for x in graph.operators if x.target not in ADDED]
     numbered = tuple(replace(x, id=number) for number, x in enumerate(operators))
     return replace(graph, storages=tuple(storages), operators=numbered, iteration=STEP_ALONE)
 
 
-def _existing(graph: TrainingGraph) -> dict[int, Storage]:
-    """By fresh gradients: those of earlier microbatches, which they are added to."""
-    found = {}
-    for number, (parameter, gradient) in enumerate(graph.gradients, start=len(graph.storages)):
-        of, fresh = graph.storages[parameter], graph.storages[gradient]
-        name = f"{of.name} (accumulated gradient)"
-        found[gradient] = Storage(number, name, fresh.bytes, Role.ACCUMULATED, of.shape, of.dtype)
+def _buffers(graph: TrainingGraph, iteration: Iteration) -> dict[int | None, Storage]:
+    """By gradients: what those are added, or copied, to; by None: buckets beside them."""
+    found: dict[int | None, Storage] = {}
+    if iteration.accumulate or iteration.buckets is Buckets.VIEWS:
+        for number, (parameter, gradient) in enumerate(graph.gradients, start=len(graph.storages)):
+            of, fresh = graph.storages[parameter], graph.storages[gradient]
+            name = f"{of.name} ({'accumulated gradient' if iteration.accumulate else 'gradient in its bucket'})"
+            found[gradient] = Storage(number, name, fresh.bytes, Role.GRADIENT_BUFFER, of.shape, of.dtype)
+    if iteration.buckets is Buckets.OWN:
+        number, size = len(graph.storages) + len(found), sum(graph.storages[x].bytes for _, x in graph.gradients)
+        found[None] = Storage(number, "buckets of gradients", size, Role.GRADIENT_BUFFER, (size,), "uint8")
     return found
 
 
-def _added(graph: TrainingGraph, iteration: Iteration, existing: Mapping[int, int]) -> dict[int, list[Operator]]:
+def _added(graph: TrainingGraph, iteration: Iteration, buffers: Mapping[int, int]) -> dict[int, list[Operator]]:
     """The operators of an iteration, by the one that they stand behind; without numbers yet."""
     added: dict[int, list[Operator]] = {}
-    for at, pairs in _complete_after(graph).items() if iteration.accumulate or iteration.within else ():
+    for at, pairs in _complete_after(graph).items() if iteration.uses_up else ():
         for parameter, gradient in pairs:
             name = graph.storages[parameter].name
-            if iteration.accumulate:
-                key, reads = accumulation_cost_key(graph, parameter), (gradient, existing[gradient])
-                made = _operator(f"accumulate {name}", ACCUMULATE, Phase.BACKWARD, reads, key)
+            if gradient in buffers:
+                target = ACCUMULATE if iteration.buckets is Buckets.NONE else COPY
+                key, reads = use_cost_key(graph, parameter, target), (gradient, buffers[gradient])
+                verb = "accumulate" if iteration.accumulate else "copy"
+                made = _operator(f"{verb} {name}", target, Phase.BACKWARD, reads, key)
             else:
                 key, reads = update_cost_key(graph, parameter), (gradient, parameter)
                 made = _operator(f"update {name}", UPDATE_WITHIN, Phase.UPDATE, reads, key)
             added.setdefault(at, []).append(made)
     if iteration.optimizer is not None and not iteration.within:
         reads = tuple(
-            x for parameter, gradient in graph.gradients for x in (existing.get(gradient, gradient), parameter)
+            x for parameter, gradient in graph.gradients for x in (buffers.get(gradient, gradient), parameter)
         )
         last = added.setdefault(len(graph.operators) - 1, [])
         last.append(_operator("update", UPDATE, Phase.UPDATE, reads, UPDATE))

@@ -45,7 +45,7 @@ _ROLE_CATEGORY = {
     Role.INPUT: Category.INPUTS,
     Role.GRADIENT: Category.ACTIVATION_GRADIENTS,
     Role.PARAMETER_GRADIENT: Category.PARAMETER_GRADIENTS,
-    Role.ACCUMULATED: Category.PARAMETER_GRADIENTS,
+    Role.GRADIENT_BUFFER: Category.PARAMETER_GRADIENTS,
 }
 
 
@@ -158,7 +158,7 @@ class _Simulator:
         self.staying = Role.PARAMETER_GRADIENT if first_microbatch else None
         for storage in self.graph.persistent:
             found = self.graph.storages[storage]
-            if first_microbatch and found.role is Role.ACCUMULATED:
+            if first_microbatch and found.role is Role.GRADIENT_BUFFER:
                 continue
             self.now[_COLUMN[_ROLE_CATEGORY[found.role]]] += profile.allocated_bytes(found)
         self.now[_COLUMN[Category.OPTIMIZER_STATE]] += profile.optimizer_state_bytes

@@ -1,13 +1,13 @@
 """Who else works on a module's parameters: looked for once, before its first step writes any gradient.
 
-An optimizer, a ``GradScaler`` or ``DistributedDataParallel`` around it are no business of a scheduled module's, until
-its plan counts on what they do.
+An optimizer, a ``GradScaler`` or a ``DistributedDataParallel`` around it is no business of a scheduled module's, until
+its plan counts on what it does.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+import warnings
 
 import torch
 from torch import nn, optim
@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from explorer.execution.guards import ModelChangedError
 from explorer.execution.optimizers import label_of
-from explorer.iteration import Iteration
+from explorer.iteration import Buckets, Iteration
+from explorer.units import format_bytes
 
 
 def check_company(module: nn.Module, iteration: Iteration) -> None:
@@ -24,34 +25,46 @@ def check_company(module: nn.Module, iteration: Iteration) -> None:
     Raises:
         ModelChangedError: it is something else; says what to do.
     """
-    if iteration.optimizer is None:
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if iteration.optimizer is None and not distributed:
         return
-    objects = gc.get_objects()
-    mine = {id(x) for x in module.parameters()}
-    for optimizer in (x for x in objects if issubclass(type(x), optim.Optimizer)):
-        trains = any(id(x) in mine for group in optimizer.param_groups for x in group["params"])
-        if trains and label_of(optimizer) != iteration.optimizer:
-            raise ModelChangedError(
-                f"{label_of(optimizer)} trains this model, and its schedule was made for {iteration.optimizer}, which "
-                "takes other memory: profile(…, optimizer=optimizer) with this one, and solve again"
-            )
-    if iteration.within:
-        _check_within(module, objects)
-
-
-def _check_within(module: nn.Module, objects: Iterable[object]) -> None:
-    for x in objects:
-        if (
-            issubclass(type(x), DistributedDataParallel)
-            and isinstance(x, DistributedDataParallel)
-            and x.module is module
-        ):
-            raise ModelChangedError(
-                "an update within the backward pass would come before DistributedDataParallel has averaged the "
-                "gradients: plan for an update at the end, profile(…, update='end')"
-            )
-        if issubclass(type(x), torch.amp.GradScaler) and isinstance(x, torch.amp.GradScaler) and x.is_enabled():
+    # By type: some objects import modules, or warn, when they are asked for their class.
+    for found in gc.get_objects():
+        kind = type(found)
+        if issubclass(kind, DistributedDataParallel) and getattr(found, "module", None) is module:
+            _check_buckets(found, iteration)
+        elif issubclass(kind, optim.Optimizer) and iteration.optimizer is not None:
+            _check_optimizer(found, module, iteration)
+        elif issubclass(kind, torch.amp.GradScaler) and iteration.within and found.is_enabled():
             raise ModelChangedError(
                 "an update within the backward pass would use gradients as a GradScaler scaled them: plan for one at "
                 "the end, profile(…, update='end'), or train in bfloat16 without a scaler"
             )
+
+
+def _check_optimizer(optimizer: optim.Optimizer, module: nn.Module, iteration: Iteration) -> None:
+    mine = {id(x) for x in module.parameters()}
+    trains = any(id(x) in mine for group in optimizer.param_groups for x in group["params"])
+    if trains and label_of(optimizer) != iteration.optimizer:
+        raise ModelChangedError(
+            f"{label_of(optimizer)} trains this model, and its schedule was made for {iteration.optimizer}, which "
+            "takes other memory: profile(…, optimizer=optimizer) with this one, and solve again"
+        )
+
+
+def _check_buckets(around: DistributedDataParallel, iteration: Iteration) -> None:
+    """Gradients in buckets that were planned for otherwise take other memory; updates within would come too early."""
+    if iteration.within:
+        raise ModelChangedError(
+            "an update within the backward pass would come before DistributedDataParallel has averaged the gradients: "
+            "plan for an update at the end, profile(…, update='end', distributed='ddp')"
+        )
+    found = Buckets.VIEWS if around.gradient_as_bucket_view else Buckets.OWN
+    if iteration.buckets is not found:
+        size = sum(x.nbytes for x in around.module.parameters() if x.requires_grad)
+        warnings.warn(
+            f"DistributedDataParallel has gradients in buckets here, of {format_bytes(size)}, which this schedule was "
+            "not made for: a step may peak by so much above what was predicted. "
+            f"profile(…, distributed={found.value!r}) and solve again",
+            stacklevel=8,
+        )

@@ -41,7 +41,7 @@ _PARTS = {
 }
 
 
-def estimate(
+def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
     model: nn.Module,
     batch: Batch,
     *,
@@ -51,6 +51,7 @@ def estimate(
     optimizer: OptimizerLike | None = None,
     update: str = "end",
     accumulate: bool = False,
+    distributed: str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Capture a training step and estimate what it costs on a device that need not be here.
@@ -70,6 +71,7 @@ def estimate(
         optimizer: as for ``profile``.
         update: as for ``profile``.
         accumulate: as for ``profile``.
+        distributed: as for ``profile``.
         progress: called as the work goes on.
 
     Returns:
@@ -85,7 +87,9 @@ def estimate(
     if precision is not None and (not isinstance(precision, str) or precision not in PRECISIONS):
         raise ValueError(f"precision {shown(precision)} is unknown; allowed: {', '.join(PRECISIONS)}, or None")
     half = _HALVES.get(precision or "")
-    updater, iteration = planned(model, loss, optimizer=optimizer, update=update, accumulate=accumulate)
+    updater, iteration = planned(
+        model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
+    )
     captured = capture_for_cuda(model, batch, loss=loss, dtype=half)
     precisions = _precisions(spec, precision)
     estimated = estimate_capture(captured, spec=spec, precisions=precisions, progress=progress)

@@ -18,7 +18,7 @@ from explorer.execution.measuring import measure
 from explorer.execution.optimizers import OptimizerLike, Updater, with_loss
 from explorer.execution.steps import unchanged
 from explorer.graph import TrainingGraph
-from explorer.iteration import STEP_ALONE, Iteration
+from explorer.iteration import STEP_ALONE, Buckets, Iteration
 from explorer.operators.encodings import Encoding
 from explorer.profiling.costing import Subject, measure_costs
 from explorer.profiling.updating import Updates
@@ -32,11 +32,12 @@ from explorer.units import shown
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what comes next)."""
 
+_DISTRIBUTED = (None, Buckets.OWN.value, Buckets.VIEWS.value)
 _LEAST_SHARE = 0.1  # of a step, for its two passes: both it and the update are measured
 _CUBLAS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.")
 
 
-def profile(
+def profile(  # noqa: PLR0913 - one for each thing that users may want to say
     model: nn.Module,
     batch: Batch,
     *,
@@ -45,6 +46,7 @@ def profile(
     optimizer: OptimizerLike | None = None,
     update: str = "end",
     accumulate: bool = False,
+    distributed: str | None = None,
     encoding: Encoding | str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
@@ -61,6 +63,8 @@ def profile(
         update: ``"end"``, after the backward pass, or ``"within"``: each parameter as soon as its gradient is complete,
             which need not be kept then (see ``update_within``).
         accumulate: plan microbatches that meet the gradients of earlier ones, and are added to them.
+        distributed: ``"ddp"``: the module will be in a ``DistributedDataParallel``, whose buckets take memory beside
+            the gradients; ``"ddp-views"``: with ``gradient_as_bucket_view=True``, in their place. None: in neither.
         encoding: also offer Gist's encodings (for ``method="gist"``): ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"``
             or an ``Encoding``. Schedules for such a profile are applied with the same ``encoding``.
         progress: called as the work goes on.
@@ -75,7 +79,9 @@ def profile(
     a_device(device, a_model(model))
     a_callback(progress, "progress")
     here = device_of(model)
-    updater, iteration = planned(model, loss, optimizer=optimizer, update=update, accumulate=accumulate)
+    updater, iteration = planned(
+        model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
+    )
     captured = capture(model, batch, loss=loss, encoding=encoding)
     updates = Updates(captured, with_loss(model, loss), updater)
     if iteration != STEP_ALONE:
@@ -93,7 +99,13 @@ def profile(
 
 
 def planned(
-    model: nn.Module, loss: Loss | None, *, optimizer: OptimizerLike | None, update: str, accumulate: bool
+    model: nn.Module,
+    loss: Loss | None,
+    *,
+    optimizer: OptimizerLike | None,
+    update: str,
+    accumulate: bool,
+    distributed: str | None,
 ) -> tuple[Updater | None, Iteration]:
     """The optimizer, and what an iteration is.
 
@@ -103,9 +115,12 @@ def planned(
     a_flag(accumulate, "accumulate")
     if update not in ("end", "within"):
         raise ValueError(f"update is {shown(update)}; allowed: 'end' or 'within', the backward pass")
+    if distributed not in _DISTRIBUTED:
+        raise ValueError(f"distributed is {shown(distributed)}; allowed: 'ddp', 'ddp-views', or None")
     updater = None if optimizer is None else Updater.of(optimizer, with_loss(model, loss))
     label = None if updater is None else updater.label
-    return updater, Iteration(accumulate, label, within=update == "within")
+    buckets = Buckets.NONE if distributed is None else Buckets(distributed)
+    return updater, Iteration(accumulate, label, update == "within", buckets)
 
 
 def profile_capture(

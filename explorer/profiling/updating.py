@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn, optim
@@ -20,10 +21,14 @@ from explorer.execution.out_of_memory import named
 from explorer.execution.updating import step_one
 from explorer.graph import TrainingGraph
 from explorer.profiling.counting import Counting
-from explorer.rearranging import UPDATE, accumulation_cost_key, update_cost_key
+from explorer.rearranging import ACCUMULATE, COPY, UPDATE, update_cost_key, use_cost_key
 from explorer.torch_private import optimizers_on_meta, storage_key
 
 _RUNS = 3
+_USES: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    ACCUMULATE: lambda there, fresh: there.add_(fresh),
+    COPY: lambda there, fresh: torch.mul(fresh, 0.5, out=there),  # as an average has its shares
+}
 _ADVICE = "Profile without an optimizer, or free what else is on the device."
 
 
@@ -64,10 +69,11 @@ class Updates:
         cost = _cuda_cost if device.type == "cuda" else _cpu_cost
         with named("the update of the parameters", advice=_ADVICE):
             for storage, parameter in self._parameters.items():
-                key = accumulation_cost_key(self._graph, storage)
-                if key not in self.costs:
-                    there, fresh = (torch.zeros_like(parameter.detach()) for _ in range(2))
-                    self.costs[key] = cost(lambda there=there, fresh=fresh: there.add_(fresh))
+                there, fresh = (torch.zeros_like(parameter.detach()) for _ in range(2))
+                for target, use in _USES.items():
+                    key = use_cost_key(self._graph, storage, target)
+                    if key not in self.costs:
+                        self.costs[key] = cost(partial(use, there, fresh))
             if self._updater is not None:
                 optimizer, tensors = self._updater.stand_in(lambda x: torch.zeros_like(x.detach()))
                 rounding_bytes = CUDA_ROUNDING_BYTES if device.type == "cuda" else 1
@@ -92,9 +98,9 @@ class Updates:
 
         for storage, parameter in self._parameters.items():
             there, fresh = (like(parameter) for _ in range(2))
-            self.costs[accumulation_cost_key(self._graph, storage)] = counting.cost_of(
-                lambda there=there, fresh=fresh: there.add_(fresh), known=(there, fresh)
-            )
+            for target, use in _USES.items():
+                key = use_cost_key(self._graph, storage, target)
+                self.costs[key] = counting.cost_of(partial(use, there, fresh), known=(there, fresh))
         if self._updater is None:
             return
         with optimizers_on_meta():
