@@ -67,12 +67,6 @@ class Population:
         if self._latest is not None:
             self._blueprints = [self._latest] * self._sizes.twins
 
-    @property
-    def members(self) -> tuple[Plan, ...]:
-        """The best first; none while they are being founded."""
-        with self._lock:
-            return () if self._to_found else tuple(sorted(self._members, key=lambda x: x.rank))
-
     def step(self) -> tuple[Plan, float]:
         """One search: from scratch, from a blueprint or of a child; what it found, and its effort."""
         with self._lock:
