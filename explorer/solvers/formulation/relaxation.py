@@ -10,12 +10,11 @@ import numpy as np
 
 from explorer.solvers.formulation import choices, constraints
 from explorer.solvers.formulation.constraints import Variables
-from explorer.solvers.formulation.decisions import Amount, scaled
 from explorer.solvers.formulation.groups import Group, least_reads
 from explorer.solvers.formulation.layout import Layout
 from explorer.solvers.formulation.merge import MergedProblem
 from explorer.solvers.programs.milp import Milp
-from explorer.solvers.programs.rows import Rows, Term, compile_milp
+from explorer.solvers.programs.rows import Amount, Rows, Term, compile_milp, scaled
 
 
 @dataclass(frozen=True, eq=False)

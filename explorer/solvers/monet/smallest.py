@@ -91,7 +91,7 @@ def _squeeze(knowledge: Knowledge, deadline: float) -> None:
             bound_all(knowledge, budget, threshold=_BOUND_LENGTH, time_limit=min(_BOUND_S, left_s()))
         if not knowledge.excludes(budget):
             model = grouped.build(knowledge.problem, budget)
-            result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9, start=None)
+            result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9)
             if result.x is not None:
                 knowledge.add_schedule(model.decode(result.x), Finder.EXHAUSTION)
         if knowledge.minimum().budget_bytes > budget:

@@ -1,8 +1,9 @@
-"""A mixed-integer linear program as arrays: what a formulation hands to a solver."""
+"""A mixed-integer linear program as arrays: what a formulation hands to a solver, and what that answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from scipy import sparse
@@ -53,3 +54,38 @@ class Milp:
         activity = self.matrix @ x
         misses = (self.row_lower - activity, activity - self.row_upper, self.lower - x, x - self.upper)
         return max((float(miss.max(initial=0.0)) for miss in misses), default=0.0)
+
+
+class MilpStatus(StrEnum):
+    """How a minimisation ended."""
+
+    OPTIMAL = "optimal"
+    """The best solution, proven to within the gap that was asked for."""
+    FEASIBLE = "feasible"
+    """A solution; time ran out, or it was stopped."""
+    INFEASIBLE = "infeasible"
+    """Proven to have no solution."""
+    UNKNOWN = "unknown"
+    """Time ran out, it was stopped, or the solver gave up, before a solution was found or excluded."""
+
+
+@dataclass(frozen=True, eq=False)
+class MilpResult:
+    """What a solver found.
+
+    Attributes:
+        status: how it ended.
+        x: float64, shape (columns,), the best solution; None without one.
+        objective: of ``x``, the constant part included; None without one.
+        bound: no solution is below this; None if nothing is proven.
+    """
+
+    status: MilpStatus
+    x: np.ndarray | None = None
+    objective: float | None = None
+    bound: float | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Is it solved to the gap that was asked for?"""
+        return self.status is MilpStatus.OPTIMAL

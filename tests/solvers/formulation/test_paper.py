@@ -17,7 +17,8 @@ from explorer.simulation import simulate
 from explorer.solvers.formulation import grouped, paper
 from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.problem import Problem
-from explorer.solvers.programs.scip import MilpStatus, minimise, presolved_statistics
+from explorer.solvers.programs.milp import MilpStatus
+from explorer.solvers.programs.scip import minimise, presolved_statistics
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
 from tests.solvers.minimising import SHARES, budget_between, minimum

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from explorer.solvers.programs.milp import Milp
-from explorer.solvers.programs.scip import MilpStatus, minimise
+from explorer.solvers.programs.milp import Milp, MilpStatus
+from explorer.solvers.programs.scip import minimise
 
 
 def knapsack(columns: int, rows: int, seed: int = 0) -> Milp:
@@ -83,7 +83,7 @@ def test_infeasible_is_said_even_where_the_row_is_empty(lower):
 def test_a_start_solution_is_where_it_starts_and_a_wrong_one_is_ignored():
     milp = knapsack(150, 40)
     good = minimise(milp, time_limit=60, gap=0.2).x
-    result = minimise(milp, time_limit=60, gap=1e9, start=[np.ones(150), good])
+    result = minimise(milp, time_limit=60, gap=1e9, starts=[np.ones(150), good])
     assert result.objective <= milp.value(good) + 1e-6
 
 

@@ -13,7 +13,7 @@ from explorer.solvers.options import Options
 
 if TYPE_CHECKING:
     from explorer.solvers.formulation.nearby import NearbyModel
-    from explorer.solvers.programs.scip import MilpResult
+    from explorer.solvers.programs.milp import MilpResult
 
 _DEPTHS = (2, 4, 8)
 _STARTS = 8  # schedules whose recomputation stays possible, and that the program starts from
@@ -57,7 +57,7 @@ def _solve(
     def learn(x: np.ndarray, _: float) -> None:
         knowledge.add_schedule(near.decode(x), Finder.PROGRAM)
 
-    return minimise(near.milp, time_limit=time_limit, gap=gap, start=starts, on_incumbent=learn)
+    return minimise(near.milp, time_limit=time_limit, gap=gap, starts=starts, on_incumbent=learn)
 
 
 def _settled(knowledge: Knowledge, budget_bytes: int, gap: float) -> bool:
