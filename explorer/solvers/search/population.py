@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from explorer.solvers.search.from_schedule import places_of
-from explorer.solvers.search.plan_search import HOT, Plan, PlanSearch
+from explorer.solvers.search.plan_archive import HOT
+from explorer.solvers.search.plan_search import Plan, PlanSearch
 from explorer.solvers.strategy import Breeding
 
 _SAME_MS = 1e-6
