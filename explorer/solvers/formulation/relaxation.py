@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import cvxpy as cp
 import numpy as np
@@ -262,7 +263,7 @@ def present_for_readers(relaxed: _Relaxed, variables: Variables) -> list[cp.Cons
     """
     rows = Rows(variables)
     for (g, x), readers in relaxed.readers.items():
-        for reader, following in _with_next(readers):
+        for reader, following in zip_longest(readers, readers[1:]):
             reading, _ = relaxed.layout.reading(reader.stage, x, -1.0)
             if reader.before is not None:
                 own: Term = ("e", reader.before, 1.0)
@@ -277,10 +278,6 @@ def present_for_readers(relaxed: _Relaxed, variables: Variables) -> list[cp.Cons
                 rows.add([here, *waiting], -constant)
                 rows.add([here, *reading], 0.0)
     return rows.at_least()
-
-
-def _with_next(readers: tuple[_Reader, ...]) -> Iterator[tuple[_Reader, _Reader | None]]:
-    return zip(readers, [*readers[1:], None], strict=True)
 
 
 def recomputation_fits(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:

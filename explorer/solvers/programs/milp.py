@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,9 +46,12 @@ class Milp:
         """Its size; ``groups``: how many sweeps of recomputation it has."""
         return Statistics(self.row_lower.size, self.objective.size, int(self.matrix.nnz), groups)
 
-    def value(self, x: np.ndarray) -> float:
-        """Objective of ``x`` in ms, its constant part included."""
-        return float(self.objective @ x) + self.objective_offset
+    def columns(self, values: Mapping[str, np.ndarray], blocks: Mapping[str, slice]) -> np.ndarray:
+        """The values of blocks of variables, shape (columns,), each where it lies."""
+        x = np.zeros(self.objective.size)
+        for name, block in blocks.items():
+            x[block] = values[name].ravel()
+        return x
 
     def violation(self, x: np.ndarray) -> float:
         """By how much ``x`` misses the worst of the rows and bounds, 0.0 where it keeps all of them."""

@@ -28,7 +28,7 @@ def minimise(
     gap: float,
     heuristics: bool = True,
     starts: Sequence[np.ndarray] = (),
-    on_incumbent: Callable[[np.ndarray, float], None] | None = None,
+    on_incumbent: Callable[[np.ndarray, float], object] | None = None,
     on_bound: Callable[[float], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> MilpResult:
@@ -172,7 +172,7 @@ class _Watcher(Eventhdlr):
 
     def deliver(
         self,
-        on_incumbent: Callable[[np.ndarray, float], None] | None,
+        on_incumbent: Callable[[np.ndarray, float], object] | None,
         on_bound: Callable[[float], None] | None,
     ) -> None:
         """Pass on what came since the last call."""

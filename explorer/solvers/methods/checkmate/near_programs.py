@@ -1,19 +1,13 @@
-"""Improve an answer by integer programs that recompute only near where it is needed (``monet.nearby``)."""
+"""Improve an answer by integer programs that recompute only near where it is needed (``formulation.nearby``)."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from explorer.solution import Finder
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.options import Options
-
-if TYPE_CHECKING:
-    from explorer.solvers.formulation.nearby import NearbyModel
-    from explorer.solvers.programs.milp import MilpResult
+from explorer.solvers.programs.scip import minimise
 
 _DEPTHS = (2, 4, 8)
 _STARTS = 8  # schedules whose recomputation stays possible, and that the program starts from
@@ -44,20 +38,15 @@ def solve_nearby(knowledge: Knowledge, budget_bytes: int, options: Options, *, t
         left_s = ends - time.monotonic()
         if columns == size or left_s <= 0 or _settled(knowledge, budget_bytes, options.gap):
             return
-        starts = [x for x in map(near.encode, known) if x is not None]
-        if not _solve(knowledge, near, starts, time_limit=left_s, gap=_PRECISION * options.gap).proven:
+        result = minimise(
+            near.milp,
+            time_limit=left_s,
+            gap=_PRECISION * options.gap,
+            starts=[x for x in map(near.encode, known) if x is not None],
+            on_incumbent=lambda x, _, near=near: knowledge.add_schedule(near.decode(x), Finder.PROGRAM),
+        )
+        if not result.proven:
             return
-
-
-def _solve(
-    knowledge: Knowledge, near: NearbyModel, starts: list[np.ndarray], *, time_limit: float, gap: float
-) -> MilpResult:
-    from explorer.solvers.programs.scip import minimise
-
-    def learn(x: np.ndarray, _: float) -> None:
-        knowledge.add_schedule(near.decode(x), Finder.PROGRAM)
-
-    return minimise(near.milp, time_limit=time_limit, gap=gap, starts=starts, on_incumbent=learn)
 
 
 def _settled(knowledge: Knowledge, budget_bytes: int, gap: float) -> bool:

@@ -25,7 +25,7 @@ _MOST = 0.9  # … up to that, until what is rounded fits; then less and less ag
 _ROUNDS = 6
 _THRESHOLD = 0.5
 _MOST_CELLS = 1000  # entries of R; above that, the relaxation of MONeT's program takes a tenth of the time
-_DEPTH = 4  # see ``monet.nearby``; for ResNet-50 its relaxation is that of the whole program
+_DEPTH = 4  # see ``formulation.nearby``; for ResNet-50 its relaxation is that of the whole program
 
 
 def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
