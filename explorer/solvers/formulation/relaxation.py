@@ -92,8 +92,7 @@ class _Relaxed:
 
     def throughout(self, group: int, activation: int, coefficient: float) -> list[Term]:
         """k_{g,i} times ``coefficient``."""
-        position = self.layout.kept.get((group, activation))
-        return [] if position is None else [("k", position, coefficient)]
+        return [("k", position, coefficient) for _, position, _ in self.layout.keep(group, activation, coefficient)]
 
     def waiting(self, group: int, activation: int, reader: _Reader, coefficient: float) -> Amount:
         """Presence between two readers: 1 − Σ r where it is certainly read later, for it was there unless made."""

@@ -72,6 +72,6 @@ class Solve:
 
     def over(self) -> bool:
         """Is there a reason to end: proven, excluded, out of time, stopped, or nothing left to solve?"""
-        if self.ended.is_set() or self.stopped or self.left_s <= 0 or self.knowledge.excludes(self.budget_bytes):
+        if self.ended.is_set() or self.stopped or self.left_s <= 0:
             return True
-        return self.knowledge.near_enough(self.budget_bytes, gap=self.options.gap)
+        return self.knowledge.decided(self.budget_bytes, gap=self.options.gap)

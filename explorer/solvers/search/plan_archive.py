@@ -17,6 +17,7 @@ from explorer.solvers.search.simple_plans import starting_plans
 from explorer.solvers.search.trace import PlanMemory, workspace
 
 _LOG = logging.getLogger(__name__)
+_COMPILED_S = 600.0  # compiling takes ten seconds, and much longer beside others
 _ARCHIVE_CELLS = 128
 _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
@@ -61,7 +62,7 @@ class PlanArchive:
         """Is there anything to search for?"""
         return bool(self.arrays.choices.size or self.arrays.switches.size)
 
-    def ready(self, *, timeout: float) -> bool:
+    def ready(self, *, timeout: float = _COMPILED_S) -> bool:
         """Is the kernel compiled? Waits up to ``timeout`` seconds for that, and then until the archive is seeded.
 
         Raises:

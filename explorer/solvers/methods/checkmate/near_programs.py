@@ -27,7 +27,7 @@ def solve_nearby(knowledge: Knowledge, budget_bytes: int, options: Options, *, t
     from explorer.solvers.formulation.nearby import nearby
 
     ends = time.monotonic() + time_limit
-    if _settled(knowledge, budget_bytes, options.gap):
+    if knowledge.decided(budget_bytes, gap=options.gap):
         return
     model = grouped.build(knowledge.problem, budget_bytes, threshold=0.0)
     columns = 0
@@ -36,7 +36,7 @@ def solve_nearby(knowledge: Knowledge, budget_bytes: int, options: Options, *, t
         near = nearby(model, known, depth=depth)
         size, columns = columns, near.milp.objective.size
         left_s = ends - time.monotonic()
-        if columns == size or left_s <= 0 or _settled(knowledge, budget_bytes, options.gap):
+        if columns == size or left_s <= 0 or knowledge.decided(budget_bytes, gap=options.gap):
             return
         result = minimise(
             near.milp,
@@ -47,8 +47,3 @@ def solve_nearby(knowledge: Knowledge, budget_bytes: int, options: Options, *, t
         )
         if not result.proven:
             return
-
-
-def _settled(knowledge: Knowledge, budget_bytes: int, gap: float) -> bool:
-    """Is the answer proven, or that there is none?"""
-    return knowledge.excludes(budget_bytes) or knowledge.near_enough(budget_bytes, gap=gap)

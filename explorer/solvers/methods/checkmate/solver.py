@@ -28,7 +28,6 @@ from explorer.solvers.programs.milp import MilpStatus
 from explorer.solvers.programs.scip import minimise
 from explorer.units import format_bytes
 
-_COMPILED_S = 600.0
 _LEAST_S = 0.05
 _REFINING_SHARE = 0.35  # of the time, for what MONeT knows of the same problem, before the program
 _NEARBY_SHARE = 0.6  # of the time left then, for programs that recompute nearby, where the program is too large
@@ -169,7 +168,7 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     """
     began = time.monotonic()
     knowledge = Knowledge(nodes.problem)
-    knowledge.search.ready(timeout=_COMPILED_S)
+    knowledge.search.ready()
     most = {Freedom.LEAN: _MOST_LEAN_CELLS, Freedom.FULL: _MOST_FULL_CELLS}
     lean_cells = len(Cells(nodes, Freedom.LEAN).r_columns)
     in_time = lean_cells <= _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit
