@@ -7,5 +7,5 @@ from collections.abc import Iterable
 
 def in_all(parts: Iterable[Iterable[int]]) -> set[int]:
     """What every one of some sets contains; nothing where there is none."""
-    first, *others = list(parts) or [()]
-    return set(first).intersection(*others)
+    found = [set(x) for x in parts]
+    return set.intersection(*found) if found else set()
