@@ -16,7 +16,6 @@ from explorer.units import shown
 
 PINNABLE = ("monet", "monet-checkpointing")
 FORMULATIONS = ("grouped", "paper")
-ALL_OPTIMIZATIONS = FAITHFUL
 
 _SEEDS = 10**6
 _ALLOWED = ", ".join(map(repr, ["all", "none", *map(str, Optimization)]))
@@ -45,7 +44,7 @@ class Options:
     formulation: str = "grouped"
     time_limit: float = 10.0
     gap: float = 0.01
-    optimizations: frozenset[Optimization] = ALL_OPTIMIZATIONS
+    optimizations: frozenset[Optimization] = FAITHFUL
     exact: bool = False
     seed: int = 0
     pins: Pins = NO_PINS
@@ -81,7 +80,7 @@ def parse_optimizations(optimizations: Optimizations) -> frozenset[Optimization]
         raise ValueError(f"optimizations is {shown(optimizations)}; allowed: {_ALLOWED}")
     if isinstance(optimizations, str):
         if optimizations in ("all", "none"):
-            return ALL_OPTIMIZATIONS if optimizations == "all" else frozenset()
+            return FAITHFUL if optimizations == "all" else frozenset()
         optimizations = optimizations.split(",")
     names = [str(name).strip() for name in optimizations]
     known = [str(x) for x in Optimization]

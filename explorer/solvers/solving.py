@@ -30,7 +30,6 @@ from explorer.units import shown
 if TYPE_CHECKING:
     from explorer.solvers.methods.comparison import Comparison
 
-_COMPILED_S = 600.0
 _CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
 _CURVE_STEP = 6  # points between two views of it
 _MOST_POINTS = 1000  # of a curve: more are no longer seen
@@ -100,7 +99,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         return replace(solution, elapsed_s=time.monotonic() - began)
     pursuit = _pursuit(profile, budget_bytes, options, began=began)
     if steps is not None:
-        pursuit.knowledge.search.ready(timeout=_COMPILED_S)
+        pursuit.knowledge.search.ready()
         return pursuit.in_steps(steps)
     if not remember:
         return pursuit.run()
@@ -254,7 +253,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
 def _ladder(profile: Profile, points: int, options: Options) -> list[int]:
     """Budgets from the smallest known to the peak without recomputation."""
     knowledge = Knowledge(options.problem(profile))
-    knowledge.search.ready(timeout=_COMPILED_S)
+    knowledge.search.ready()
     knowledge.seek_minimum(timeout=0.0)
     low, high = knowledge.minimum().budget_bytes, knowledge.search.keep_all_peak_bytes
     return np.linspace(low, high, points, dtype=np.int64).tolist()
@@ -299,7 +298,7 @@ def _curves(
     """MONeT's, by plan search alone, as it becomes known."""
     knowledge = Knowledge(options.problem(profile))
     search = knowledge.search
-    search.ready(timeout=_COMPILED_S)
+    search.ready()
     knowledge.seek_minimum(timeout=0.0)
     yield _along(knowledge, points)
     for lap, effort in enumerate(efforts):

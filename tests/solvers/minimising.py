@@ -30,6 +30,11 @@ def minimum(milp: Milp) -> tuple[float, np.ndarray] | None:
     return None if result.x is None else (result.fun + milp.objective_offset, result.x)
 
 
+def objective_of(milp: Milp, x: np.ndarray) -> float:
+    """Of a solution, in ms, its constant part included."""
+    return float(milp.objective @ x) + milp.objective_offset
+
+
 def budget_between(problem: Problem, share: float) -> int:
     """``share`` of the way from ``fixed_bytes`` to the peak without recomputation."""
     peak = simulate(problem.profile, keep_all(problem.graph)).peak_bytes

@@ -15,8 +15,8 @@ from explorer.solvers.formulation.merge import MergedProblem, relax
 from explorer.solvers.formulation.relaxation import Relaxation
 from explorer.solvers.problem.problem import Problem
 from explorer.solvers.programs import linear
-from explorer.solvers.programs.milp import Milp
-from explorer.solvers.programs.scip import MilpStatus, minimise
+from explorer.solvers.programs.milp import Milp, MilpStatus
+from explorer.solvers.programs.scip import minimise
 
 LINEAR_THRESHOLDS = (math.inf, 1.0)  # the first, one interval, nearly always says most, and is the quickest to solve
 _SLACK = 1e-6
@@ -172,6 +172,6 @@ def _crowded(merged: MergedProblem, budget_bytes: int) -> Iterator[int]:
 def _linear_minimum(milp: Milp) -> float | None:
     """The linear relaxation's optimum less a tolerance; −inf where HiGHS gives up, None where it has no solution."""
     found = linear.relax(milp, exactly=True)
-    if found.status is linear.LinearStatus.INFEASIBLE:
+    if found.status is MilpStatus.INFEASIBLE:
         return None
-    return -np.inf if found.objective_ms is None else found.objective_ms * (1 - _SLACK)
+    return -np.inf if found.objective is None else found.objective * (1 - _SLACK)

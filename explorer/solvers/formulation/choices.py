@@ -8,6 +8,7 @@ from explorer.solvers.formulation.constraints import Variables, reading_slot
 from explorer.solvers.formulation.decisions import Alternative, Decision
 from explorer.solvers.formulation.layout import Layout
 from explorer.solvers.formulation.ways import Way
+from explorer.solvers.problem.sets import in_all
 from explorer.solvers.programs.rows import Rows, Term
 
 
@@ -120,9 +121,9 @@ def _sometimes_made(layout: Layout) -> dict[int, int]:
     """Activations that not every form of their first run makes, with the operator."""
     found = {}
     for i, operator in enumerate(layout.merged.problem.forward):
-        parts = [frozenset(form.writes) for form in operator.first]
-        if not operator.optional and parts:
-            found |= dict.fromkeys(sorted(frozenset().union(*parts) - frozenset.intersection(*parts)), i)
+        parts = [form.writes for form in operator.first]
+        if not operator.optional:
+            found |= dict.fromkeys(sorted(set().union(*parts) - in_all(parts)), i)
     standing = _standing(layout)
     return {x: i for x, i in found.items() if x not in standing}
 

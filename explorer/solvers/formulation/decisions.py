@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from explorer.solvers.formulation.ways import Way, base_of
-from explorer.solvers.programs.rows import Term
-
-Amount = tuple[list[Term], float]
-"""A linear expression: terms and a constant."""
+from explorer.solvers.programs.rows import Amount, scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,6 @@ class Decisions:
     def __iter__(self) -> Iterator[Decision]:
         """All of them."""
         return chain(self.first.values(), self.again.values(), self.backward.values())
-
-
-def scaled(amount: Amount, factor: float) -> Amount:
-    """A multiple of an expression."""
-    terms, constant = amount
-    return [(block, position, coefficient * factor) for block, position, coefficient in terms], constant * factor
 
 
 def worthwhile(ways: Sequence[Way], *, room_bytes: float) -> tuple[Way | None, tuple[Way, ...]]:

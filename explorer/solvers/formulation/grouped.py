@@ -10,7 +10,7 @@ import numpy as np
 from explorer.schedule import Schedule
 from explorer.solution import Statistics
 from explorer.solvers.formulation import choices, constraints
-from explorer.solvers.formulation.encoding import Encoder, GroupedPlan, plan_of
+from explorer.solvers.formulation.encoding import Encoder, plan_of
 from explorer.solvers.formulation.groups import DEFAULT_THRESHOLD, group_stages
 from explorer.solvers.formulation.layout import Layout
 from explorer.solvers.formulation.merge import MergedProblem, merge
@@ -92,15 +92,8 @@ class GroupedModel:
         plan = plan_of(self.layout, schedule)
         if plan is None:
             return None
-        x = self._vector(plan)
+        x = self.milp.columns(Encoder(self.layout, plan).fill(), self.blocks)
         return x if self.milp.violation(x) <= ROUNDING else None
-
-    def _vector(self, plan: GroupedPlan) -> np.ndarray:
-        x = np.zeros(self.milp.objective.size)
-        for name, values in Encoder(self.layout, plan).fill().items():
-            if name in self.blocks:
-                x[self.blocks[name]] = values
-        return x
 
     def _reruns(self, values: Values, group: int) -> Sequence[int]:
         """Nodes that run at the start of a group, in order."""

@@ -10,20 +10,13 @@ from functools import cached_property
 import cvxpy as cp
 import numpy as np
 
-from explorer.solvers.formulation.decisions import (
-    Alternative,
-    Amount,
-    Decision,
-    Decisions,
-    follows_by_itself,
-    worthwhile,
-)
+from explorer.solvers.formulation.decisions import Alternative, Decision, Decisions, follows_by_itself, worthwhile
 from explorer.solvers.formulation.groups import Group
 from explorer.solvers.formulation.merge import MergedProblem
 from explorer.solvers.formulation.scaling import Scaled
 from explorer.solvers.formulation.sweeps import Sweep
 from explorer.solvers.formulation.ways import Way
-from explorer.solvers.programs.rows import Term
+from explorer.solvers.programs.rows import Amount, Term
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from explorer.solvers.formulation.ways import Way, form_ways, frontier, unconditional
 from explorer.solvers.problem.problem import BackwardOperator, Form, ForwardOperator, Problem
+from explorer.solvers.problem.sets import in_all
 
 PINNED_SHARE = 1e-3
 
@@ -109,9 +110,7 @@ class MergedProblem:
     @cached_property
     def needs(self) -> tuple[frozenset[int], ...]:
         """For each backward operator, the activations with a choice that every form reads."""
-        return tuple(
-            frozenset.intersection(*(x.reads for x in stage)) if stage else frozenset() for stage in self.stages
-        )
+        return tuple(frozenset(in_all(x.reads for x in stage)) for stage in self.stages)
 
     @cached_property
     def offers(self) -> tuple[frozenset[int], ...]:

@@ -15,7 +15,6 @@ import numpy as np
 from scipy import sparse
 
 from explorer.schedule import Schedule
-from explorer.solution import Statistics
 from explorer.solvers.formulation.grouped import GroupedModel
 from explorer.solvers.programs.milp import Milp
 from explorer.solvers.programs.rows import ROUNDING
@@ -36,11 +35,6 @@ class NearbyModel:
     grouped: GroupedModel
     milp: Milp
     column: np.ndarray
-
-    @property
-    def statistics(self) -> Statistics:
-        """Its size."""
-        return self.milp.statistics(self.grouped.group_count)
 
     def whole(self, x: np.ndarray) -> np.ndarray:
         """A solution in the columns of the whole program."""

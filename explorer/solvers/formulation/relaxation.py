@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import cvxpy as cp
 import numpy as np
 
 from explorer.solvers.formulation import choices, constraints
 from explorer.solvers.formulation.constraints import Variables
-from explorer.solvers.formulation.decisions import Amount, scaled
 from explorer.solvers.formulation.groups import Group, least_reads
 from explorer.solvers.formulation.layout import Layout
 from explorer.solvers.formulation.merge import MergedProblem
 from explorer.solvers.programs.milp import Milp
-from explorer.solvers.programs.rows import Rows, Term, compile_milp
+from explorer.solvers.programs.rows import Amount, Rows, Term, compile_milp, scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +92,7 @@ class _Relaxed:
 
     def throughout(self, group: int, activation: int, coefficient: float) -> list[Term]:
         """k_{g,i} times ``coefficient``."""
-        position = self.layout.kept.get((group, activation))
-        return [] if position is None else [("k", position, coefficient)]
+        return [("k", position, coefficient) for _, position, _ in self.layout.keep(group, activation, coefficient)]
 
     def waiting(self, group: int, activation: int, reader: _Reader, coefficient: float) -> Amount:
         """Presence between two readers: 1 − Σ r where it is certainly read later, for it was there unless made."""
@@ -263,7 +262,7 @@ def present_for_readers(relaxed: _Relaxed, variables: Variables) -> list[cp.Cons
     """
     rows = Rows(variables)
     for (g, x), readers in relaxed.readers.items():
-        for reader, following in _with_next(readers):
+        for reader, following in zip_longest(readers, readers[1:]):
             reading, _ = relaxed.layout.reading(reader.stage, x, -1.0)
             if reader.before is not None:
                 own: Term = ("e", reader.before, 1.0)
@@ -278,10 +277,6 @@ def present_for_readers(relaxed: _Relaxed, variables: Variables) -> list[cp.Cons
                 rows.add([here, *waiting], -constant)
                 rows.add([here, *reading], 0.0)
     return rows.at_least()
-
-
-def _with_next(readers: tuple[_Reader, ...]) -> Iterator[tuple[_Reader, _Reader | None]]:
-    return zip(readers, [*readers[1:], None], strict=True)
 
 
 def recomputation_fits(relaxed: _Relaxed, variables: Variables) -> list[cp.Constraint]:

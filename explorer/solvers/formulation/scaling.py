@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from explorer.solvers.formulation.merge import MergedProblem
+from explorer.solvers.problem.sets import in_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +97,7 @@ class Scaled:
         return tuple(result)
 
     def _of_forms(self, parts: list[frozenset[int]]) -> frozenset[int]:
-        if not parts:
-            return frozenset()
-        return frozenset.intersection(*parts) if self.merged.relaxed else frozenset().union(*parts)
+        return frozenset(in_all(parts) if self.merged.relaxed else frozenset().union(*parts))
 
     def idle_room(self, stage: int) -> float:
         """B − G_t: room for activations and workspace of recomputations just before a backward operator."""

@@ -51,10 +51,8 @@ class Sweep:
     @classmethod
     def of(cls, merged: MergedProblem, group: Group, nodes: list[int]) -> Sweep:
         """Lay out the sweep of ``nodes`` before ``group``."""
-        places: dict[int, list[int]] = {}
-        for node in nodes:
-            places.setdefault(merged.nodes[node].place, []).append(node)
-        slots = [places[x] for x in sorted(places)]
+        useful = set(nodes)
+        slots = [slot for found in merged.alternatives if (slot := [node for node in found if node in useful])]
         position = {node: k for k, slot in enumerate(slots) for node in slot}
         readers: dict[int, list[int]] = {}
         for k, slot in enumerate(slots):

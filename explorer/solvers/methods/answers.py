@@ -9,7 +9,7 @@ from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solution import Minimum, Solution, Status
-from explorer.solvers.problem.frontier import Frontier, Point
+from explorer.solvers.problem.frontier import Frontier, judged
 from explorer.units import format_bytes
 
 
@@ -29,15 +29,8 @@ def best_of(
     """
     frontier = Frontier()
     for schedule in schedules:
-        timeline = simulate(profile, schedule)
-        frontier.add(Point(timeline.peak_bytes, timeline.time_ms, replace(schedule, method=method)))
+        frontier.add(judged(profile, replace(schedule, method=method)))
     return tuple(_answer(profile, frontier, budget_bytes, method) for budget_bytes in budgets_bytes)
-
-
-def judged(profile: Profile, schedule: Schedule, budget_bytes: int, *, method: str) -> Solution:
-    """One schedule as the answer for one budget: as ``best_of`` with nothing to choose from."""
-    (solution,) = best_of(profile, [schedule], [budget_bytes], method=method)
-    return solution
 
 
 def unsuited(budgets_bytes: Sequence[int], reason: str) -> tuple[Solution, ...]:

@@ -10,13 +10,11 @@ from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.options import Options
 
-_COMPILED_S = 600.0
-
 
 def monet(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
     """MONeT's joint problem, from nothing but the profile: the entry of the table of methods."""
     knowledge = Knowledge(options.problem(profile))
-    knowledge.search.ready(timeout=_COMPILED_S)
+    knowledge.search.ready()
     return Pursuit(knowledge, budget_bytes, options).run()
 
 

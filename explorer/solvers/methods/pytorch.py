@@ -43,8 +43,7 @@ def checkpoint_blocks(profile: Profile, budgets_bytes: Sequence[int], *, options
     recomputing = Recomputing(graph)
     home = {number: name for name, numbers in blocks.items() for number in numbers}
     together = {number: blocks[name] for number, name in home.items()}
-    saved = _inputs(graph, home) | _read_elsewhere(graph, home)
-    schedule = recomputing.schedule(saved, method=options.method, together=together)
+    schedule = recomputing.schedule(_read_elsewhere(graph, home), method=options.method, together=together)
     return best_of(profile, [schedule], budgets_bytes, method=options.method)
 
 
@@ -76,23 +75,18 @@ def _home(operator: Operator, names: set[str]) -> str | None:
     return next((x for x in (_member(operator), operator.layer.split(".")[0]) if x in names), None)
 
 
-def _inputs(graph: TrainingGraph, home: dict[int, str]) -> set[int]:
-    """What blocks read of what is computed outside them."""
+def _read_elsewhere(graph: TrainingGraph, home: dict[int, str]) -> set[int]:
+    """What blocks read of what is computed outside them, and the backward pass of one part of what another computed."""
     made = {x: home.get(operator.id) for operator in graph.forward for x in operator.default().writes}
-    read = {
-        (x, name)
+    names = set(home.values())
+    inputs = {
+        x
         for number, name in home.items()
         for implementation in graph.operators[number].implementations[:1]
         for x in implementation.reads
+        if x in made and made[x] != name
     }
-    return {x for x, name in read if x in made and made[x] != name}
-
-
-def _read_elsewhere(graph: TrainingGraph, home: dict[int, str]) -> set[int]:
-    """What the backward pass of one part of the model reads of what another part computed."""
-    made = {x: home.get(operator.id) for operator in graph.forward for x in operator.default().writes}
-    names = set(home.values())
-    return {
+    return inputs | {
         x
         for operator in graph.backward
         if not operator.optional

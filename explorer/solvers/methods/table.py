@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from explorer.device_profile import Profile
 from explorer.solution import Solution
@@ -53,14 +53,11 @@ class Method:
             budgets_bytes: peak allowed, each.
             options: with this method's name; the time limit is for each budget.
         """
-        function = self._function()
+        module, _, name = self.home.partition(":")
+        function = getattr(import_module(f"explorer.solvers.methods.{module}"), name)
         if self.answers is Answers.CURVE:
             return function(profile, budgets_bytes, options=options)
         return tuple(function(profile, budget_bytes, options=options) for budget_bytes in budgets_bytes)
-
-    def _function(self) -> Any:
-        module, _, name = self.home.partition(":")
-        return getattr(import_module(f"explorer.solvers.methods.{module}"), name)
 
 
 METHODS = {

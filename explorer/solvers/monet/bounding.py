@@ -6,12 +6,11 @@ Takes a second to import (cvxpy).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import numpy as np
 
-from explorer.solvers.formulation.bound import critical_ends as ends_of
 from explorer.solvers.formulation.bound import integer_bound, linear_bound
-from explorer.solvers.formulation.relaxation import Relaxation
 from explorer.solvers.monet.blueprints import blueprint
 from explorer.solvers.monet.knowledge import Knowledge
 
@@ -33,21 +32,12 @@ def bound_all(
         budget_bytes: peak allowed.
         time_limit: seconds for whole numbers.
         threshold: for intervals of this length (``integer_bound``); None: by linear relaxations.
-        ends: where intervals end in any case, from ``critical_ends``.
+        ends: where intervals end in any case, from ``bound.critical_ends``.
         on_blueprint: called with the genes of plans that what was solved resembles; without whole numbers there are
             none.
         should_stop: polled; true ends it with the best bound so far.
     """
-    # Here because cvxpy takes a second to import.
-
-    def draw(relaxation: Relaxation, x: np.ndarray) -> None:
-        if on_blueprint is not None:
-            on_blueprint(blueprint(relaxation, x, knowledge.search.arrays))
-
-    def take(found_ms: float) -> None:
-        knowledge.note_bound(budget_bytes, found_ms)
-
-    problem = knowledge.problem.for_bounds
+    problem, take = knowledge.problem.for_bounds, partial(knowledge.note_bound, budget_bytes)
     if threshold is None:
         found_ms = linear_bound(problem, budget_bytes, on_bound=take, should_stop=should_stop)
     else:
@@ -58,24 +48,12 @@ def bound_all(
             time_limit=time_limit,
             ends=ends,
             on_bound=take,
-            on_values=None if on_blueprint is None else draw,
+            on_values=None
+            if on_blueprint is None
+            else lambda relaxation, x: on_blueprint(blueprint(relaxation, x, knowledge.search.arrays)),
             should_stop=should_stop,
         )
     if found_ms is None:
         knowledge.exclude(budget_bytes)
     else:
         take(found_ms)
-
-
-def critical_ends(
-    knowledge: Knowledge,
-    budget_bytes: int,
-    *,
-    threshold: float,
-    time_limit: float,
-    should_stop: Callable[[], bool] | None = None,
-) -> frozenset[int]:
-    """Where intervals of a bound should end, as ``bound.critical_ends`` finds it."""
-    return ends_of(
-        knowledge.problem.for_bounds, budget_bytes, threshold=threshold, time_limit=time_limit, should_stop=should_stop
-    )

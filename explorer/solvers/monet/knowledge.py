@@ -86,6 +86,10 @@ class Knowledge:
         """Is a schedule known that is proven within ``gap`` of the fastest?"""
         return self.gap(budget_bytes) <= max(gap, SAME)
 
+    def decided(self, budget_bytes: int, *, gap: float) -> bool:
+        """Is such a schedule known, or that there is none at all?"""
+        return self.excludes(budget_bytes) or self.near_enough(budget_bytes, gap=gap)
+
     def add_schedule(self, schedule: Schedule, finder: Finder) -> Point:
         """Judge a schedule and remember it, for the plan search too if it is new on the frontier."""
         point = judged(self.profile, schedule, finder)

@@ -5,38 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from explorer.schedule import Schedule
-from explorer.solution import Finder, Statistics
+from explorer.solution import Finder
 from explorer.solvers.monet.breeding import Breeder
 from explorer.solvers.monet.solve import Solve
-from explorer.solvers.programs.milp import Milp
 from explorer.solvers.strategy import Proving
 
+if TYPE_CHECKING:
+    from explorer.solvers.formulation.grouped import GroupedModel
+    from explorer.solvers.formulation.paper import PaperModel
 
-class Model(Protocol):
-    """An integer program, and the way between its solutions and schedules."""
-
-    @property
-    def milp(self) -> Milp:
-        """What to minimise."""
-        ...
-
-    @property
-    def statistics(self) -> Statistics:
-        """Its size."""
-        ...
-
-    def decode(self, x: np.ndarray) -> Schedule:
-        """The schedule of a solution."""
-        ...
-
-    def encode(self, schedule: Schedule) -> np.ndarray | None:
-        """The solution of a schedule, None if it has none."""
-        ...
+    Model = GroupedModel | PaperModel
 
 
 class _News:
@@ -146,13 +128,13 @@ class Prover:
 
     def _seek_ends(self) -> None:
         """Bound with intervals that end where that says most, as long as the bound is far."""
-        from explorer.solvers.monet.bounding import critical_ends  # here because cvxpy takes a second to import
+        from explorer.solvers.formulation.bound import critical_ends  # here because cvxpy takes a second to import
 
         for threshold in self._sizes.long if self._strategy.critical_ends else ():
             if self._solve.over() or self._solve.gap <= self._sizes.wide:
                 return
             self._ends = critical_ends(
-                self._knowledge,
+                self._knowledge.problem.for_bounds,
                 self._budget_bytes,
                 threshold=threshold,
                 time_limit=self._sizes.seeking * self._solve.left_s,
@@ -210,8 +192,8 @@ class Prover:
             model.milp,
             time_limit=time_limit,
             gap=self._solve.options.gap,
-            start=self._starts(model),
-            on_incumbent=lambda x, _: self._solve.take(model.decode(x), Finder.PROGRAM),
+            starts=self._starts(model),
+            on_incumbent=lambda x, _: self._knowledge.add_schedule(model.decode(x), Finder.PROGRAM),
             on_bound=self._take_bound if first else None,
             should_stop=self._solve.over,
         )

@@ -19,6 +19,7 @@ _BOUND_S = 0.5
 _BOUND_LENGTH = 0.5  # of intervals, see ``integer_bound``
 _SHARE = 0.3  # of the time, for plan search alone
 _FIRST = ((Start.NEAR, 0.03), (Start.SCRATCH, 0.1))  # searches and their effort, nearly always enough for small graphs
+_BUDGETS, _BUDGET_EFFORT = 8, 0.5  # then at budgets all the way down, whose plans are starts for the smallest
 _QUICK, _LONG = 0.1, 1.0  # effort for the time of a step with the smallest peak, after a short search and a long one
 
 
@@ -65,7 +66,10 @@ def _found_at_once(knowledge: Knowledge, stop: np.ndarray) -> bool:
 
 
 def _search(knowledge: Knowledge, deadline: float, stop: np.ndarray) -> None:
-    knowledge.search.fill(8, effort=0.5, stop=stop)
+    for budget in knowledge.search.budgets(_BUDGETS):
+        if not stop[0]:
+            knowledge.search.improve(budget, effort=_BUDGET_EFFORT, stop=stop)
+    knowledge.search.shrink(stop=stop)
     for seed, start in enumerate(cycle(ALL_STARTS), start=1):
         if time.monotonic() >= deadline or knowledge.minimum().proven:
             return
@@ -91,7 +95,7 @@ def _squeeze(knowledge: Knowledge, deadline: float) -> None:
             bound_all(knowledge, budget, threshold=_BOUND_LENGTH, time_limit=min(_BOUND_S, left_s()))
         if not knowledge.excludes(budget):
             model = grouped.build(knowledge.problem, budget)
-            result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9, start=None)
+            result = minimise(model.milp, time_limit=left_s() / 3, gap=1e9)
             if result.x is not None:
                 knowledge.add_schedule(model.decode(result.x), Finder.EXHAUSTION)
         if knowledge.minimum().budget_bytes > budget:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from explorer.schedule import Schedule
-from explorer.solution import Finder
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.wording import Progress
 from explorer.solvers.options import Options
@@ -74,10 +72,6 @@ class Solve:
 
     def over(self) -> bool:
         """Is there a reason to end: proven, excluded, out of time, stopped, or nothing left to solve?"""
-        if self.ended.is_set() or self.stopped or self.left_s <= 0 or self.knowledge.excludes(self.budget_bytes):
+        if self.ended.is_set() or self.stopped or self.left_s <= 0:
             return True
-        return self.knowledge.near_enough(self.budget_bytes, gap=self.options.gap)
-
-    def take(self, schedule: Schedule, finder: Finder) -> None:
-        """Learn a schedule."""
-        self.knowledge.add_schedule(schedule, finder)
+        return self.knowledge.decided(self.budget_bytes, gap=self.options.gap)

@@ -42,15 +42,7 @@ def solution_of(knowledge: Knowledge, progress: Progress, *, gap: float, stopped
     point = knowledge.frontier.best(progress.budget_bytes)
     if point is None:
         return _without_schedule(knowledge, solution, stopped=stopped)
-    solution = replace(
-        solution,
-        status=Status.FEASIBLE,
-        schedule=point.schedule,
-        time_ms=point.time_ms,
-        peak_bytes=point.peak_bytes,
-        finder=point.finder,
-    )
-    return with_status(solution, gap=gap, stopped=stopped)
+    return _with_status(point.in_answer(solution, status=Status.FEASIBLE), gap=gap, stopped=stopped)
 
 
 def _without_schedule(knowledge: Knowledge, solution: Solution, *, stopped: bool) -> Solution:
@@ -65,7 +57,7 @@ def _without_schedule(knowledge: Knowledge, solution: Solution, *, stopped: bool
     return replace(solution, status=status, minimum=minimum, message=text)
 
 
-def with_status(solution: Solution, *, gap: float, stopped: bool = False) -> Solution:
+def _with_status(solution: Solution, *, gap: float, stopped: bool) -> Solution:
     """A solution with a schedule, told how good it is: optimal if proven within ``gap``, else feasible."""
     reached = solution.gap()
     assert reached is not None

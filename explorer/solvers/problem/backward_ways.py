@@ -7,11 +7,12 @@ may run there, and each place may choose by itself, so that no schedule is left 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator
+from explorer.solvers.problem.sets import in_all
 
 Chosen = Mapping[int, Sequence[Implementation]]
 Group = tuple[int, tuple[Implementation, ...]]
@@ -125,7 +126,7 @@ class BackwardWays:
             reads = [self.made & set(x.reads) for x in self.chosen[operator.id]]
             for x in set().union(*reads):
                 self.readers.setdefault(x, set()).add(operator.id)
-            for x in set.intersection(*reads) if reads and not operator.optional else ():
+            for x in () if operator.optional else in_all(reads):
                 self.sure_readers.setdefault(x, set()).add(operator.id)
         self.families = [self._family(whole, parts) for whole, parts in self._members()]
 
@@ -221,7 +222,12 @@ class BackwardWays:
         ]
         if not able:
             raise ValueError(f"pins contradict each other: with them, {family.whole.name!r} cannot do its work")
-        return min(able, key=lambda way: (self._extra_bytes(way), -len(way.groups), self._quickest_ms(way)))
+
+        def cost(way: Division) -> tuple[int, int, float]:
+            quickest_ms = sum(min(map(self._ms, group)) for _, group in way.groups)
+            return self._extra_bytes(way), -len(way.groups), quickest_ms
+
+        return min(able, key=cost)
 
     def _extra_bytes(self, way: Division) -> int:
         """The least that it takes beyond what is read and made; a whole may write over something, and take less."""
@@ -235,9 +241,6 @@ class BackwardWays:
     def _overwritten_bytes(self, implementation: Implementation) -> int:
         over = implementation.overwrites
         return 0 if over is None else self.profile.allocated_bytes(self.graph.storages[over])
-
-    def _quickest_ms(self, way: Division) -> float:
-        return sum(min(map(self._ms, group)) for _, group in way.groups)
 
     def _pieces(self, family: Family, way: Division, place: int) -> Iterator[Piece]:
         """What of a way runs at a place, or stands there for what runs elsewhere."""
@@ -268,15 +271,3 @@ class BackwardWays:
 
     def _ms(self, implementation: Implementation) -> float:
         return self.profile.cost(implementation).time_ms
-
-
-def read_by_all(pieces: Iterable[Piece]) -> set[int]:
-    """Storages that every one of them reads."""
-    reads = [set(x.reads) for x in pieces]
-    return set.intersection(*reads) if reads else set()
-
-
-def written_by_all(pieces: Iterable[Piece]) -> set[int]:
-    """Storages that every one of them writes."""
-    writes = [set(x.writes) for x in pieces]
-    return set.intersection(*writes) if writes else set()

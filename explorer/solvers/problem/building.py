@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from explorer.device_profile import Profile
 from explorer.graph import FAITHFUL, Implementation, Operator, Optimization, Phase, Storage
-from explorer.solvers.problem.backward_ways import BackwardWays, Piece, read_by_all, written_by_all
+from explorer.solvers.problem.backward_ways import BackwardWays, Piece
 from explorer.solvers.problem.pins import NO_PINS, Pins, check_served, resolve, restricted, serving, without_unserved
 from explorer.solvers.problem.problem import Activation, BackwardOperator, Form, ForwardOperator, Option, Problem
+from explorer.solvers.problem.sets import in_all
 
 Allowed = Callable[[Implementation], bool]
 
@@ -171,7 +172,7 @@ class _Builder:
         made_at: dict[int, list[int]] = {at: [] for at in pieces}
         for x, at in born.items():
             made_at[at].append(x)
-        last = {x: at for at, found in pieces.items() for x in read_by_all(found)}
+        last = {x: at for at, found in pieces.items() for x in in_all(piece.reads for piece in found)}
         last |= {x: len(graph.operators) for x in born if graph.storages[x].held}
         gone_after: dict[int, list[int]] = {}
         for x, at in born.items():
@@ -181,7 +182,7 @@ class _Builder:
         keeps = not self._kept
         result = []
         for at, found in pieces.items():
-            sure = written_by_all(found)
+            sure = in_all(piece.writes for piece in found)
             made = {x: size(graph.storages[x]) for x in made_at[at] if last.get(x, -1) > at or x in sure}
             made_bytes = sum(made.values())
             alive |= made

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
-from explorer.solution import Finder
+from explorer.solution import Finder, Solution, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,17 @@ class Point:
     time_ms: float
     schedule: Schedule
     finder: Finder = Finder.GIVEN
+
+    def in_answer(self, solution: Solution, *, status: Status) -> Solution:
+        """An answer with this schedule."""
+        return replace(
+            solution,
+            status=status,
+            schedule=self.schedule,
+            time_ms=self.time_ms,
+            peak_bytes=self.peak_bytes,
+            finder=self.finder,
+        )
 
 
 def judged(profile: Profile, schedule: Schedule, finder: Finder = Finder.GIVEN) -> Point:

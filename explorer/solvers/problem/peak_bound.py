@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from explorer.solvers.problem.problem import Form, Problem
+from explorer.solvers.problem.sets import in_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ def peak_lower_bound(problem: Problem) -> PeakBound:
     backward_needs: list[set[int]] = []
     for backward in reversed(problem.backward):
         backward_needs.append(later - remade)
-        later |= _all_read(backward.forms)
+        later |= in_all(form.reads for form in backward.forms)
     lasting, later = later - remade, set()
     for forward in reversed(problem.forward):
         forward_needs.append(later | lasting)
         if not forward.optional:
-            later |= _all_read(forward.first)
+            later |= in_all(form.reads for form in forward.first)
     held = {x for x, activation in enumerate(problem.activations) if activation.held}
     best = PeakBound(problem.fixed_bytes, 0)
     made: set[int] = set()
@@ -57,12 +57,6 @@ def peak_lower_bound(problem: Problem) -> PeakBound:
             least += backward.idle_bytes + backward.made_bytes
             best = max(best, PeakBound(least, len(problem.forward) + t), key=lambda x: x.peak_bytes)
     return best
-
-
-def _all_read(forms: Iterable[Form]) -> set[int]:
-    """What every form reads."""
-    reads = [set(form.reads) for form in forms]
-    return set.intersection(*reads) if reads else set()
 
 
 def _while_running(problem: Problem, form: Form, kept: set[int]) -> int:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import pairwise
+from typing import TypeVar
 
 from explorer.arguments import several
 from explorer.graph import Implementation, Operator, Role, Storage, TrainingGraph, When
 from explorer.schedule import Free, Run, Schedule
 from explorer.units import shown
 
+T = TypeVar("T", Storage, Operator)
 _SUCH_AS = "{'relu_3': 'recompute'}"
 
 
@@ -138,7 +140,7 @@ def resolve(pins: Pins, graph: TrainingGraph) -> Pinned:
             raise ValueError(f"{storage.name!r} cannot be recomputed: the caller receives it, so it stays to the end")
     implementations = {}
     for name, choice in pins.operators:
-        operator = _operator(graph, name)
+        operator = _named(graph.operators, name, "operator")
         implementation = implementations[operator.id] = operator.implementation(choice)
         over = implementation.overwrites
         if over is None or not (operator.id < graph.forward_count and implementation.first):
@@ -262,23 +264,16 @@ def _kept_after_forward(graph: TrainingGraph, schedule: Schedule) -> set[int]:
 
 
 def _activation(graph: TrainingGraph, name: str) -> Storage:
-    for storage in graph.storages:
-        if storage.name == name:
-            if storage.role is not Role.ACTIVATION or graph.producer.get(storage.id, 1 << 62) >= graph.forward_count:
-                raise ValueError(
-                    f"{name!r} is a {storage.role.value.replace('_', ' ')}; only activations can be pinned"
-                )
-            return storage
-    raise ValueError(f"there is no tensor {name!r}{_like(name, (x.name for x in graph.storages))}")
+    storage = _named(graph.storages, name, "tensor")
+    if storage.role is not Role.ACTIVATION or graph.producer.get(storage.id, 1 << 62) >= graph.forward_count:
+        raise ValueError(f"{name!r} is a {storage.role.value.replace('_', ' ')}; only activations can be pinned")
+    return storage
 
 
-def _operator(graph: TrainingGraph, name: str) -> Operator:
-    for operator in graph.operators:
-        if operator.name == name:
-            return operator
-    raise ValueError(f"there is no operator {name!r}{_like(name, (x.name for x in graph.operators))}")
-
-
-def _like(name: str, names: Iterable[str]) -> str:
-    close = get_close_matches(name, list(names), n=3)
-    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+def _named(things: Sequence[T], name: str, kind: str) -> T:
+    found = next((x for x in things if x.name == name), None)
+    if found is None:
+        close = get_close_matches(name, [x.name for x in things], n=3)
+        meant = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise ValueError(f"there is no {kind} {name!r}{meant}")
+    return found

@@ -160,15 +160,9 @@ def schedule_of(
         alive_bytes += _bytes(problem, (read - alive) | (read & gone)) - _bytes(problem, gone)
         alive -= gone
         alive |= read
-    return with_frees(
-        problem.graph, reversed(runs), method=method, budget_bytes=budget_bytes, also_reads=_also_read(problem)
-    )
-
-
-def _also_read(problem: Problem) -> dict[int, frozenset[int]]:
-    if problem.keeper is None:
-        return {}
-    return {len(problem.forward) + problem.keeper: frozenset(problem.activations[x].storage for x in problem.kept)}
+    kept = frozenset(problem.activations[x].storage for x in problem.kept)
+    also_reads = {} if problem.keeper is None else {forward + problem.keeper: kept}
+    return with_frees(problem.graph, reversed(runs), method=method, budget_bytes=budget_bytes, also_reads=also_reads)
 
 
 def _bytes(problem: Problem, activations: Iterable[int]) -> int:

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum, auto
-
 import highspy
 import numpy as np
 from scipy import sparse
 
-from explorer.solvers.programs.milp import Milp
+from explorer.solvers.programs.milp import Milp, MilpResult, MilpStatus
 
 _EXACT_ROWS = 20_000  # simplex takes seconds for that many, and minutes for seven times as many
 _TOLERANCE = 1e-3  # of the first-order method: what is rounded afterwards needs no more
 
 
-class LinearStatus(Enum):
-    """How it ended."""
-
-    OPTIMAL = auto()
-    INFEASIBLE = auto()
-    GIVEN_UP = auto()
-
-
-@dataclass(frozen=True, eq=False)
-class LinearResult:
-    """What became of a linear program.
-
-    Attributes:
-        status: how it ended.
-        x: float64, shape (columns,), its solution; None without one.
-        objective_ms: of that, the constant part included; None without one.
-    """
-
-    status: LinearStatus
-    x: np.ndarray | None = None
-    objective_ms: float | None = None
-
-
-def relax(milp: Milp, *, time_limit: float | None = None, exactly: bool = False) -> LinearResult:
+def relax(milp: Milp, *, time_limit: float | None = None, exactly: bool = False) -> MilpResult:
     """Solve an integer program as if nothing had to be whole.
 
     Large ones by HiGHS's first-order method (PDLP), to three digits: for 150,000 rows that takes ten seconds, an
@@ -60,11 +34,11 @@ def relax(milp: Milp, *, time_limit: float | None = None, exactly: bool = False)
     solver.run()
     status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
-        return LinearResult(LinearStatus.INFEASIBLE)
+        return MilpResult(MilpStatus.INFEASIBLE)
     if status != highspy.HighsModelStatus.kOptimal:
-        return LinearResult(LinearStatus.GIVEN_UP)
+        return MilpResult(MilpStatus.UNKNOWN)
     x = np.array(solver.getSolution().col_value)
-    return LinearResult(LinearStatus.OPTIMAL, x, solver.getInfo().objective_function_value + milp.objective_offset)
+    return MilpResult(MilpStatus.OPTIMAL, x, solver.getInfo().objective_function_value + milp.objective_offset)
 
 
 def _program(milp: Milp) -> highspy.HighsLp:

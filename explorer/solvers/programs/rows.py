@@ -15,6 +15,14 @@ ROUNDING = 1e-11
 
 Term = tuple[str, int, float]
 """Block of variables, position in it, coefficient."""
+Amount = tuple[list[Term], float]
+"""A linear expression: terms and a constant."""
+
+
+def scaled(amount: Amount, factor: float) -> Amount:
+    """A multiple of an expression."""
+    terms, constant = amount
+    return [(block, position, coefficient * factor) for block, position, coefficient in terms], constant * factor
 
 
 class Rows:

@@ -7,59 +7,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from pyscipopt import Eventhdlr, Model
 from pyscipopt.scip import PY_SCIP_EVENTTYPE, PY_SCIP_PARAMSETTING, Event, Expr, ExprCons, Term
 
 from explorer.solution import Statistics
-from explorer.solvers.programs.milp import Milp
+from explorer.solvers.programs.milp import Milp, MilpResult, MilpStatus
 
 LOG_VARIABLE = "SCHEDULE_EXPLORER_SCIP_LOG"
 """Environment variable with the name of a file; SCIP appends to it what it says."""
 _POLL_S = 0.03
 _EVENTS = (PY_SCIP_EVENTTYPE.BESTSOLFOUND, PY_SCIP_EVENTTYPE.LPSOLVED, PY_SCIP_EVENTTYPE.NODESOLVED)
-
-
-class MilpStatus(StrEnum):
-    """How a minimisation ended."""
-
-    OPTIMAL = "optimal"
-    """The best solution, proven to within the gap that was asked for."""
-    FEASIBLE = "feasible"
-    """A solution; time ran out, or it was stopped."""
-    INFEASIBLE = "infeasible"
-    """Proven to have no solution."""
-    UNKNOWN = "unknown"
-    """Time ran out, or it was stopped, before a solution was found or excluded."""
-
-
-@dataclass(frozen=True, eq=False)
-class MilpResult:
-    """What SCIP found.
-
-    Attributes:
-        status: how it ended.
-        x: float64, shape (columns,), the best solution; None without one.
-        objective: of ``x``, the constant part included.
-        bound: no solution is below this; None if nothing is proven.
-        elapsed_s: building included.
-        nodes: of the branch-and-bound tree.
-    """
-
-    status: MilpStatus
-    x: np.ndarray | None
-    objective: float | None
-    bound: float | None
-    elapsed_s: float
-    nodes: int
-
-    @property
-    def proven(self) -> bool:
-        """Is it solved to the gap that was asked for?"""
-        return self.status is MilpStatus.OPTIMAL
 
 
 def minimise(
@@ -68,8 +27,8 @@ def minimise(
     time_limit: float,
     gap: float,
     heuristics: bool = True,
-    start: np.ndarray | Sequence[np.ndarray] | None = None,
-    on_incumbent: Callable[[np.ndarray, float], None] | None = None,
+    starts: Sequence[np.ndarray] = (),
+    on_incumbent: Callable[[np.ndarray, float], object] | None = None,
     on_bound: Callable[[float], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> MilpResult:
@@ -80,7 +39,7 @@ def minimise(
         time_limit: seconds, building included.
         gap: stop when (objective − bound) / bound is this small.
         heuristics: look for solutions; without, all the time goes to the bound.
-        start: solutions, shape (columns,) each, to start from; those that SCIP finds infeasible are ignored.
+        starts: solutions, shape (columns,) each, to start from; those that SCIP finds infeasible are ignored.
         on_incumbent: called with each better solution and its objective, newest only where several come at once.
         on_bound: called with each better bound, likewise.
         should_stop: polled about thirty times a second; true stops SCIP.
@@ -97,9 +56,11 @@ def minimise(
     if not heuristics:
         model.setHeuristics(PY_SCIP_PARAMSETTING.OFF)
     model.setParam("limits/time", max(0.0, time_limit - (time.monotonic() - began)))
-    starts = [] if start is None else [start] if isinstance(start, np.ndarray) else start
     for x in starts:
-        _add_start(model, variables, x)
+        solution = model.createSol()
+        for variable, value in zip(variables, x.tolist(), strict=True):
+            model.setSolVal(solution, variable, value)
+        model.addSol(solution)
     watcher = _Watcher(variables)
     model.includeEventhdlr(watcher, "watcher", "passes incumbents and bounds on")
     solving = threading.Thread(target=watcher.solve, args=(model,), name="scip", daemon=True)
@@ -115,7 +76,7 @@ def minimise(
     if watcher.error is not None:
         raise watcher.error
     watcher.deliver(on_incumbent, on_bound)
-    return _result(model, variables, time.monotonic() - began)
+    return _result(model, variables)
 
 
 def presolved_statistics(milp: Milp, groups: int) -> Statistics:
@@ -162,13 +123,6 @@ def _build(milp: Milp) -> tuple[Model, list]:
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def _add_start(model: Model, variables: list, x: np.ndarray) -> None:
-    solution = model.createSol()
-    for variable, value in zip(variables, x.tolist(), strict=True):
-        model.setSolVal(solution, variable, value)
-    model.addSol(solution)
 
 
 class _Watcher(Eventhdlr):
@@ -218,7 +172,7 @@ class _Watcher(Eventhdlr):
 
     def deliver(
         self,
-        on_incumbent: Callable[[np.ndarray, float], None] | None,
+        on_incumbent: Callable[[np.ndarray, float], object] | None,
         on_bound: Callable[[float], None] | None,
     ) -> None:
         """Pass on what came since the last call."""
@@ -241,16 +195,15 @@ def _stop(model: Model, solving: threading.Thread) -> None:
         solving.join(_POLL_S)
 
 
-def _result(model: Model, variables: list, elapsed_s: float) -> MilpResult:
+def _result(model: Model, variables: list) -> MilpResult:
     bound = model.getDualbound()
     known_bound = bound if abs(bound) < model.infinity() else None
-    nodes = int(model.getNTotalNodes())
     if model.getStatus() == "infeasible":
-        return MilpResult(MilpStatus.INFEASIBLE, None, None, None, elapsed_s, nodes)
+        return MilpResult(MilpStatus.INFEASIBLE)
     if not model.getNSols():
-        return MilpResult(MilpStatus.UNKNOWN, None, None, known_bound, elapsed_s, nodes)
+        return MilpResult(MilpStatus.UNKNOWN, bound=known_bound)
     best = model.getBestSol()
     x = np.array([model.getSolVal(best, variable) for variable in variables])
     proven = model.getStatus() in ("optimal", "gaplimit")
     status = MilpStatus.OPTIMAL if proven else MilpStatus.FEASIBLE
-    return MilpResult(status, x, float(model.getSolObjVal(best)), known_bound, elapsed_s, nodes)
+    return MilpResult(status, x, float(model.getSolObjVal(best)), known_bound)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from explorer.schedule import Schedule
@@ -33,8 +35,20 @@ def genes_of(problem: Problem, arrays: PlanArrays, schedule: Schedule) -> np.nda
         uses = arrays.uses[arrays.use_start[a] : arrays.use_start[a + 1]].tolist()
         genes[arrays.gene_start[a] : arrays.gene_start[a + 1]] = _keeps(reading, a, uses)
         genes[dropped_after + a] = _mark(reading, a, uses)
-    _choose_forms(genes, arrays, reading)
+    for site, choice in sited(arrays, reading):
+        if arrays.form_gene[site] >= 0:
+            genes[arrays.form_gene[site]] = choice.form
     return genes
+
+
+def sited(arrays: PlanArrays, reading: Reading) -> Iterator[tuple[int, RunChoice]]:
+    """How everything runs, each with its site."""
+    count = arrays.forward_count
+    yield from ((x.operator, x) for x in reading.first)
+    for interval in reading.intervals:
+        yield from ((count + x.operator, x) for x in interval.recomputations)
+        if interval.backward is not None:
+            yield 2 * count + interval.backward.operator, interval.backward
 
 
 def _keeps(reading: Reading, activation: int, uses: list[int]) -> list[bool]:
@@ -53,22 +67,6 @@ def _mark(reading: Reading, activation: int, uses: list[int]) -> int:
             return number + 1
         there = stays
     return 0
-
-
-def _choose_forms(genes: np.ndarray, arrays: PlanArrays, reading: Reading) -> None:
-    count = arrays.forward_count
-
-    def take(choice: RunChoice, site: int) -> None:
-        if arrays.form_gene[site] >= 0:
-            genes[arrays.form_gene[site]] = choice.form
-
-    for choice in reading.first:
-        take(choice, choice.operator)
-    for interval in reading.intervals:
-        for choice in interval.recomputations:
-            take(choice, count + choice.operator)
-        if interval.backward is not None:
-            take(interval.backward, 2 * count + interval.backward.operator)
 
 
 def places_of(arrays: PlanArrays) -> np.ndarray:

@@ -5,47 +5,34 @@ Nothing here is proven; every answer is a plan that the simulator judges like an
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
 
-from explorer.exclusion import TRACING
 from explorer.schedule import Schedule
 from explorer.solution import Finder
 from explorer.solvers.problem.frontier import Frontier, Point, judged
 from explorer.solvers.problem.peak_bound import peak_lower_bound
 from explorer.solvers.problem.problem import Problem
 from explorer.solvers.problem.schedules import schedule_of
-from explorer.solvers.search.annealing import Archive, Course, anneal, forget_compiled
-from explorer.solvers.search.arrays import GENE, PlanArrays, plan_arrays
+from explorer.solvers.search.arrays import plan_arrays
 from explorer.solvers.search.from_schedule import genes_of
 from explorer.solvers.search.plain_schedule import order_of, plain_schedule
+from explorer.solvers.search.plan_archive import COLD, HOT, PENALTY, PlanArchive
 from explorer.solvers.search.room import demand
-from explorer.solvers.search.simple_plans import starting_plans
 from explorer.solvers.search.sketching import interpreted, sketches
-from explorer.solvers.search.trace import PlanMemory, workspace
+from explorer.solvers.search.trace import workspace
 from explorer.solvers.strategy import ALL_STARTS, Start
 
-_LOG = logging.getLogger(__name__)
-_ARCHIVE_CELLS = 128
-_SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
-_ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
-HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times,
-_COLD = (0.0015, 0.00002)  # of one from a good plan,
-_PENALTY = 1.0  # see ``_per_byte``: the first of a search
-_EXCESS = 3.0  # the same for the peak of a plan that need not fit, as a start
-_STRICT = 100.0  # where the smallest peak is wanted, whatever the time
+_EXCESS = 3.0  # penalty for the peak of a plan that need not fit, as a start
+_STRICT = 100.0  # the same where the smallest peak is wanted, whatever the time
 _SUSPICIOUS = 1.25  # times the keep-all time: such a plan is probably a trap, so search from each start, …
 _STRICTER = 10.0  # … with so many times the penalty of the one before
 _DEMAND = 1.0  # effort for each demand (``demand``), half of it without
 _DEMANDING = 3.0  # penalty while room is made for one
 _DRAWS = 1000  # more demands than in one search
-_WORK = 3_000_000  # tries × operators of one search at effort 1: about 0.1 s
-_LEAST_OPERATORS = 150  # below that a try takes no less time
 
 
 _FINDERS = {
@@ -78,7 +65,7 @@ class Plan:
         return self.excess_bytes, self.time_ms
 
 
-class PlanSearch:
+class PlanSearch(PlanArchive):
     """Searches plans for one problem and remembers the best for every peak.
 
     Args:
@@ -90,57 +77,10 @@ class PlanSearch:
         """Begins to seed the archive with simple plans, on another thread."""
         self.problem = problem
         self.frontier = Frontier() if frontier is None else frontier
-        self.floor = peak_lower_bound(problem)
-        self.arrays = plan_arrays(problem)
-        self.operators = len(problem.forward) + len(problem.backward)
-        self._work = workspace(self.arrays, length=_ORDER_FACTOR * self.operators)
-        self._lock = threading.Lock()
         keep = self._add(plain_schedule(problem), Finder.KEEPING)
-        self.keep_all_peak_bytes, self.keep_all_ms = keep.peak_bytes, keep.time_ms
-        low = min(self.floor.peak_bytes, self.keep_all_peak_bytes - _ARCHIVE_CELLS)
-        self._archive = Archive(
-            edges=np.linspace(low, self.keep_all_peak_bytes, _ARCHIVE_CELLS).round().astype(np.int64),
-            genes=np.zeros((_ARCHIVE_CELLS, self.arrays.gene_count), GENE),
-            peaks=np.zeros(_ARCHIVE_CELLS, np.int64),
-            times_ms=np.full(_ARCHIVE_CELLS, np.inf),
-        )
+        super().__init__(plan_arrays(problem), floor=peak_lower_bound(problem), keep=keep)
         self._learned: list[np.ndarray] = []
         self._learning = threading.Lock()
-        self._loaded = threading.Event()
-        # Where the kernel was never compiled before, that takes ten seconds: ``sketch`` answers meanwhile.
-        pool = ThreadPoolExecutor(1, "plan search")
-        self._seeded = pool.submit(self._seed)
-        pool.shutdown(wait=False)
-
-    @property
-    def has_choices(self) -> bool:
-        """Is there anything to search for?"""
-        return bool(self.arrays.choices.size or self.arrays.switches.size)
-
-    def ready(self, *, timeout: float) -> bool:
-        """Is the kernel compiled? Waits up to ``timeout`` seconds for that, and then until the archive is seeded.
-
-        Raises:
-            Exception: whatever kept it from being compiled or loaded.
-        """
-        if self._loaded.wait(timeout):
-            self._seeded.result()
-        return self._loaded.is_set()
-
-    def loaded(self, *, timeout: float) -> bool:
-        """Is the kernel compiled, or was it tried in vain? Waits up to ``timeout`` seconds, and not for the archive."""
-        return self._loaded.wait(max(0.0, timeout))
-
-    def seeded(self, *, timeout: float) -> bool:
-        """Is the archive seeded too? As ``ready``, but waits no longer than ``timeout`` seconds for all of it.
-
-        Raises:
-            Exception: as ``ready``.
-        """
-        wait([self._seeded], max(0.0, timeout))
-        if self._seeded.done():
-            self._seeded.result()
-        return self._seeded.done()
 
     def learn(self, schedule: Schedule) -> None:
         """Take a schedule from elsewhere as one of the plans that the next search may start from."""
@@ -205,7 +145,7 @@ class PlanSearch:
         """
         if self.has_choices:
             for number, start in enumerate(starts):
-                penalty = _PENALTY * _STRICTER**number
+                penalty = PENALTY * _STRICTER**number
                 plan = self._anneal(
                     budget_bytes, effort=effort, start=start, seed=seed + number, penalty=penalty, stop=stop
                 )
@@ -253,13 +193,6 @@ class PlanSearch:
             point = judged(self.problem.profile, schedule, Finder.BREEDING)
         return Plan(starts[0], max(0.0, peak - budget_bytes), time_ms, point)
 
-    def _tries(self, effort: float) -> int:
-        return max(200, int(effort * _WORK / max(self.operators, _LEAST_OPERATORS)))
-
-    def _no_archive(self) -> Archive:
-        """An archive that no plan is good enough for."""
-        return self._archive._replace(times_ms=np.zeros_like(self._archive.times_ms))
-
     def answer(self, budget_bytes: int, *, stop: np.ndarray | None = None) -> Point | None:
         """The best plan known, at once; after a search only where there is none, or one that is probably a trap.
 
@@ -301,19 +234,6 @@ class PlanSearch:
         """From the no-recompute peak downwards: a plan for a large budget is a good start for the next smaller one."""
         return np.linspace(self.keep_all_peak_bytes, self.floor.peak_bytes, points, dtype=np.int64).tolist()
 
-    def fill(self, points: int, *, effort: float = 1.0, stop: np.ndarray | None = None) -> None:
-        """Search at ``points`` budgets spread from the smallest known peak to the no-recompute peak.
-
-        Args:
-            points: how many.
-            effort: as for ``improve``.
-            stop: likewise.
-        """
-        for budget in self.budgets(points):
-            if stop is None or not stop[0]:
-                self.improve(budget, effort=effort, stop=stop)
-        self.shrink(stop=stop)  # whatever the effort: where the curve begins is what people ask first
-
     def collect(self) -> Frontier:
         """Turn everything remembered into schedules; the frontier that holds them."""
         self._seeded.result()
@@ -323,26 +243,6 @@ class PlanSearch:
             self._remember(plan[None], None, Finder.ELSEWHERE)
         return self.frontier
 
-    def _seed(self) -> None:
-        with self._lock:
-            try:
-                with TRACING:
-                    self._load()
-            finally:  # what came in its way is for those who wait for it
-                self._loaded.set()
-            plans = np.stack(list(starting_plans(self.arrays)))
-            for budget in np.linspace(self.floor.peak_bytes, self.keep_all_peak_bytes, _SEED_BUDGETS, dtype=np.int64):
-                self._kernel(plans.copy(), int(budget))
-
-    def _load(self) -> None:
-        """Load the kernel, or compile it; also where the file that holds it is damaged, which numba takes for fatal."""
-        try:
-            self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised again if it is not that
-            _LOG.warning("the search's kernel cannot be loaded (%s: %s): compiled anew", type(error).__name__, error)
-            forget_compiled()
-            self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
-
     def _anneal(
         self,
         budget_bytes: int,
@@ -350,7 +250,7 @@ class PlanSearch:
         effort: float,
         start: Start,
         seed: int,
-        penalty: float = _PENALTY,
+        penalty: float = PENALTY,
         stop: np.ndarray | None = None,
     ) -> np.ndarray:
         """Anneal from keeping everything, or from what was learned and the best of the archive."""
@@ -364,7 +264,7 @@ class PlanSearch:
                 known = self._start(budget_bytes, fitting=start is not Start.NEAR, penalty=max(_EXCESS, penalty))
                 with self._learning:
                     starts, self._learned = np.stack([known, *self._learned]), []
-                temperatures = _COLD
+                temperatures = COLD
             self._kernel(
                 starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop
             )
@@ -402,58 +302,6 @@ class PlanSearch:
                 self._kernel(plan, budget_bytes, tries=tries, seed=draw, penalty=penalty, stop=stop)
             self._remember(plan, budget_bytes, Finder.ROOM)
         return True
-
-    def _start(self, budget_bytes: int, *, fitting: bool, penalty: float) -> np.ndarray:
-        """The quickest plan in the archive that fits; or one that need not fit.
-
-        What fits can sit in a trap (everything recomputed each time): something quicker may be the better start.
-        """
-        archive = self._archive
-        excess = np.maximum(0, archive.peaks - budget_bytes)
-        if fitting and np.isfinite(archive.times_ms[excess == 0]).any():
-            return archive.genes[np.where(excess == 0, archive.times_ms, np.inf).argmin()]
-        return archive.genes[(archive.times_ms + self._per_byte(penalty) * excess).argmin()]
-
-    def _keep_everything(self) -> np.ndarray:
-        """The plan, shape (1, genes)."""
-        genes = np.zeros((1, self.arrays.gene_count), GENE)
-        genes[:, : self.arrays.gene_start[-1]] = 1
-        return genes
-
-    def _per_byte(self, penalty: float) -> float:
-        """Penalties are for an excess as large as all activations, in keep-all times."""
-        return penalty * self.keep_all_ms / max(1, self.keep_all_peak_bytes - self.arrays.fixed_bytes)
-
-    def _kernel(
-        self,
-        starts: np.ndarray,
-        budget_bytes: int,
-        *,
-        tries: int = 0,
-        temperatures: tuple[float, float] = _COLD,
-        seed: int = 0,
-        penalty: float = _PENALTY,
-        stop: np.ndarray | None = None,
-        arrays: PlanArrays | None = None,
-        beside: tuple[PlanMemory, Archive] | None = None,
-    ) -> tuple[float, float, int]:
-        """Anneal, as ``anneal`` says; peak, time and number of runs. The caller holds the lock, or is ``beside``."""
-        work, archive = beside or (self._work, self._archive)
-        return anneal(
-            arrays or self.arrays,
-            starts,
-            float(budget_bytes),
-            Course(
-                tries,
-                max(1e-9, temperatures[0] * self.keep_all_ms),
-                max(1e-9, temperatures[1] * self.keep_all_ms),
-                max(1e-12, self._per_byte(penalty)),
-                seed,
-            ),
-            np.zeros(1, np.uint8) if stop is None else stop,
-            work,
-            archive,
-        )
 
     def _remember(self, plan: np.ndarray, budget_bytes: int | None, finder: Finder) -> None:
         """Turn a plan that can run into a schedule, unless a better one is known; None: with the plan's least peak."""

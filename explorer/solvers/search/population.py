@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from explorer.solvers.search.from_schedule import places_of
-from explorer.solvers.search.plan_search import HOT, Plan, PlanSearch
+from explorer.solvers.search.plan_archive import HOT
+from explorer.solvers.search.plan_search import Plan, PlanSearch
 from explorer.solvers.strategy import Breeding
 
 _SAME_MS = 1e-6
@@ -66,12 +67,6 @@ class Population:
         self._failures = self._stagnant = 0
         if self._latest is not None:
             self._blueprints = [self._latest] * self._sizes.twins
-
-    @property
-    def members(self) -> tuple[Plan, ...]:
-        """The best first; none while they are being founded."""
-        with self._lock:
-            return () if self._to_found else tuple(sorted(self._members, key=lambda x: x.rank))
 
     def step(self) -> tuple[Plan, float]:
         """One search: from scratch, from a blueprint or of a child; what it found, and its effort."""

@@ -7,14 +7,13 @@ that is made counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solvers.problem.problem import Problem
-from explorer.solvers.problem.schedules import Reading, RunChoice, reading_of
+from explorer.solvers.problem.schedules import reading_of
 from explorer.solvers.search.arrays import PlanArrays
+from explorer.solvers.search.from_schedule import sited
 
 _MORE = 0.4  # how often there is one more demand
 
@@ -35,7 +34,8 @@ def demand(problem: Problem, arrays: PlanArrays, schedule: Schedule, *, seed: in
     lost_ms: dict[int, float] = {}
     slowest: dict[int, int] = {}
     reading = reading_of(problem, schedule)
-    for form, option in () if reading is None else _chosen(arrays, reading):
+    for site, choice in () if reading is None else sited(arrays, reading):
+        form, option = int(arrays.form_start[site]) + choice.form, choice.option
         first = arrays.option_start[form]
         if option:
             lost = float(arrays.option_ms[first + option] - arrays.option_ms[first])
@@ -52,19 +52,3 @@ def demand(problem: Problem, arrays: PlanArrays, schedule: Schedule, *, seed: in
         target = first + random.integers(slowest[form])
         extra[target:end] = np.maximum(extra[target:end], extra[target])
     return extra
-
-
-def _chosen(arrays: PlanArrays, reading: Reading) -> Iterator[tuple[int, int]]:
-    """Form, as numbered in the arrays, and option of every run."""
-    n = arrays.forward_count
-
-    def found(choice: RunChoice, site: int) -> tuple[int, int]:
-        return int(arrays.form_start[site + choice.operator]) + choice.form, choice.option
-
-    for choice in reading.first:
-        yield found(choice, 0)
-    for interval in reading.intervals:
-        for choice in interval.recomputations:
-            yield found(choice, n)
-        if interval.backward is not None:
-            yield found(interval.backward, 2 * n)

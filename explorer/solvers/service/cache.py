@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from explorer.device_profile import Profile
+from explorer.graph import FAITHFUL
 from explorer.schedule import Schedule
 from explorer.solvers.monet.recalled import Answer
-from explorer.solvers.options import ALL_OPTIMIZATIONS, Options
+from explorer.solvers.options import Options
 from explorer.storage import storage_format
 from explorer.storage.cache_folder import cache_folder
 from explorer.storage.conversion import to_plain
@@ -202,7 +203,7 @@ class AnswerCache:
 def label_of(profile: Profile, options: Options) -> str:
     """A problem's name for people."""
     chosen = options.optimizations
-    names = "all" if chosen == ALL_OPTIMIZATIONS else ", ".join(sorted(chosen)) or "none"
+    names = "all" if chosen == FAITHFUL else ", ".join(sorted(chosen)) or "none"
     exact = ", bit-exact" if options.exact else ""
     pinned = f", {len(options.pins)} pinned" if options.pins else ""
     return f"{profile.graph.identity.model} on {profile.device.label}: {names}{exact}{pinned}"

@@ -245,14 +245,7 @@ class SolveSession:
         if best is None or (latest.time_ms is not None and latest.time_ms <= best.time_ms):
             return latest
         status = Status.FEASIBLE if latest.status is Status.UNKNOWN else latest.status
-        return replace(
-            latest,
-            status=status,
-            schedule=best.schedule,
-            time_ms=best.time_ms,
-            peak_bytes=best.peak_bytes,
-            finder=best.finder,
-        )
+        return best.in_answer(latest, status=status)
 
     def _tell(self, event: SolveEvent) -> None:
         try:

@@ -26,7 +26,6 @@ import numpy as np
 from explorer.solution import Solution, Status
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit
-from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
 from explorer.solvers.service.messages import Ask, Cancel, Setup, SolveEvent
@@ -181,7 +180,7 @@ class _Server:
         for point in ask.known:
             knowledge.add(point)
         if ask.bound_ms:
-            knowledge.note(Answer(ask.budget_bytes, 0.0, ask.bound_ms, False, None, None))
+            knowledge.note_bound(ask.budget_bytes, ask.bound_ms)
 
     def answer(self, ask: Ask) -> None:
         self.supersede()

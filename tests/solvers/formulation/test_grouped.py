@@ -18,7 +18,7 @@ from tests.schedules import random_schedule
 from tests.solvers.checks import check_optimum, check_solution
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
-from tests.solvers.minimising import SHARES, budget_between, minimum
+from tests.solvers.minimising import SHARES, budget_between, minimum, objective_of
 from tests.solvers.unmerged import unmerged
 
 slow = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,7 +51,7 @@ def test_a_warm_start_is_a_solution(profile: Profile, seed: int, threshold: floa
         assert np.isin(encoded[model.milp.integer], (0.0, 1.0)).all()
         line = simulate(profile, model.decode(encoded))
         assert line.peak_bytes <= budget
-        assert line.time_ms <= model.milp.value(encoded) + 1e-9
+        assert line.time_ms <= objective_of(model.milp, encoded) + 1e-9
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.2])
@@ -62,7 +62,7 @@ def test_keeping_everything_is_a_solution_at_its_own_peak(threshold: float):
     model = grouped.build(problem, simulate(profile, keep).peak_bytes, threshold=threshold)
     encoded = model.encode(keep)
     assert encoded is not None
-    assert model.milp.value(encoded) == problem.base_time_ms
+    assert objective_of(model.milp, encoded) == problem.base_time_ms
     less = grouped.build(problem, simulate(profile, keep).peak_bytes - 1, threshold=threshold)
     assert less.encode(keep) is None
 

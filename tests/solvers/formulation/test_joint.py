@@ -18,7 +18,7 @@ from explorer.solvers.problem.problem import Problem
 from tests.solvers.checks import check_bound, check_optimum, check_relaxation, check_solution, lower_bound
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, joint_profiles
-from tests.solvers.minimising import SHARES, budget_between, minimum
+from tests.solvers.minimising import SHARES, budget_between, minimum, objective_of
 from tests.solvers.unmerged import unmerged
 
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -155,7 +155,7 @@ def test_a_warm_start_from_a_finer_grouping_is_a_solution(profile: Profile, shar
         assert np.isin(encoded[coarse.milp.integer], (0.0, 1.0)).all()
         line = simulate(profile, coarse.decode(encoded))
         assert line.peak_bytes <= budget
-        assert line.time_ms <= coarse.milp.value(encoded) + 1e-9
+        assert line.time_ms <= objective_of(coarse.milp, encoded) + 1e-9
 
 
 @pytest.mark.parametrize(("room", "fits"), [(74, False), (75, True)])

@@ -17,10 +17,11 @@ from explorer.simulation import simulate
 from explorer.solvers.formulation import grouped, paper
 from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.problem import Problem
-from explorer.solvers.programs.scip import MilpStatus, minimise, presolved_statistics
+from explorer.solvers.programs.milp import MilpStatus
+from explorer.solvers.programs.scip import minimise, presolved_statistics
 from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
-from tests.solvers.minimising import SHARES, budget_between, minimum
+from tests.solvers.minimising import SHARES, budget_between, minimum, objective_of
 
 ZOO = Path(__file__).parents[4] / "shared" / "monet-zoo"
 slow = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,7 +41,7 @@ def check(problem: Problem, budget: int) -> None:
     assert line.peak_bytes <= budget
     assert line.time_ms <= found[0] + 1e-9
     encoded = model.encode(schedule)
-    assert encoded is None or model.milp.value(encoded) == pytest.approx(found[0])
+    assert encoded is None or objective_of(model.milp, encoded) == pytest.approx(found[0])
 
 
 @slow
@@ -72,7 +73,7 @@ def test_a_warm_start_is_a_solution_no_worse_than_its_schedule(profile: Profile,
     if encoded is not None:
         line = simulate(profile, as_published.decode(encoded))
         assert line.peak_bytes <= budget
-        assert line.time_ms <= as_published.milp.value(encoded) + 1e-9
+        assert line.time_ms <= objective_of(as_published.milp, encoded) + 1e-9
 
 
 @settings(slow, max_examples=15)
@@ -123,7 +124,7 @@ def test_on_a_chain_it_keeps_everything_where_that_fits_and_agrees_with_the_grou
     peak = simulate(profile, keep).peak_bytes
     encoded = paper.build(problem, peak).encode(keep)
     assert encoded is not None
-    assert paper.build(problem, peak).milp.value(encoded) == problem.base_time_ms
+    assert objective_of(paper.build(problem, peak).milp, encoded) == problem.base_time_ms
     budget = budget_between(problem, 0.85)
     as_published, fast = minimum(paper.build(problem, budget).milp), minimum(grouped.build(problem, budget).milp)
     assert as_published is not None

@@ -15,7 +15,8 @@ from explorer.solvers.methods.checkmate.program import build
 from explorer.solvers.methods.checkmate.recomputing import recompute
 from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.schedules import reading_of
-from explorer.solvers.programs.scip import MilpStatus, minimise
+from explorer.solvers.programs.milp import MilpStatus
+from explorer.solvers.programs.scip import minimise
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
 from tests.solvers.rematerialisation import fastest_ms
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from explorer.solvers.programs.milp import Milp
-from explorer.solvers.programs.scip import MilpStatus, minimise
+from explorer.solvers.programs.milp import Milp, MilpStatus
+from explorer.solvers.programs.scip import minimise
+from tests.solvers.minimising import objective_of
 
 
 def knapsack(columns: int, rows: int, seed: int = 0) -> Milp:
@@ -32,7 +33,7 @@ def knapsack(columns: int, rows: int, seed: int = 0) -> Milp:
 def test_it_finds_the_optimum_of_an_enumerated_program():
     milp = knapsack(10, 3)
     candidates = map(np.array, itertools.product((0.0, 1.0), repeat=10))
-    best = min(milp.value(x) for x in candidates if milp.violation(x) <= 0)
+    best = min(objective_of(milp, x) for x in candidates if milp.violation(x) <= 0)
     incumbents, bounds = [], []
     result = minimise(
         milp,
@@ -44,10 +45,10 @@ def test_it_finds_the_optimum_of_an_enumerated_program():
     assert result.status is MilpStatus.OPTIMAL
     assert result.objective == pytest.approx(best)
     assert result.bound == pytest.approx(best)
-    assert milp.value(result.x) == pytest.approx(best)
+    assert objective_of(milp, result.x) == pytest.approx(best)
     assert milp.violation(result.x) < 1e-6
     assert [x for _, x in incumbents] == sorted((x for _, x in incumbents), reverse=True)
-    assert all(milp.value(x) == pytest.approx(objective) for x, objective in incumbents)
+    assert all(objective_of(milp, x) == pytest.approx(objective) for x, objective in incumbents)
     assert bounds == sorted(bounds)
     assert all(bound <= best + 1e-6 for bound in bounds)
 
@@ -83,8 +84,8 @@ def test_infeasible_is_said_even_where_the_row_is_empty(lower):
 def test_a_start_solution_is_where_it_starts_and_a_wrong_one_is_ignored():
     milp = knapsack(150, 40)
     good = minimise(milp, time_limit=60, gap=0.2).x
-    result = minimise(milp, time_limit=60, gap=1e9, start=[np.ones(150), good])
-    assert result.objective <= milp.value(good) + 1e-6
+    result = minimise(milp, time_limit=60, gap=1e9, starts=[np.ones(150), good])
+    assert result.objective <= objective_of(milp, good) + 1e-6
 
 
 def test_it_stops_when_told_and_keeps_what_it_has():

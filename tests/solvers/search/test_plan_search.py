@@ -12,7 +12,7 @@ from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.peak_bound import peak_lower_bound
-from explorer.solvers.search import annealing, plan_search
+from explorer.solvers.search import annealing, plan_archive
 from explorer.solvers.search.from_schedule import genes_of
 from explorer.solvers.search.plan_search import PlanSearch
 from explorer.solvers.search.room import demand
@@ -111,7 +111,9 @@ def test_machine_code_kept_on_disk_belongs_to_these_sources():
 def test_a_long_chain_shrinks_to_a_fraction_for_one_more_forward_pass():
     profile = chain(64)
     search = PlanSearch(problem_of(profile))
-    search.fill(8, effort=0.5)
+    for budget in search.budgets(8):
+        search.improve(budget, effort=0.5)
+    search.shrink()
     activations = search.keep_all_peak_bytes - profile.fixed_bytes
     point = search.best(profile.fixed_bytes + round(0.45 * activations))
     assert point is not None
@@ -186,8 +188,8 @@ def test_who_waits_for_a_kernel_that_cannot_be_compiled_hears_why(monkeypatch: p
         raise OSError("no space left")
 
     forgotten: list[bool] = []
-    monkeypatch.setattr(plan_search, "anneal", failing)
-    monkeypatch.setattr(plan_search, "forget_compiled", lambda: forgotten.append(True))  # other tests have a use for it
+    monkeypatch.setattr(plan_archive, "anneal", failing)
+    monkeypatch.setattr(plan_archive, "forget_compiled", lambda: forgotten.append(True))  # others have a use for it
     search = PlanSearch(problem_of(chain(3)))
     with pytest.raises(OSError, match="no space left"):
         search.ready(timeout=3600)

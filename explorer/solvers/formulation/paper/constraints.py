@@ -11,14 +11,7 @@ from collections.abc import Callable, Sequence
 import cvxpy as cp
 import numpy as np
 
-from explorer.solvers.formulation.paper.stages import (
-    Alternative,
-    PaperNode,
-    Stages,
-    base_of,
-    base_time_ms,
-    base_workspace_bytes,
-)
+from explorer.solvers.formulation.paper.stages import Alternative, PaperNode, Stages, base_time_ms, base_workspace_bytes
 from explorer.solvers.formulation.paper.variables import (
     Variables,
     always_needed,
@@ -145,9 +138,9 @@ def one_option(v: Variables) -> list[cp.Constraint]:
 
     rows = []
     for sides, found in ((again, runs), (once, first), (backward, forms)):
-        chosen, run = sides([k for k, form in enumerate(found) if len(form.options) > 1 and base_of(form)])
+        chosen, run = sides([k for k, form in enumerate(found) if len(form.options) > 1 and form.base])
         rows.append(chosen <= run)
-        chosen, run = sides([k for k, form in enumerate(found) if base_of(form) is None])
+        chosen, run = sides([k for k, form in enumerate(found) if form.base is None])
         rows.append(chosen == run)
     return rows
 

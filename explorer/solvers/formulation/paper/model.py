@@ -65,10 +65,7 @@ class PaperModel:
         values = values_of(self.stages, schedule)
         if values is None:
             return None
-        x = np.zeros(self.milp.objective.size)
-        for name, block in self.blocks.items():
-            x[block] = values[name].ravel()
-        x = np.minimum(x, self.milp.upper)
+        x = np.minimum(self.milp.columns(values, self.blocks), self.milp.upper)
         return x if self.milp.violation(x) <= ROUNDING else None
 
     def _chosen(self, x: np.ndarray, name: str) -> np.ndarray:

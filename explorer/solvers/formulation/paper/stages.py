@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from explorer.solvers.problem.problem import BackwardOperator, Form, Option, Problem
+from explorer.solvers.problem.problem import BackwardOperator, Form, Problem
 
 _KIB = 1024
 _FINEST = 20
@@ -49,25 +49,14 @@ class Alternative:
     overwrites: int | None
 
 
-def base_of(form: Form) -> Option | None:
-    """What a run has unless an alternative is chosen: the quickest option that overwrites no activation.
-
-    Returns:
-        None where every option overwrites something, so that one of the alternatives must be chosen.
-    """
-    return next((x for x in form.options if x.overwrites is None), None)
-
-
 def base_time_ms(form: Form) -> float:
-    """Duration of the base option."""
-    base = base_of(form)
-    return 0.0 if base is None else base.time_ms
+    """Duration of the option that a run has unless an alternative is chosen; 0 where one of those must be."""
+    return 0.0 if form.base is None else form.base.time_ms
 
 
 def base_workspace_bytes(form: Form) -> int:
-    """Workspace of the base option."""
-    base = base_of(form)
-    return 0 if base is None else base.workspace_bytes
+    """Workspace of that option."""
+    return 0 if form.base is None else form.base.workspace_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,9 +273,8 @@ class Stages:
     def _alternatives(self, forms: Sequence[Form]) -> tuple[Alternative, ...]:
         found = []
         for owner, form in enumerate(forms):
-            base = base_of(form)
             for number, option in enumerate(form.options):
-                if option is not base:
+                if option is not form.base:
                     more = self.units(option.workspace_bytes) - self.units(base_workspace_bytes(form))
                     saved = 0 if option.overwrites is None else self.size(option.overwrites)
                     time_ms = option.time_ms - base_time_ms(form)

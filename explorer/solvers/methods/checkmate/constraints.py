@@ -20,10 +20,7 @@ import cvxpy as cp
 
 from explorer.solvers.methods.checkmate.cells import Cells
 from explorer.solvers.methods.checkmate.nodes import Evaluation
-from explorer.solvers.programs.rows import Rows, Term
-
-Amount = tuple[list[Term], float]
-"""A linear expression: terms and a constant."""
+from explorer.solvers.programs.rows import Amount, Rows, Term, scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,11 +130,6 @@ class Layout:
                     if producer[x] != i:
                         found.setdefault((stage, x), []).append(i)
         return found
-
-
-def scaled(amount: Amount, factor: float) -> Amount:
-    """A multiple of an expression."""
-    return [(block, at, coefficient * factor) for block, at, coefficient in amount[0]], amount[1] * factor
 
 
 def total(*amounts: Amount) -> Amount:

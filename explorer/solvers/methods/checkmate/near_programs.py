@@ -1,19 +1,13 @@
-"""Improve an answer by integer programs that recompute only near where it is needed (``monet.nearby``)."""
+"""Improve an answer by integer programs that recompute only near where it is needed (``formulation.nearby``)."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from explorer.solution import Finder
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.options import Options
-
-if TYPE_CHECKING:
-    from explorer.solvers.formulation.nearby import NearbyModel
-    from explorer.solvers.programs.scip import MilpResult
+from explorer.solvers.programs.scip import minimise
 
 _DEPTHS = (2, 4, 8)
 _STARTS = 8  # schedules whose recomputation stays possible, and that the program starts from
@@ -33,7 +27,7 @@ def solve_nearby(knowledge: Knowledge, budget_bytes: int, options: Options, *, t
     from explorer.solvers.formulation.nearby import nearby
 
     ends = time.monotonic() + time_limit
-    if _settled(knowledge, budget_bytes, options.gap):
+    if knowledge.decided(budget_bytes, gap=options.gap):
         return
     model = grouped.build(knowledge.problem, budget_bytes, threshold=0.0)
     columns = 0
@@ -42,24 +36,14 @@ def solve_nearby(knowledge: Knowledge, budget_bytes: int, options: Options, *, t
         near = nearby(model, known, depth=depth)
         size, columns = columns, near.milp.objective.size
         left_s = ends - time.monotonic()
-        if columns == size or left_s <= 0 or _settled(knowledge, budget_bytes, options.gap):
+        if columns == size or left_s <= 0 or knowledge.decided(budget_bytes, gap=options.gap):
             return
-        starts = [x for x in map(near.encode, known) if x is not None]
-        if not _solve(knowledge, near, starts, time_limit=left_s, gap=_PRECISION * options.gap).proven:
+        result = minimise(
+            near.milp,
+            time_limit=left_s,
+            gap=_PRECISION * options.gap,
+            starts=[x for x in map(near.encode, known) if x is not None],
+            on_incumbent=lambda x, _, near=near: knowledge.add_schedule(near.decode(x), Finder.PROGRAM),
+        )
+        if not result.proven:
             return
-
-
-def _solve(
-    knowledge: Knowledge, near: NearbyModel, starts: list[np.ndarray], *, time_limit: float, gap: float
-) -> MilpResult:
-    from explorer.solvers.programs.scip import minimise
-
-    def learn(x: np.ndarray, _: float) -> None:
-        knowledge.add_schedule(near.decode(x), Finder.PROGRAM)
-
-    return minimise(near.milp, time_limit=time_limit, gap=gap, start=starts, on_incumbent=learn)
-
-
-def _settled(knowledge: Knowledge, budget_bytes: int, gap: float) -> bool:
-    """Is the answer proven, or that there is none?"""
-    return knowledge.excludes(budget_bytes) or knowledge.near_enough(budget_bytes, gap=gap)

@@ -128,25 +128,22 @@ class Nodes:
         """Every node once."""
         return sum(node.first.time_ms for node in self.nodes)
 
-    def schedule(
-        self, order: Iterable[int], *, method: str, budget_bytes: int | None, options: dict[int, str] | None = None
-    ) -> Schedule:
+    def schedule(self, order: Iterable[int], *, method: str, budget_bytes: int | None) -> Schedule:
         """The schedule that evaluates nodes in an order, each storage freed after its last use.
 
         Args:
             order: positions; the second and every later evaluation of a node recomputes it.
             method: what made it.
             budget_bytes: what it was made to fit.
-            options: other implementations that read and write the same, by place in the order.
         """
         seen: set[int] = set()
         runs = []
-        for at, i in enumerate(order):
+        for i in order:
             node = self.nodes[i]
             way = node.again if i in seen else node.first
             assert way is not None, "only what can be made again is evaluated again"
             seen.add(i)
-            runs.append(Run(node.operator, (options or {}).get(at, way.implementation)))
+            runs.append(Run(node.operator, way.implementation))
         return with_frees(self.profile.graph, runs, method=method, budget_bytes=budget_bytes)
 
 

@@ -70,10 +70,7 @@ class Program:
         order = self._staged(schedule)
         if order is None:
             return None
-        values = self._values(order)
-        x = np.zeros(self.milp.objective.size)
-        for name, block in self.blocks.items():
-            x[block] = values[name]
+        x = self.milp.columns(self._values(order), self.blocks)
         return x if self.milp.violation(x) <= _TOLERANCE else None
 
     def _staged(self, schedule: Schedule) -> list[int] | None:

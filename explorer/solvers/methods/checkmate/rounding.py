@@ -25,7 +25,7 @@ _MOST = 0.9  # … up to that, until what is rounded fits; then less and less ag
 _ROUNDS = 6
 _THRESHOLD = 0.5
 _MOST_CELLS = 1000  # entries of R; above that, the relaxation of MONeT's program takes a tenth of the time
-_DEPTH = 4  # see ``monet.nearby``; for ResNet-50 its relaxation is that of the whole program
+_DEPTH = 4  # see ``formulation.nearby``; for ResNet-50 its relaxation is that of the whole program
 
 
 def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options) -> Solution:
@@ -86,7 +86,8 @@ def _grouped(nodes: Nodes, budget_bytes: int, *, time_limit: float) -> Keeps | N
     layout, merged = near.grouped.layout, near.grouped.layout.merged
     kept = near.whole(relaxed)[near.grouped.blocks["s"]] if "s" in near.grouped.blocks else np.zeros(0)
     activations, starts = nodes.problem.storage_index, [group.start for group in layout.groups]
-    read_forward = _last_forward_reads(nodes)
+    # Storage to the last forward stage that reads it.
+    read_forward = {x: i for i, node in enumerate(nodes.nodes[: nodes.boundary]) for x in node.first.reads}
 
     def keeps(stage: int, storage: int) -> bool:
         x = activations.get(storage)
@@ -98,8 +99,3 @@ def _grouped(nodes: Nodes, budget_bytes: int, *, time_limit: float) -> Keeps | N
         return position is not None and kept[position] >= _THRESHOLD
 
     return keeps
-
-
-def _last_forward_reads(nodes: Nodes) -> dict[int, int]:
-    """Storage to the last forward stage that reads it."""
-    return {x: i for i, node in enumerate(nodes.nodes[: nodes.boundary]) for x in node.first.reads}

@@ -8,7 +8,6 @@ can be solved, those make the answer and its bound; ``cells`` says what is evalu
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,10 +24,10 @@ from explorer.solvers.methods.checkmate.program import Program, build
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.refinement import refine
 from explorer.solvers.options import Options
-from explorer.solvers.programs.scip import MilpStatus, minimise
+from explorer.solvers.programs.milp import MilpStatus
+from explorer.solvers.programs.scip import minimise
 from explorer.units import format_bytes
 
-_COMPILED_S = 600.0
 _LEAST_S = 0.05
 _REFINING_SHARE = 0.35  # of the time, for what MONeT knows of the same problem, before the program
 _NEARBY_SHARE = 0.6  # of the time left then, for programs that recompute nearby, where the program is too large
@@ -169,7 +168,7 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     """
     began = time.monotonic()
     knowledge = Knowledge(nodes.problem)
-    knowledge.search.ready(timeout=_COMPILED_S)
+    knowledge.search.ready()
     most = {Freedom.LEAN: _MOST_LEAN_CELLS, Freedom.FULL: _MOST_FULL_CELLS}
     lean_cells = len(Cells(nodes, Freedom.LEAN).r_columns)
     in_time = lean_cells <= _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit
@@ -212,8 +211,9 @@ def _integer_program(
     program: Program, found: _Found, freedom: Freedom, *, time_limit: float, options: Options
 ) -> _Found:
     """What SCIP adds to what is known."""
-    start = None if found.schedule is None else program.encode(found.schedule)
-    result = minimise(program.milp, time_limit=time_limit, gap=options.gap, start=start)
+    known = None if found.schedule is None else program.encode(found.schedule)
+    starts = () if known is None else (known,)
+    result = minimise(program.milp, time_limit=time_limit, gap=options.gap, starts=starts)
     bound_ms = float("inf") if result.status is MilpStatus.INFEASIBLE else result.bound
     if freedom is found.freedom:
         bound_ms = max(found.bound_ms, bound_ms or 0.0)
@@ -231,7 +231,7 @@ def _integer_program(
 
 
 def _solution(profile: Profile, budget_bytes: int, found: _Found, options: Options, elapsed_s: float) -> Solution:
-    bounds = tuple(_bounds(found))
+    bounds = (Bound(found.bound_ms, BoundScope.METHOD),) if np.isfinite(found.bound_ms) else ()
     solution = Solution(Status.UNKNOWN, budget_bytes, bounds=bounds, statistics=found.statistics, elapsed_s=elapsed_s)
     if found.schedule is None:
         proven = np.isinf(found.bound_ms)
@@ -248,8 +248,3 @@ def _solution(profile: Profile, budget_bytes: int, found: _Found, options: Optio
     if gap is not None and gap <= max(options.gap, _SAME):
         return replace(solution, status=Status.OPTIMAL, message=f"proven {within}")
     return replace(solution, message=f"fits the budget; {within}" if within else "fits the budget")
-
-
-def _bounds(found: _Found) -> Iterator[Bound]:
-    if np.isfinite(found.bound_ms):
-        yield Bound(found.bound_ms, BoundScope.METHOD)

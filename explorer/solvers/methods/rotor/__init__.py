@@ -12,16 +12,16 @@ the answers say how large it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isqrt
 
 from explorer.device_profile import Profile
-from explorer.schedule import Schedule
 from explorer.solution import Solution
 from explorer.solvers.methods.answers import best_of, unsuited
 from explorer.solvers.methods.rotor import table
-from explorer.solvers.methods.rotor.chain import Chain, in_segments, keep_everything
+from explorer.solvers.methods.rotor.chain import Chain, Operation, in_segments, keep_everything
 from explorer.solvers.methods.rotor.costing import chain_of
 from explorer.solvers.methods.rotor.stages import Blocks
 from explorer.solvers.options import Options
@@ -40,7 +40,7 @@ def rotor(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -
         budgets_bytes: peak allowed, each.
         options: the method's name.
     """
-    return _from_table(profile, budgets_bytes, options, save=True)
+    return _answers(profile, budgets_bytes, options, _best_sequences)
 
 
 def revolve(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
@@ -50,7 +50,7 @@ def revolve(profile: Profile, budgets_bytes: Sequence[int], *, options: Options)
     backward pass, as in automatic differentiation: every forward stage but the last runs at least twice, whatever the
     memory. The dynamic programme is rotor's without C_all.
     """
-    return _from_table(profile, budgets_bytes, options, save=False)
+    return _answers(profile, budgets_bytes, options, partial(_best_sequences, save=False))
 
 
 def checkpoint_sequential(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
@@ -59,36 +59,30 @@ def checkpoint_sequential(profile: Profile, budgets_bytes: Sequence[int], *, opt
     Minimises nothing: the chain is cut into s segments of equally many stages, the input of each is kept, and all but
     the last run once more. The quickest s that fits a budget is its answer.
     """
-    blocks = Blocks(profile)
-    if not blocks.separate:
-        return unsuited(budgets_bytes, blocks.description)
-    chain = chain_of(blocks)
+    return _answers(profile, budgets_bytes, options, _segments)
+
+
+def _segments(chain: Chain) -> Iterable[tuple[Operation, ...]]:
     most = min(len(chain), isqrt(4 * len(chain)))
-    sequences = (in_segments(chain, segments) for segments in range(2, most + 1))
-    schedules = [blocks.schedule(x, method=options.method) for x in sequences]
-    return _answers(blocks, schedules, budgets_bytes, options)
+    return (in_segments(chain, segments) for segments in range(2, most + 1))
 
 
-def _from_table(
-    profile: Profile, budgets_bytes: Sequence[int], options: Options, *, save: bool
-) -> tuple[Solution, ...]:
-    blocks = Blocks(profile)
-    if not blocks.separate:
-        return unsuited(budgets_bytes, blocks.description)
-    chain = chain_of(blocks)
-    found = table.solve(chain, memory_bytes=_enough_bytes(chain), save=save)
-    schedules = [blocks.schedule(x, method=options.method) for x in found.sequences()]
-    return _answers(blocks, schedules, budgets_bytes, options)
-
-
-def _enough_bytes(chain: Chain) -> int:
-    """Memory with which everything can be saved; with sizes rounded up to slots, a little more than that takes."""
+def _best_sequences(chain: Chain, *, save: bool = True) -> Iterable[tuple[Operation, ...]]:
+    # With sizes rounded up to slots, saving everything takes a little more than its peak.
     rounding = 1 + len(chain) / table.SLOTS
-    return round(chain.peak_bytes(keep_everything(chain)) * rounding) + 1
+    enough_bytes = round(chain.peak_bytes(keep_everything(chain)) * rounding) + 1
+    return table.solve(chain, memory_bytes=enough_bytes, save=save).sequences()
 
 
 def _answers(
-    blocks: Blocks, schedules: Iterable[Schedule], budgets_bytes: Sequence[int], options: Options
+    profile: Profile,
+    budgets_bytes: Sequence[int],
+    options: Options,
+    sequences_of: Callable[[Chain], Iterable[tuple[Operation, ...]]],
 ) -> tuple[Solution, ...]:
+    blocks = Blocks(profile)
+    if not blocks.separate:
+        return unsuited(budgets_bytes, blocks.description)
+    schedules = [blocks.schedule(x, method=options.method) for x in sequences_of(chain_of(blocks))]
     found = best_of(blocks.profile, schedules, budgets_bytes, method=options.method)
     return tuple(replace(x, message=f"{x.message}; {blocks.description}") for x in found)

@@ -68,19 +68,6 @@ class Chain:
         """How many stages."""
         return len(self.input_bytes)
 
-    def time_ms(self, sequence: Iterable[Operation]) -> float:
-        """Duration of a sequence (section 3.1)."""
-        seen: set[int] = set()
-        total = 0.0
-        for operation in sequence:
-            stage = operation.stage
-            if operation.kind is Kind.BACKWARD:
-                total += self.backward_ms[stage]
-            else:
-                total += (self.again_ms if stage in seen else self.first_ms)[stage]
-                seen.add(stage)
-        return float(total)
-
     def peak_bytes(self, sequence: Iterable[Operation]) -> int:
         """Most that is in memory during a sequence, as table 1 counts it.
 

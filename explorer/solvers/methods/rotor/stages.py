@@ -14,7 +14,7 @@ from functools import cached_property
 
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, TrainingGraph
-from explorer.recomputing import may_run_again
+from explorer.recomputing import Recomputing, may_run_again
 from explorer.schedule import Run, Schedule, with_frees
 from explorer.solvers.methods.rotor.chain import Kind, Sequence
 
@@ -74,15 +74,7 @@ class Blocks:
     @cached_property
     def keepsakes(self) -> frozenset[int]:
         """Storages that stay from the first run on, because no later run makes them (masks that were drawn)."""
-        kept: set[int] = set()
-        for operator in self.forward:
-            written = set(operator.default().writes)
-            if operator.id in self.once:
-                kept |= written
-            else:
-                again = operator.default(again=True)
-                kept |= (written - set(again.writes)) | (written & set(again.reads))
-        return frozenset(kept & (self._read_by_backward | self._read_again) - self.held)
+        return Recomputing(self.graph).keepsakes & (self._read_by_backward | self._read_again) - self.held
 
     @cached_property
     def _read_by_backward(self) -> set[int]:

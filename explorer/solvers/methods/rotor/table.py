@@ -38,22 +38,16 @@ class Table:
         """float64 (slots + 1,): the best time of the whole chain for every amount of memory."""
         return self.times_ms[_pair(len(self.chain), 0, len(self.chain) - 1)]
 
-    def sequence(self, slots: int) -> Sequence | None:
-        """The best persistent sequence within so many slots (algorithm 2); None: there is none."""
-        last = len(self.chain) - 1
-        return None if not np.isfinite(self.curve_ms[slots]) else tuple(self._sequence(0, last, slots))
-
     def sequences(self) -> tuple[Sequence, ...]:
         """The best sequence for every amount of memory at which there is a better one than below."""
         times = self.curve_ms
         better = [m for m in range(len(times)) if np.isfinite(times[m]) and (m == 0 or times[m] < times[m - 1])]
-        last = len(self.chain) - 1
-        return tuple(tuple(self._sequence(0, last, m)) for m in better)
+        return tuple(map(self._sequence, better))
 
-    def _sequence(self, first: int, last: int, slots: int) -> list[Operation]:
+    def _sequence(self, slots: int) -> Sequence:
         """Algorithm 2, with a stack of its own: chains may be longer than Python's recursion is deep."""
         result: list[Operation] = []
-        pending: list[tuple[int, int, int] | Operation] = [(first, last, slots)]
+        pending: list[tuple[int, int, int] | Operation] = [(0, len(self.chain) - 1, slots)]
         while pending:
             item = pending.pop()
             if isinstance(item, Operation):
@@ -72,7 +66,7 @@ class Table:
                 result += [Operation(Kind.EMPTY, stage) for stage in range(s + 1, choice)]
                 pending.append((s, choice - 1, m))
                 pending.append((choice, t, m - _slots(self.chain.input_bytes[choice], self.slot_bytes)))
-        return result
+        return tuple(result)
 
 
 def solve(chain: Chain, *, memory_bytes: int, slots: int = SLOTS, save: bool = True) -> Table:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
 
-from explorer.solvers.methods.rotor.chain import Chain
+from explorer.solvers.methods.rotor.chain import Chain, Kind, Operation
 
 
 def chain(
@@ -43,6 +43,20 @@ def chain(
         forward_base_bytes=np.zeros(n, np.int64),
         backward_base_bytes=np.zeros(n, np.int64),
     )
+
+
+def time_ms(chain: Chain, sequence: Iterable[Operation]) -> float:
+    """Duration of a sequence (section 3.1)."""
+    seen: set[int] = set()
+    total = 0.0
+    for operation in sequence:
+        stage = operation.stage
+        if operation.kind is Kind.BACKWARD:
+            total += chain.backward_ms[stage]
+        else:
+            total += (chain.again_ms if stage in seen else chain.first_ms)[stage]
+            seen.add(stage)
+    return float(total)
 
 
 @st.composite
