@@ -120,6 +120,8 @@ class Profile(Summarised):
         """Of what and where it is."""
         yield "model", self.graph.model
         yield "device", self.device.label
+        if self.graph.autocast is not None and self.graph.autocast.dtype is not None:
+            yield "autocast", f"{self.graph.autocast}"
         yield "operators", f"{len(self.graph.operators)}"
         yield "model and batch", format_bytes(self.fixed_bytes)
         if self.eager_time_ms is not None:

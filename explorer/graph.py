@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from explorer.arguments import a_whole_number
+from explorer.autocast import Autocast
 from explorer.harmless import one_line
 from explorer.units import shown
 
@@ -206,12 +207,14 @@ class Identity:
         batch: its sample batch, flattened.
         parameters: hash of the parameters' names, shapes and dtypes.
         operators: hash of the whole graph: calls, storages, bytes, implementations; not of the layers' names.
+        autocast: what the step was captured under; None where that was not noted: it fits all, if the operators do.
     """
 
     model: str
     batch: tuple[TensorSpec, ...]
     parameters: str
     operators: str
+    autocast: Autocast | None = None
 
     def difference(self, other: Identity) -> str | None:
         """In words, the first thing in which ``other`` differs; None where nothing does.
@@ -226,10 +229,12 @@ class Identity:
                 return f"the batch differs: {one_line(str(mine))} here, {one_line(str(theirs))} there"
         if len(self.batch) != len(other.batch):
             return f"the batch differs: {len(self.batch)} tensors here, {len(other.batch)} there"
+        if None not in (self.autocast, other.autocast) and self.autocast != other.autocast:
+            return f"autocast differs: {self.autocast} here, {other.autocast} there: give both the same autocast="
         if self.operators != other.operators:
             return (
                 f"the captured operators differ ({here} here, {there} there): another forward "
-                "method, loss, dtype setting or torch version"
+                "method, loss, dtype or autocast setting or torch version"
             )
         return None
 
@@ -244,6 +249,7 @@ class TrainingGraph:
         parameters: name, shape and dtype of each parameter, in the model's order.
         storages: every allocation; ``storages[i].id == i``.
         operators: every computing call; ``operators[i].id == i``.
+        autocast: what it was captured under; None where that was not noted.
     """
 
     model: str
@@ -251,6 +257,7 @@ class TrainingGraph:
     parameters: tuple[TensorSpec, ...]
     storages: tuple[Storage, ...]
     operators: tuple[Operator, ...]
+    autocast: Autocast | None = None
 
     def __post_init__(self) -> None:
         """Check the structure, so that no later stage has to.
@@ -301,6 +308,7 @@ class TrainingGraph:
             batch=self.batch,
             parameters=_digest(self.parameters),
             operators=_digest((self.storages, tuple(replace(x, layer="") for x in self.operators))),
+            autocast=self.autocast,
         )
 
 

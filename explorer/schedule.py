@@ -62,6 +62,8 @@ class Schedule(Summarised):
         """For what it is, and how much it runs."""
         runs = Counter(step.operator for step in self.steps if isinstance(step, Run))
         yield "model", self.identity.model
+        if self.identity.autocast is not None and self.identity.autocast.dtype is not None:
+            yield "autocast", f"{self.identity.autocast}"
         yield "made by", self.method
         yield "budget", "none" if self.budget_bytes is None else format_bytes(self.budget_bytes)
         yield "operators", f"{len(runs)}, of which {sum(count > 1 for count in runs.values())} run again"

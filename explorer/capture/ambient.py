@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+
+from explorer.autocast import Autocast
+from explorer.capture.batch import dtype_name
+from explorer.units import shown
+
+_ALLOWED = "allowed: torch.bfloat16 and torch.float16, or their names, or None for what is active here"
+_OUTSIDE = Autocast(None)
+_SOLVED = "solve and apply again"
 
 
 @dataclass(frozen=True)
@@ -13,29 +23,29 @@ class Ambient:
     """What a captured step depends on besides the model and the batch.
 
     Attributes:
-        autocast: for each type of device, the dtype of ``torch.autocast`` that was active there, None for none.
+        autocast: what ``torch.autocast`` was, for each type of device.
         default_dtype: of tensors that are made without one.
     """
 
-    autocast: tuple[tuple[str, torch.dtype | None], ...]
+    autocast: tuple[tuple[str, Autocast], ...]
     default_dtype: torch.dtype
 
     @classmethod
     def now(cls, devices: Iterable[str]) -> Ambient:
         """The settings at this moment, for these types of devices."""
         kinds = sorted(x for x in set(devices) if torch.amp.is_autocast_available(x))
-        states = tuple((x, torch.get_autocast_dtype(x) if torch.is_autocast_enabled(x) else None) for x in kinds)
-        return cls(states, torch.get_default_dtype())
+        return cls(tuple((x, autocast_now(x)) for x in kinds), torch.get_default_dtype())
+
+    def region(self) -> contextlib.AbstractContextManager[None]:
+        """A region of autocast for one forward pass, as the captured one had it, whatever is active around it."""
+        return autocast_region(*self.autocast)
 
     def difference(self) -> str | None:
         """In words, what is set otherwise at this moment, with the remedy; None where nothing is."""
-        for kind, dtype in self.autocast:
-            now = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-            if now != dtype:
-                return (
-                    f"{_autocast(kind, now)} here, and the step was captured {_autocast(kind, dtype)}: call profile, "
-                    "solve and apply where the training step is called, inside torch.autocast or outside"
-                )
+        for kind, before in self.autocast:
+            now = autocast_now(kind)
+            if now != before:
+                return f"{_told(kind, now)} here, and the step was captured {_told(kind, before)}: {_remedy(now, before)}"
         if torch.get_default_dtype() != self.default_dtype:
             return (
                 f"the default dtype is {torch.get_default_dtype()}, and was {self.default_dtype} when the step was "
@@ -44,5 +54,70 @@ class Ambient:
         return None
 
 
-def _autocast(kind: str, dtype: torch.dtype | None) -> str:
-    return f"outside torch.autocast for {kind}" if dtype is None else f"under torch.autocast({kind!r}, {dtype})"
+def autocast_now(kind: str) -> Autocast:
+    """What ``torch.autocast`` is at this moment, for a type of device."""
+    if not torch.is_autocast_enabled(kind):
+        return _OUTSIDE
+    return Autocast(dtype_name(torch.get_autocast_dtype(kind)), torch.is_autocast_cache_enabled())
+
+
+def an_autocast(value: Any, kind: str) -> Autocast:
+    """What a step is to be captured under, on a type of device.
+
+    Args:
+        value: a dtype or its name; None: what is active; an ``Autocast`` as it is.
+        kind: ``"cpu"`` or ``"cuda"``.
+
+    Raises:
+        ValueError: it is none of these, or not for this device.
+    """
+    if value is None:
+        return autocast_now(kind) if torch.amp.is_autocast_available(kind) else _OUTSIDE
+    if isinstance(value, Autocast):
+        return value
+    name = dtype_name(value) if isinstance(value, torch.dtype) else value
+    if not isinstance(name, str) or name not in ("bfloat16", "float16"):
+        raise ValueError(f"autocast is {shown(value)}; {_ALLOWED}")
+    if not torch.amp.is_autocast_available(kind):
+        raise ValueError(f"autocast is {shown(value)}, and the model is on {kind!r}; allowed there: None")
+    if kind == "cuda" and name == "bfloat16" and not torch.cuda.is_bf16_supported():
+        raise ValueError("autocast is bfloat16, which this GPU does not have; allowed: torch.float16, or None")
+    return Autocast(name)
+
+
+@contextlib.contextmanager
+def autocast_region(*states: tuple[str, Autocast]) -> Iterator[None]:
+    """A region for one forward pass, whatever is active around it: parameters that were cast elsewhere are cast anew.
+
+    Args:
+        states: type of device and what ``torch.autocast`` is for it.
+    """
+    torch.clear_autocast_cache()
+    try:
+        with contextlib.ExitStack() as stack:
+            for kind, state in states:
+                dtype = None if state.dtype is None else getattr(torch, state.dtype)
+                enabled = dtype is not None
+                stack.enter_context(torch.autocast(kind, dtype, enabled=enabled, cache_enabled=state.cached))
+            yield
+    finally:
+        torch.clear_autocast_cache()
+
+
+def _told(kind: str, state: Autocast) -> str:
+    if state.dtype is None:
+        return f"outside torch.autocast for {kind}"
+    return f"under {_call(kind, state)}"
+
+
+def _call(kind: str, state: Autocast) -> str:
+    return f"torch.autocast({kind!r}, torch.{state.dtype}{'' if state.cached else ', cache_enabled=False'})"
+
+
+def _remedy(now: Autocast, before: Autocast) -> str:
+    there = "outside" if before.dtype is None else "inside such a region"
+    if now == Autocast(now.dtype):
+        argument = "profile outside" if now.dtype is None else f"profile with autocast=torch.{now.dtype}"
+    else:
+        argument = "profile here"
+    return f"call it {there}, or {argument}, {_SOLVED}"

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from explorer.arguments import a_callback, a_whole_number
+from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
 from explorer.device_profile import round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of
@@ -28,6 +29,7 @@ def measure(
     batch: Batch,
     *,
     loss: Loss | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     steps: int = 3,
     optimizer: str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -41,6 +43,7 @@ def measure(
         module: from ``apply``, or a plain model to compare with.
         batch: real tensors.
         loss: for a plain model, as for ``profile``; a scheduled module knows its own.
+        autocast: likewise.
         steps: how many steps are timed; the median counts.
         optimizer: name of an optimizer whose state is held meanwhile, as ``profile`` counts it; None: none.
         progress: called before each step with the number of steps done and of all; what it raises ends the measurement.
@@ -49,13 +52,14 @@ def measure(
         The measurement; bytes include model and batch.
 
     Raises:
-        ValueError: ``steps`` is not positive, ``optimizer`` is unknown, or the module cannot be trained on the batch.
+        ValueError: ``steps`` is not positive, ``optimizer`` or ``autocast`` is unknown, or the module cannot be trained
+            on the batch.
         OutOfMemory: a step does not fit; names the operator of a scheduled one.
     """
     _check(module, steps, progress)
     device = device_of(module)
     tell = _silent if progress is None else progress
-    run = step_of(module, batch, loss=loss)
+    run = step_of(module, batch, loss=loss, autocast=autocast)
     state = optimizer_state(optimizer, module)
     base_bytes = persistent_bytes(module, batch, loss=loss, state=state)
     with (
@@ -86,6 +90,7 @@ def step_time_ms(
     batch: Batch,
     *,
     loss: Loss | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     steps: int = 3,
     progress: Callable[[int, int], None] | None = None,
 ) -> float:
@@ -95,6 +100,7 @@ def step_time_ms(
         module: as for ``measure``.
         batch: as for ``measure``.
         loss: as for ``measure``.
+        autocast: as for ``measure``.
         steps: as for ``measure``.
         progress: as for ``measure``.
 
@@ -103,7 +109,7 @@ def step_time_ms(
     """
     _check(module, steps, progress)
     device = device_of(module)
-    run = step_of(module, batch, loss=loss)
+    run = step_of(module, batch, loss=loss, autocast=autocast)
     tell = _silent if progress is None else progress
     timed_ms = []
     with unchanged(module, loss=loss):
