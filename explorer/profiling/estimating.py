@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from explorer.arguments import a_callback
+from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss
 from explorer.capture.building import TANGENTS, Call
 from explorer.capture.stand_in import capture_for_cuda
@@ -46,6 +47,7 @@ def estimate(
     device: str | Path | DeviceSpec,
     loss: Loss | None = None,
     precision: str | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     optimizer: str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
@@ -63,6 +65,9 @@ def estimate(
         precision: of products in float32: ``"float32"``, or ``"tf32"`` where the device has it; ``"float16"`` or
             ``"bfloat16"`` makes all floating-point tensors so. None is PyTorch's default: convolutions in TF32 where
             the device has it, other products in float32.
+        autocast: as for ``profile``, by CUDA's rules: parameters stay as they are, and products, among others, run in
+            this dtype. ``precision="bfloat16"`` instead makes the whole model so, parameters and optimizer state too;
+            ``"float32"`` and ``"tf32"`` go with autocast, for products that it leaves in float32.
         optimizer: name of an optimizer whose state counts towards the budget; None: none.
         progress: called as the work goes on.
 
@@ -70,7 +75,8 @@ def estimate(
         The profile.
 
     Raises:
-        ValueError: the model cannot be captured, or ``device``, ``precision`` or ``optimizer`` is unknown.
+        ValueError: the model cannot be captured, ``device``, ``precision``, ``autocast`` or ``optimizer`` is unknown, or
+            ``precision`` and ``autocast`` contradict each other.
     """
     a_model(model)
     a_callback(progress, "progress")
@@ -78,9 +84,14 @@ def estimate(
     if precision is not None and (not isinstance(precision, str) or precision not in PRECISIONS):
         raise ValueError(f"precision {shown(precision)} is unknown; allowed: {', '.join(PRECISIONS)}, or None")
     half = _HALVES.get(precision or "")
+    if half is not None and autocast is not None:
+        raise ValueError(
+            f"precision is {precision!r}, which makes the whole model so, and autocast is {shown(str(autocast))}, which "
+            "casts for single operators: give one of them"
+        )
     element_bytes = None if half is None else half.itemsize
     state_bytes = optimizer_state_bytes(optimizer, model, kind="cuda", element_bytes=element_bytes)
-    captured = capture_for_cuda(model, batch, loss=loss, dtype=half)
+    captured = capture_for_cuda(model, batch, loss=loss, dtype=half, autocast=autocast)
     estimated = estimate_capture(captured, spec=spec, precisions=_precisions(spec, precision), progress=progress)
     return replace(estimated, optimizer=optimizer, optimizer_state_bytes=state_bytes)
 
