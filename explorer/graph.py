@@ -230,7 +230,7 @@ class Identity:
         if len(self.batch) != len(other.batch):
             return f"the batch differs: {len(self.batch)} tensors here, {len(other.batch)} there"
         if None not in (self.autocast, other.autocast) and self.autocast != other.autocast:
-            return f"autocast differs: {self.autocast} here, {other.autocast} there: give both the same autocast="
+            return f"autocast differs: {self.autocast} here, {other.autocast} there: profile with the same autocast="
         if self.operators != other.operators:
             return (
                 f"the captured operators differ ({here} here, {there} there): another forward "

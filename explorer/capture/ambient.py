@@ -15,7 +15,6 @@ from explorer.units import shown
 
 _ALLOWED = "allowed: torch.bfloat16 and torch.float16, or their names, or None for what is active here"
 _OUTSIDE = Autocast(None)
-_SOLVED = "solve and apply again"
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,9 @@ class Ambient:
         for kind, before in self.autocast:
             now = autocast_now(kind)
             if now != before:
-                return f"{_told(kind, now)} here, and the step was captured {_told(kind, before)}: {_remedy(now, before)}"
+                return (
+                    f"{_told(kind, now)} here, and the step was captured {_told(kind, before)}: {_remedy(now, before)}"
+                )
         if torch.get_default_dtype() != self.default_dtype:
             return (
                 f"the default dtype is {torch.get_default_dtype()}, and was {self.default_dtype} when the step was "
@@ -77,9 +78,9 @@ def an_autocast(value: Any, kind: str) -> Autocast:
         return value
     name = dtype_name(value) if isinstance(value, torch.dtype) else value
     if not isinstance(name, str) or name not in ("bfloat16", "float16"):
-        raise ValueError(f"autocast is {shown(value)}; {_ALLOWED}")
+        raise ValueError(f"autocast is {shown(name)}; {_ALLOWED}")
     if not torch.amp.is_autocast_available(kind):
-        raise ValueError(f"autocast is {shown(value)}, and the model is on {kind!r}; allowed there: None")
+        raise ValueError(f"autocast is {name!r}, and the model is on {kind!r}, where there is none; allowed: None")
     if kind == "cuda" and name == "bfloat16" and not torch.cuda.is_bf16_supported():
         raise ValueError("autocast is bfloat16, which this GPU does not have; allowed: torch.float16, or None")
     return Autocast(name)
@@ -115,9 +116,6 @@ def _call(kind: str, state: Autocast) -> str:
 
 
 def _remedy(now: Autocast, before: Autocast) -> str:
-    there = "outside" if before.dtype is None else "inside such a region"
-    if now == Autocast(now.dtype):
-        argument = "profile outside" if now.dtype is None else f"profile with autocast=torch.{now.dtype}"
-    else:
-        argument = "profile here"
-    return f"call it {there}, or {argument}, {_SOLVED}"
+    there = "outside" if before.dtype is None else "inside that"
+    here = "outside" if now.dtype is None else f"with autocast=torch.{now.dtype}" if now.cached else "here"
+    return f"call it {there}, or profile {here}, solve and apply again"

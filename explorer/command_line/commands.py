@@ -33,6 +33,7 @@ _MODEL = typer.Argument(
     help="A bundled model (resnet50, unet …) or package.module:factory, a callable that returns (model, batch) or "
     "(model, batch, loss).",
 )
+_AUTOCAST = "Of the forward pass: bfloat16 or float16, as under torch.autocast; none if not given."
 _ENCODINGS = "lossless, fp16, fp10 or fp8"
 _SIZE = "one number for all sides, or one for each: 416x608"
 
@@ -50,6 +51,7 @@ def profile(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
     encoding: Annotated[str | None, typer.Option(help=f"Also offer Gist's encodings: {_ENCODINGS}.")] = None,
+    autocast: Annotated[str | None, typer.Option(help=_AUTOCAST)] = None,
 ) -> None:
     """Measure time and memory of every operator of a training step."""
     import explorer
@@ -68,6 +70,7 @@ def profile(
             device=device,
             optimizer=optimizer,
             encoding=encodings,
+            autocast=autocast,
             progress=progress,
         )
     result.save(target)
@@ -91,6 +94,7 @@ def estimate(
     volume_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's volumes: {_SIZE}.")] = None,
     sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+    autocast: Annotated[str | None, typer.Option(help=_AUTOCAST)] = None,
 ) -> None:
     """Estimate time and memory of a training step on a device that need not be here, from its data sheet."""
     import torch
@@ -112,6 +116,7 @@ def estimate(
             loss=loss,
             device=spec,
             precision=precision,
+            autocast=autocast,
             optimizer=optimizer,
             progress=progress,
         )

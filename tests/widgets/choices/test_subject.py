@@ -66,7 +66,7 @@ def test_a_profile_that_cannot_be_read_is_told_by_the_widget(
 def test_schedules_of_an_estimate_do_not_run_where_there_is_no_gpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one here")
-    found = subject("resnet50", None, loss=None, device=None)
+    found = subject("resnet50", None, loss=None, device=None, autocast=None)
     profile = found.profiled(lambda *_: None)
     assert profile.device.estimated
     with pytest.raises(ValueError, match=r"estimated for A100-80GB.*there is none"):
