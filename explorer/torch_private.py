@@ -209,7 +209,7 @@ def fake_implementation(operator: Any, implementation: Callable[..., Any] | None
 
 @contextmanager
 def parameters_cast_once(parameters: Iterable[torch.Tensor], *, autocast: Container[str]) -> Iterator[None]:
-    """While open, a trace has autocast cast each parameter once for all its uses, as eager mode does.
+    """While open, a trace has autocast cast each parameter once for all its uses, where eager mode does.
 
     Gradients of the uses then add up in the lower precision. PyTorch's own cache is for leaves of autograd, which
     parameters are not while they are traced.
@@ -231,6 +231,7 @@ def parameters_cast_once(parameters: Iterable[torch.Tensor], *, autocast: Contai
     def run(source: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         dtype: Any = kwargs.get("dtype")
         by_autocast = source.device.type in autocast and _casts(source.device.type, dtype)
+        by_autocast = by_autocast and torch.is_autocast_cache_enabled()
         if id(source) not in known or not source.requires_grad or not by_autocast:
             return operator._op_dk(autograd, source, **kwargs)
         if (id(source), dtype) not in casts:

@@ -102,7 +102,7 @@ def capture(
         with torch.enable_grad(), explained(model, batch, loss=loss), own_hooks_aside(model):
             traced = normalise(trace(step, args, kwargs), step)
         devices = {x.device.type for x in (*model.parameters(), *flat.leaves) if isinstance(x, torch.Tensor)}
-        ambient = Ambient.now(devices)
+        ambient = Ambient.now(devices, with_defaults=traced.enters_autocast)
     parameters = tuple(TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters())
     built = build(
         traced,

@@ -24,16 +24,20 @@ class Ambient:
     Attributes:
         autocast: what ``torch.autocast`` was, for each type of device.
         default_dtype: of tensors that are made without one.
+        defaults: of autocast where the forward pass enters it by itself: for each type of device, the dtype and the
+            caching that it takes if the code names none; else empty.
     """
 
     autocast: tuple[tuple[str, Autocast], ...]
     default_dtype: torch.dtype
+    defaults: tuple[tuple[str, Autocast], ...] = ()
 
     @classmethod
-    def now(cls, devices: Iterable[str]) -> Ambient:
-        """The settings at this moment, for these types of devices."""
+    def now(cls, devices: Iterable[str], *, with_defaults: bool) -> Ambient:
+        """The settings at this moment, for these types of devices; those of autocast's defaults if they matter."""
         kinds = sorted(x for x in set(devices) if torch.amp.is_autocast_available(x))
-        return cls(tuple((x, autocast_now(x)) for x in kinds), torch.get_default_dtype())
+        defaults = tuple((x, _default(x)) for x in kinds if with_defaults)
+        return cls(tuple((x, autocast_now(x)) for x in kinds), torch.get_default_dtype(), defaults)
 
     def region(self) -> contextlib.AbstractContextManager[None]:
         """A region of autocast for one forward pass, as the captured one had it, whatever is active around it."""
@@ -47,6 +51,12 @@ class Ambient:
                 return (
                     f"{_told(kind, now)} here, and the step was captured {_told(kind, before)}: {_remedy(now, before)}"
                 )
+        for kind, before in self.defaults:
+            if (now := _default(kind)) != before:
+                return (
+                    f"the model enters autocast by itself, whose defaults make it {_call(kind, now)} here, and made it "
+                    f"{_call(kind, before)} when the step was captured: name dtype and cache_enabled there"
+                )
         if torch.get_default_dtype() != self.default_dtype:
             return (
                 f"the default dtype is {torch.get_default_dtype()}, and was {self.default_dtype} when the step was "
@@ -57,8 +67,11 @@ class Ambient:
 
 def autocast_now(kind: str) -> Autocast:
     """What ``torch.autocast`` is at this moment, for a type of device."""
-    if not torch.is_autocast_enabled(kind):
-        return _OUTSIDE
+    return _default(kind) if torch.is_autocast_enabled(kind) else _OUTSIDE
+
+
+def _default(kind: str) -> Autocast:
+    """What a region has that names neither dtype nor caching."""
     return Autocast(dtype_name(torch.get_autocast_dtype(kind)), torch.is_autocast_cache_enabled())
 
 
@@ -88,21 +101,41 @@ def an_autocast(value: Any, kind: str) -> Autocast:
 
 @contextlib.contextmanager
 def autocast_region(*states: tuple[str, Autocast]) -> Iterator[None]:
-    """A region for one forward pass, whatever is active around it: parameters that were cast elsewhere are cast anew.
+    """A region for one forward pass, as if there were none around it: parameters that were cast there are cast anew.
 
     Args:
         states: type of device and what ``torch.autocast`` is for it.
     """
+    before = [(kind, torch.is_autocast_enabled(kind)) for kind, _ in states]
+    with _outermost(), contextlib.ExitStack() as stack:
+        try:
+            for kind, state in states:
+                torch.set_autocast_enabled(kind, False)
+                if state.dtype is not None:
+                    dtype = getattr(torch, state.dtype)
+                    stack.enter_context(torch.autocast(kind, dtype, cache_enabled=state.cached))
+            yield
+        finally:
+            stack.close()
+            for kind, enabled in before:
+                torch.set_autocast_enabled(kind, enabled)
+
+
+@contextlib.contextmanager
+def _outermost() -> Iterator[None]:
+    """While open, regions are not within others: where one ends, what was cast in it is forgotten."""
+    cached, depth = torch.is_autocast_cache_enabled(), torch.autocast_increment_nesting() - 1
+    for _ in range(depth + 1):
+        torch.autocast_decrement_nesting()
+    torch.set_autocast_cache_enabled(True)
     torch.clear_autocast_cache()
     try:
-        with contextlib.ExitStack() as stack:
-            for kind, state in states:
-                dtype = None if state.dtype is None else getattr(torch, state.dtype)
-                enabled = dtype is not None
-                stack.enter_context(torch.autocast(kind, dtype, enabled=enabled, cache_enabled=state.cached))
-            yield
+        yield
     finally:
         torch.clear_autocast_cache()
+        torch.set_autocast_cache_enabled(cached)
+        for _ in range(depth):
+            torch.autocast_increment_nesting()
 
 
 def _told(kind: str, state: Autocast) -> str:

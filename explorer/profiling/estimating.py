@@ -75,8 +75,8 @@ def estimate(
         The profile.
 
     Raises:
-        ValueError: the model cannot be captured, ``device``, ``precision``, ``autocast`` or ``optimizer`` is unknown, or
-            ``precision`` and ``autocast`` contradict each other.
+        ValueError: the model cannot be captured, ``device``, ``precision``, ``autocast`` or ``optimizer`` is unknown,
+            or ``precision`` and ``autocast`` contradict each other.
     """
     a_model(model)
     a_callback(progress, "progress")
@@ -86,8 +86,8 @@ def estimate(
     half = _HALVES.get(precision or "")
     if half is not None and autocast is not None:
         raise ValueError(
-            f"precision is {precision!r}, which makes the whole model so, and autocast is {shown(str(autocast))}, which "
-            "casts for single operators: give one of them"
+            f"precision is {precision!r}, which makes the whole model so, and autocast is {shown(str(autocast))}, "
+            "which casts for single operators: give one of them"
         )
     element_bytes = None if half is None else half.itemsize
     state_bytes = optimizer_state_bytes(optimizer, model, kind="cuda", element_bytes=element_bytes)
