@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from explorer.units import shown
+
+_DTYPES = ("bfloat16", "float16", "float32", "float64")
+
 
 @dataclass(frozen=True, slots=True)
 class Autocast:
@@ -16,6 +20,11 @@ class Autocast:
 
     dtype: str | None
     cached: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a dtype that there is none: it is written into programs."""
+        if self.dtype is not None and self.dtype not in _DTYPES:
+            raise ValueError(f"dtype is {shown(self.dtype)}; allowed: {', '.join(_DTYPES)}, or None")
 
     def __str__(self) -> str:
         """As ``bfloat16``."""
