@@ -266,11 +266,11 @@ def casting_rules(rules: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
         composite = private._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd")
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            uncast = rule is None or threading.get_ident() != thread
-            if uncast and composite:
+            followed = rule if threading.get_ident() == thread else None
+            if followed is None and composite:
                 return operator.decompose(*args, **kwargs)  # what it calls has rules of its own
             with private._ExcludeDispatchKeyGuard(private.DispatchKeySet(key)):
-                return operator(*args, **kwargs) if uncast else rule(operator, args, kwargs)
+                return operator(*args, **kwargs) if followed is None else followed(operator, args, kwargs)
 
         return run
 

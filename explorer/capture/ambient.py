@@ -15,6 +15,7 @@ from explorer.units import shown
 
 _ALLOWED = "allowed: torch.bfloat16 and torch.float16, or their names, or None for what is active here"
 _OUTSIDE = Autocast(None)
+_FIRST_DTYPES = {"cpu": torch.bfloat16, "cuda": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Ambient:
             if (now := _default(kind)) != before:
                 return (
                     f"the model enters autocast by itself, whose defaults make it {_call(kind, now)} here, and made it "
-                    f"{_call(kind, before)} when the step was captured: name dtype and cache_enabled there"
+                    f"{_call(kind, before)} when the step was captured: call it outside of that region"
                 )
         if torch.get_default_dtype() != self.default_dtype:
             return (
@@ -106,10 +107,12 @@ def autocast_region(*states: tuple[str, Autocast]) -> Iterator[None]:
     Args:
         states: type of device and what ``torch.autocast`` is for it.
     """
-    before = [(kind, torch.is_autocast_enabled(kind)) for kind, _ in states]
+    before = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind, _ in states]
     with _outermost(), contextlib.ExitStack() as stack:
         try:
             for kind, state in states:
+                if torch.is_autocast_enabled(kind):  # what code takes outside that names no dtype
+                    torch.set_autocast_dtype(kind, _FIRST_DTYPES[kind])
                 torch.set_autocast_enabled(kind, False)
                 if state.dtype is not None:
                     dtype = getattr(torch, state.dtype)
@@ -117,8 +120,9 @@ def autocast_region(*states: tuple[str, Autocast]) -> Iterator[None]:
             yield
         finally:
             stack.close()
-            for kind, enabled in before:
+            for kind, enabled, dtype in before:
                 torch.set_autocast_enabled(kind, enabled)
+                torch.set_autocast_dtype(kind, dtype)
 
 
 @contextlib.contextmanager

@@ -124,10 +124,15 @@ class Interface(nn.Module):
     @contextlib.contextmanager
     def _autocast(self) -> Iterator[None]:
         """The forward pass is cast as it was asked for when this was made."""
-        with contextlib.ExitStack() as stack:
-            for device, dtype in self.casts:
-                stack.enter_context(torch.autocast(device, dtype, cache_enabled=self.casts_once))
-            yield
+        cached = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(self.casts_once)  # tracing takes it away
+        try:
+            with contextlib.ExitStack() as stack:
+                for device, dtype in self.casts:
+                    stack.enter_context(torch.autocast(device, dtype))
+                yield
+        finally:
+            torch.set_autocast_cache_enabled(cached)
 
     def without_autocast(self) -> contextlib.ExitStack:
         """For the trace around it: a backward pass is cast no more, as it belongs outside of autocast's context."""
