@@ -89,15 +89,21 @@ def an_autocast(value: Any, kind: str) -> Autocast:
     if value is None:
         return autocast_now(kind) if torch.amp.is_autocast_available(kind) else _OUTSIDE
     if isinstance(value, Autocast):
+        if value.dtype is not None:
+            _check_available(value.dtype, kind)
         return value
     name = dtype_name(value) if isinstance(value, torch.dtype) else value
     if not isinstance(name, str) or name not in ("bfloat16", "float16"):
         raise ValueError(f"autocast is {shown(name)}; {_ALLOWED}")
-    if not torch.amp.is_autocast_available(kind):
-        raise ValueError(f"autocast is {name!r}, and the model is on {kind!r}, where there is none; allowed: None")
+    _check_available(name, kind)
     if kind == "cuda" and name == "bfloat16" and not torch.cuda.is_bf16_supported():
         raise ValueError("autocast is bfloat16, which this GPU does not have; allowed: torch.float16, or None")
     return Autocast(name)
+
+
+def _check_available(name: str, kind: str) -> None:
+    if not torch.amp.is_autocast_available(kind):
+        raise ValueError(f"autocast is {name!r}, and the model is on {kind!r}, where there is none; allowed: None")
 
 
 @contextlib.contextmanager
@@ -107,6 +113,7 @@ def autocast_region(*states: tuple[str, Autocast]) -> Iterator[None]:
     Args:
         states: type of device and what ``torch.autocast`` is for it.
     """
+    states = tuple(x for x in states if torch.amp.is_autocast_available(x[0]))  # not on the device ``meta``
     before = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind, _ in states]
     with _outermost(), contextlib.ExitStack() as stack:
         try:

@@ -225,6 +225,16 @@ def test_what_autocast_cannot_be(given: Any, sample: Any) -> None:
         explorer.estimate(*sample, device="A100-80GB", autocast=given)
 
 
+@pytest.mark.parametrize("given", ["bfloat16", torch.float16, Autocast("bfloat16")])
+def test_there_is_none_without_memory(given: Any) -> None:
+    with torch.device("meta"):
+        model, batch = Layers().train(), torch.empty(5, 8)
+    assert capture(model, batch).graph.autocast == Autocast(None)
+    with pytest.raises(ValueError, match=r"autocast is '.*float16', and the model is on 'meta', where there is none"):
+        capture(model, batch, autocast=given)
+    assert explorer.estimate(model, batch, device="T4", autocast=given).graph.autocast is not None
+
+
 def test_it_is_noted_in_profiles_schedules_and_files(sample: Any, tmp_path: Path) -> None:
     profile = explorer.profile(*sample, autocast="bfloat16")
     plain = explorer.profile(*sample)
