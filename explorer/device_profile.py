@@ -11,7 +11,7 @@ from pathlib import Path
 
 from explorer.arguments import a_path, a_whole_number
 from explorer.graph import MOST_BYTES, Implementation, Storage, TrainingGraph
-from explorer.iteration import Iteration
+from explorer.iteration import STEP_ALONE, Iteration
 from explorer.rearranging import in_iteration
 from explorer.storage import storage_format
 from explorer.storage.conversion import to_plain
@@ -122,6 +122,8 @@ class Profile(Summarised):
         """Of what and where it is."""
         yield "model", self.graph.model
         yield "device", self.device.label
+        if self.graph.autocast is not None and self.graph.autocast.dtype is not None:
+            yield "autocast", f"{self.graph.autocast}"
         yield "operators", f"{len(self.graph.operators)}"
         yield "model and batch", format_bytes(self.fixed_bytes)
         if self.eager_time_ms is not None:
@@ -130,6 +132,8 @@ class Profile(Summarised):
             yield "its peak", format_bytes(self.eager_peak_bytes)
         if self.optimizer is not None:
             yield "optimizer", self.optimizer
+        if self.graph.iteration != STEP_ALONE:
+            yield "iteration", str(self.graph.iteration)
 
     def cost(self, implementation: Implementation) -> Cost:
         """Its cost on this profile's device."""

@@ -8,12 +8,13 @@ so an operator that reads a view reads the storage below it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
 from explorer.arguments import a_whole_number
+from explorer.autocast import Autocast
 from explorer.harmless import one_line
 from explorer.iteration import STEP_ALONE, Iteration
 from explorer.units import shown
@@ -214,6 +215,7 @@ class Identity:
         parameters: hash of the parameters' names, shapes and dtypes.
         operators: hash of the whole graph: calls, storages, bytes, implementations; not of the layers' names.
         iteration: what is done with gradients.
+        autocast: what the step was captured under; None where that was not noted: it fits all, if the operators do.
     """
 
     model: str
@@ -221,28 +223,33 @@ class Identity:
     parameters: str
     operators: str
     iteration: Iteration = STEP_ALONE
+    autocast: Autocast | None = None
 
     def difference(self, other: Identity) -> str | None:
         """In words, the first thing in which ``other`` differs; None where nothing does.
 
         The class name alone is no difference: a subclass with the same graph runs the same schedule.
         """
+        return next(self._differences(other), None)
+
+    def _differences(self, other: Identity) -> Iterator[str]:
         here, there = one_line(self.model), one_line(other.model)
         if self.parameters != other.parameters:
-            return f"the model differs: {here} here, {there} there, with other parameters"
+            yield f"the model differs: {here} here, {there} there, with other parameters"
         for mine, theirs in zip(self.batch, other.batch, strict=False):
             if mine != theirs:
-                return f"the batch differs: {one_line(str(mine))} here, {one_line(str(theirs))} there"
+                yield f"the batch differs: {one_line(str(mine))} here, {one_line(str(theirs))} there"
         if len(self.batch) != len(other.batch):
-            return f"the batch differs: {len(self.batch)} tensors here, {len(other.batch)} there"
+            yield f"the batch differs: {len(self.batch)} tensors here, {len(other.batch)} there"
         if self.iteration != other.iteration:
-            return f"the iteration differs: {self.iteration} here, {other.iteration} there"
+            yield f"the iteration differs: {self.iteration} here, {other.iteration} there"
+        if None not in (self.autocast, other.autocast) and self.autocast != other.autocast:
+            yield f"autocast differs: {self.autocast} here, {other.autocast} there: profile with the same autocast="
         if self.operators != other.operators:
-            return (
+            yield (
                 f"the captured operators differ ({here} here, {there} there): another forward "
-                "method, loss, dtype setting or torch version"
+                "method, loss, dtype or autocast setting or torch version"
             )
-        return None
 
 
 @dataclass(frozen=True)
@@ -257,6 +264,7 @@ class TrainingGraph:
         operators: every computing call; ``operators[i].id == i``.
         gradients: storages of a parameter and of its gradient, for each that gets one; empty where that is not known.
         iteration: what is done with gradients.
+        autocast: what it was captured under; None where that was not noted.
     """
 
     model: str
@@ -266,6 +274,7 @@ class TrainingGraph:
     operators: tuple[Operator, ...]
     gradients: tuple[tuple[int, int], ...] = ()
     iteration: Iteration = STEP_ALONE
+    autocast: Autocast | None = None
 
     def __post_init__(self) -> None:
         """Check the structure, so that no later stage has to.
@@ -317,6 +326,7 @@ class TrainingGraph:
             parameters=_digest(self.parameters),
             operators=_digest((self.storages, tuple(replace(x, layer="") for x in self.operators))),
             iteration=self.iteration,
+            autocast=self.autocast,
         )
 
 

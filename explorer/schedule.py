@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from explorer.arguments import a_path
 from explorer.graph import Identity, Implementation, Operator, TrainingGraph, a_graph
+from explorer.iteration import STEP_ALONE
 from explorer.storage import storage_format
 from explorer.summaries import Fact, Summarised
 from explorer.units import format_bytes
@@ -62,6 +63,10 @@ class Schedule(Summarised):
         """For what it is, and how much it runs."""
         runs = Counter(step.operator for step in self.steps if isinstance(step, Run))
         yield "model", self.identity.model
+        if self.identity.autocast is not None and self.identity.autocast.dtype is not None:
+            yield "autocast", f"{self.identity.autocast}"
+        if self.identity.iteration != STEP_ALONE:
+            yield "iteration", f"{self.identity.iteration}"
         yield "made by", self.method
         yield "budget", "none" if self.budget_bytes is None else format_bytes(self.budget_bytes)
         yield "operators", f"{len(runs)}, of which {sum(count > 1 for count in runs.values())} run again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
@@ -209,7 +210,7 @@ def fake_implementation(operator: Any, implementation: Callable[..., Any] | None
 
 @contextmanager
 def parameters_cast_once(parameters: Iterable[torch.Tensor], *, autocast: Container[str]) -> Iterator[None]:
-    """While open, a trace has autocast cast each parameter once for all its uses, as eager mode does.
+    """While open, a trace has autocast cast each parameter once for all its uses, where eager mode does.
 
     Gradients of the uses then add up in the lower precision. PyTorch's own cache is for leaves of autograd, which
     parameters are not while they are traced.
@@ -231,6 +232,7 @@ def parameters_cast_once(parameters: Iterable[torch.Tensor], *, autocast: Contai
     def run(source: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         dtype: Any = kwargs.get("dtype")
         by_autocast = source.device.type in autocast and _casts(source.device.type, dtype)
+        by_autocast = by_autocast and torch.is_autocast_cache_enabled()
         if id(source) not in known or not source.requires_grad or not by_autocast:
             return operator._op_dk(autograd, source, **kwargs)
         if (id(source), dtype) not in casts:
@@ -246,6 +248,50 @@ def parameters_cast_once(parameters: Iterable[torch.Tensor], *, autocast: Contai
         torch.clear_autocast_cache = forget
         operator.py_kernels.pop(autograd, None)
         operator._dispatch_cache.clear()
+
+
+@contextmanager
+def casting_rules(rules: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """While open, autocast for the CPU follows these rules in this thread's traces, and casts for nothing else.
+
+    Args:
+        rules: by the name of an operator of ATen (``"softmax.int"``): called with the operator, its arguments and its
+            keyword arguments, and no autocast.
+    """
+    private: Any = torch._C
+    key, thread = private.DispatchKey.AutocastCPU, threading.get_ident()
+    known = {x.removeprefix("aten::") for x in private._dispatch_get_registrations_for_dispatch_key("AutocastCPU")}
+    changed: list[Any] = []
+
+    def ruled(operator: Any, rule: Callable[..., Any] | None) -> Callable[..., Any]:
+        composite = private._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd")
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            followed = rule if threading.get_ident() == thread else None
+            if followed is None and composite:
+                return operator.decompose(*args, **kwargs)  # what it calls has rules of its own
+            with private._ExcludeDispatchKeyGuard(private.DispatchKeySet(key)):
+                return operator(*args, **kwargs) if followed is None else followed(operator, args, kwargs)
+
+        return run
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        try:
+            for name in known | rules.keys():
+                packet, _, overload = name.partition(".")
+                operator = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+                if operator is None:
+                    continue
+                if name not in known:  # else a kernel for traces alone: what is compiled in would be replaced for all
+                    library.impl(name, ruled(operator, rules[name]), "AutocastCPU")
+                operator.py_kernels[key] = ruled(operator, rules.get(name))
+                operator._dispatch_cache.clear()
+                changed.append(operator)
+            yield
+        finally:
+            for operator in changed:
+                operator.py_kernels.pop(key, None)
+                operator._dispatch_cache.clear()
 
 
 def _casts(device: str, dtype: torch.dtype | None) -> bool:

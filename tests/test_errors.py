@@ -146,6 +146,7 @@ def foreign() -> torch.optim.Optimizer:
 
 
 OPTIMIZERS = ["lion", 5, "", [], lambda _: None, Net, foreign()]
+AUTOCASTS = [5, "", "int8", "half", torch.int8, [], True]
 UPDATES = [None, 5, "", "now", True, []]
 LOSSES = ["cross_entropy", 5, nn.CrossEntropyLoss, lambda _: None, lambda *_: None, []]
 CALLBACKS = [5, "print", []]
@@ -171,6 +172,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "batch": traced_batches,
         "loss": LOSSES,
         "activation_memory_budget": SHARES,
+        "autocast": AUTOCASTS,
     },
     "estimate": {
         "model": unscheduled,
@@ -181,6 +183,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "optimizer": OPTIMIZERS,
         "update": [*UPDATES, "within"],
         "distributed": [5, "", "fsdp", True, []],
+        "autocast": AUTOCASTS,
         "accumulate": FLAGS,
         "progress": CALLBACKS,
     },
@@ -214,6 +217,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "module": models,
         "optimizer": OPTIMIZERS,
         "accumulate": FLAGS,
+        "autocast": AUTOCASTS,
         "batch": lambda t: [*batches(t), tuple(reversed(t.batch))],
         "steps": COUNTS,
         "progress": CALLBACKS,
@@ -223,6 +227,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "batch": kinds_of_batches,
         "loss": LOSSES[:3],
         "activation_memory_budget": SHARES,
+        "autocast": AUTOCASTS,
         "steps": COUNTS,
         "backend": [None, 5, "magic", []],
     },
@@ -240,6 +245,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "optimizer": OPTIMIZERS,
         "update": [*UPDATES, "within"],
         "distributed": [5, "", "fsdp", True, []],
+        "autocast": AUTOCASTS,
         "accumulate": FLAGS,
         "encoding": [5, "", "fp4", []],
         "progress": CALLBACKS,

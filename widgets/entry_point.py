@@ -24,6 +24,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     loss: Any = None,
     budget: int | str | None = None,
     device: str | None = None,
+    autocast: Any = None,
     optimizations: str | Iterable[str] = "all",
     exact: bool = False,
     time_limit: float = 10.0,
@@ -41,6 +42,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         loss: as in ``explorer.profile``; only with a model.
         budget: to solve for first: bytes, ``"8 GiB"``, or ``"80 %"`` of PyTorch's peak. None: the middle of the slider.
         device: as in ``explorer.profile``; only with a model.
+        autocast: as in ``explorer.profile``; only with a model.
         optimizations: as in ``explorer.solve``.
         exact: as in ``explorer.solve``.
         time_limit: as in ``explorer.solve``.
@@ -59,6 +61,6 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         parse_bytes(budget, whole=_ANY_PEAK_BYTES)
     choice = Choice(parse_optimizations(optimizations), exact, time_limit, parse_pins(pins))
     shown = parse_panels(panels)
-    found = subject(model_or_profile_or_name, batch, loss=loss, device=device)
+    found = subject(model_or_profile_or_name, batch, loss=loss, device=device, autocast=autocast)
     choice.check(found.profile)
     return Explorer(found, budget=budget, choice=choice, panels=shown)

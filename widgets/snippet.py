@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from explorer.autocast import Autocast
 from explorer.device_profile import Profile
 from explorer.harmless import in_docstring, one_line
 from explorer.solution import Solution
@@ -27,16 +28,22 @@ schedule = explorer.load_schedule({file!r})
 {source}
 scheduled = explorer.apply(model, schedule, batch, loss=loss)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # model and scheduled share their parameters
-
+{scaler}
 for step in range(3):  # your data loader here: batches of the shapes that the schedule was made for
-    value = scheduled({stars}batch)
-    value.backward()
-    optimizer.step()
+{forward}
+{update}
     optimizer.zero_grad()
     print(step, value.item())
 
 print(explorer.measure(scheduled, batch).peak_bytes, "bytes at the peak; predicted are", {peak_bytes})
 '''
+
+
+_PLAIN = """    value.backward()
+    optimizer.step()"""
+_SCALED = """    scaler.scale(value).backward()
+    scaler.step(optimizer)
+    scaler.update()"""
 
 
 def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | None) -> str:
@@ -56,6 +63,8 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         raise ValueError("there is no schedule to apply yet; wait for the solver, or choose a larger budget")
     # As a captured batch names its tensors: by position below "batch", or by the keyword that each is passed as.
     keywords = not all(x.name.startswith("batch[") for x in profile.graph.batch)
+    casts = profile.graph.autocast or Autocast(None)
+    scaled = casts.dtype == "float16"  # its gradients would vanish without
     return _PROGRAM.format(
         model=in_docstring(profile.graph.model),
         budget=style.format_gib(solution.budget_bytes),
@@ -64,7 +73,9 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         device=in_docstring(profile.device.label),
         file=file,
         source=_places(profile, keywords=keywords) if bundled is None else _source(profile, bundled),
-        stars="**" if keywords else "*",
+        forward=_forward(f"value = scheduled({'**' if keywords else '*'}batch)", casts, profile.device.kind),
+        scaler=f"scaler = torch.amp.GradScaler({profile.device.kind!r})\n" if scaled else "",
+        update=_SCALED if scaled else _PLAIN,
         peak_bytes=solution.peak_bytes,
     )
 
@@ -73,6 +84,14 @@ def _places(profile: Profile, *, keywords: bool) -> str:
     """Where users put what makes a model of their own."""
     batch = one_line(", ".join(map(str, profile.graph.batch)))
     return _PLACES.format(kind="dict" if keywords else "tuple", batch=batch)
+
+
+def _forward(call: str, casts: Autocast, kind: str) -> str:
+    """The forward pass, under what it was captured under."""
+    if casts.dtype is None:
+        return f"    {call}"
+    cached = "" if casts.cached else ", cache_enabled=False"
+    return f"    with torch.autocast({kind!r}, torch.{casts.dtype}{cached}):\n        {call}"
 
 
 def _source(profile: Profile, bundled: str) -> str:

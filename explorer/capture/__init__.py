@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from explorer.arguments import a_loss
-from explorer.capture.ambient import Ambient
+from explorer.autocast import Autocast
+from explorer.capture.ambient import Ambient, an_autocast, autocast_region
 from explorer.capture.batch import (
     Batch,
     BatchLayout,
@@ -65,7 +66,12 @@ class Capture:
 
 
 def capture(
-    model: nn.Module, batch: Batch, *, loss: Loss | None = None, encoding: Encoding | str | None = None
+    model: nn.Module,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    encoding: Encoding | str | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
 ) -> Capture:
     """Capture forward and backward of one training step; runs nothing and changes no state.
 
@@ -76,13 +82,15 @@ def capture(
             returns carry the gradient; if it returns none, all that it returns do.
         encoding: also offer Gist's encodings: ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"`` or an ``Encoding``. The
             graph is another one then, with more operators.
+        autocast: the forward pass, loss included, runs under ``torch.autocast`` to this dtype: ``torch.bfloat16`` or
+            ``torch.float16``, or their names. None: under what is active here. The graph's ``autocast`` says which.
 
     Returns:
         The capture; its ``graph`` is what profiles and schedules are made for.
 
     Raises:
         ValueError: the model is in evaluation mode, the batch does not fit the loss, control flow or shapes depend
-            on tensor values (the message names the line), or nothing needs a gradient.
+            on tensor values (the message names the line), nothing needs a gradient, or there is no such autocast.
     """
     model = uncompiled(a_model(model))
     check_kind(model)
@@ -93,15 +101,27 @@ def capture(
     wanted = None if encoding is None else Encoding.of(encoding)
     step = TrainingStep(model, loss)
     check_modules(model, with_loss=loss is not None)
-    with torch.enable_grad(), explained(model, batch, loss=loss), own_hooks_aside(model):
-        traced = normalise(trace(step, args, kwargs), step)
+    kind = next(model.parameters()).device.type
+    casts = an_autocast(autocast, kind)
+    with autocast_region((kind, casts)):
+        with torch.enable_grad(), explained(model, batch, loss=loss), own_hooks_aside(model):
+            traced = normalise(trace(step, args, kwargs), step)
+        devices = {x.device.type for x in (*model.parameters(), *flat.leaves) if isinstance(x, torch.Tensor)}
+        ambient = Ambient.now(devices, with_defaults=traced.enters_autocast)
     parameters = tuple(TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters())
-    built = build(traced, model=type(model).__name__, batch=layout.specs, parameters=parameters, encoding=wanted)
+    built = build(
+        traced,
+        model=type(model).__name__,
+        batch=layout.specs,
+        parameters=parameters,
+        autocast=casts,
+        encoding=wanted,
+    )
     return Capture(
         built=built,
         traced=traced,
         batch=layout,
         loss=loss,
-        ambient=Ambient.now(x.device.type for x in model.parameters()),
+        ambient=ambient,
         batch_gradients=tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in flat.leaves),
     )

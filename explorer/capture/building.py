@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from explorer.autocast import Autocast
 from explorer.capture.batch import dtype_name
 from explorer.capture.eager_memory import storage_bytes
 from explorer.capture.normalise import tensors_of
@@ -99,10 +100,11 @@ def build(
     model: str,
     batch: tuple[TensorSpec, ...],
     parameters: tuple[TensorSpec, ...],
+    autocast: Autocast,
     encoding: Encoding | None = None,
 ) -> Built:
     """Build the training graph of a normalised joint graph; with Gist's encodings if there is an ``encoding``."""
-    return _Builder(traced, encoding).build(model, batch, parameters)
+    return _Builder(traced, encoding).build(model, batch, parameters, autocast)
 
 
 class _Builder:
@@ -120,7 +122,9 @@ class _Builder:
         self.tensor_inputs = [x for x in traced.inputs if x.source is Source.INPUT]
         self.held = self._held()
 
-    def build(self, model: str, batch: tuple[TensorSpec, ...], parameters: tuple[TensorSpec, ...]) -> Built:
+    def build(
+        self, model: str, batch: tuple[TensorSpec, ...], parameters: tuple[TensorSpec, ...], autocast: Autocast
+    ) -> Built:
         for graph_input in self.traced.inputs:
             if graph_input.source is not Source.TANGENT:
                 self._own(graph_input.node, self._input_name(graph_input, batch), _ROLES[graph_input.source])
@@ -139,7 +143,13 @@ class _Builder:
         for node in backward:
             self._add(node, Phase.BACKWARD)
         graph = TrainingGraph(
-            model, batch, parameters, tuple(self.storages), tuple(self.operators), tuple(self._gradients())
+            model,
+            batch,
+            parameters,
+            tuple(self.storages),
+            tuple(self.operators),
+            gradients=tuple(self._gradients()),
+            autocast=autocast,
         )
         owners = {storage: tuple(nodes) for storage, nodes in self.owners.items()}
         return Built(graph, self.calls, self.storage_of, owners, frozenset(self.views))

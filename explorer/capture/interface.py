@@ -68,6 +68,7 @@ class Interface(nn.Module):
         differentiable: likewise, whether it carries a gradient.
         given: likewise, whether it is a tensor of the batch or the model itself, and no view of one.
         stored: what the step assigns; those tensors come after the result's.
+        enters_autocast: whether it enters autocast where that is not active around it.
     """
 
     def __init__(self, step: TrainingStep, plain: frozenset[str]) -> None:
@@ -80,6 +81,7 @@ class Interface(nn.Module):
         self.differentiable: tuple[bool, ...] = ()
         self.given: tuple[bool, ...] = ()
         self.stored: tuple[Stored, ...] = ()
+        self.enters_autocast = False
         self.training = step.training
         self.casts_once = torch.is_autocast_cache_enabled()
         enabled = [x for x in ("cpu", "cuda") if torch.is_autocast_enabled(x)]
@@ -94,10 +96,11 @@ class Interface(nn.Module):
         state = ObjectState(self.step, "step")
         own = {id(x): name for name, x in (*self.step.named_parameters(), *self.step.named_buffers())}
         try:
-            cast_once = self.step.parameters() if self.casts_once else ()
-            with self._autocast(), _OwnTensorsOnly() as mode, parameters_cast_once(cast_once, autocast=mode.autocast):
+            known = self.step.parameters()
+            with self._autocast(), _OwnTensorsOnly() as mode, parameters_cast_once(known, autocast=mode.autocast):
                 tensors, self.structure = take_apart(self.step.result(*args, **kwargs))
             changes = state.changes()
+            self.enters_autocast = not mode.seen.issubset(x for x, _ in self.casts)
         finally:
             state.restore()
         for change in changes:
@@ -121,10 +124,15 @@ class Interface(nn.Module):
     @contextlib.contextmanager
     def _autocast(self) -> Iterator[None]:
         """The forward pass is cast as it was asked for when this was made."""
-        with contextlib.ExitStack() as stack:
-            for device, dtype in self.casts:
-                stack.enter_context(torch.autocast(device, dtype, cache_enabled=self.casts_once))
-            yield
+        cached = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(self.casts_once)  # tracing takes it away
+        try:
+            with contextlib.ExitStack() as stack:
+                for device, dtype in self.casts:
+                    stack.enter_context(torch.autocast(device, dtype))
+                yield
+        finally:
+            torch.set_autocast_cache_enabled(cached)
 
     def without_autocast(self) -> contextlib.ExitStack:
         """For the trace around it: a backward pass is cast no more, as it belongs outside of autocast's context."""
@@ -181,16 +189,19 @@ class _OwnTensorsOnly(TorchFunctionMode):
 
     Attributes:
         autocast: the types of devices that autocast was enabled for when a function was called last.
+        seen: those that it was enabled for when any was called.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.autocast: set[str] = set()
+        self.seen: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.autocast.clear()
         self.autocast.update(x for x in ("cpu", "cuda") if torch.is_autocast_enabled(x))
+        self.seen |= self.autocast
         name = getattr(func, "__name__", "")
         changed = kwargs.get("out")
         if changed is None and args and _overwrites(name):

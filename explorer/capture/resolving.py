@@ -70,6 +70,7 @@ def resolve(joint: Any, interface: Interface) -> Traced:
         result=interface.structure,
         returned=returned,
         refused=interface.refused,
+        enters_autocast=interface.enters_autocast,
         differentiable=interface.differentiable,
         given=interface.given,
         changed=tuple(mutations),

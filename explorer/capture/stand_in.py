@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,7 +13,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss, capture
+from explorer.capture.ambient import an_autocast, autocast_now
+from explorer.capture.casts_of_cuda import cast_for_autocast, cuda_casts
 from explorer.operators.registry import captured_for
 
 aten = torch.ops.aten
@@ -20,7 +24,12 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 def capture_for_cuda(
-    model: nn.Module, batch: Batch, *, loss: Loss | None = None, dtype: torch.dtype | None = None
+    model: nn.Module,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    dtype: torch.dtype | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
 ) -> Capture:
     """As ``capture``, with the operators that the model has on a CUDA device.
 
@@ -29,7 +38,13 @@ def capture_for_cuda(
         batch: likewise.
         loss: as for ``capture``.
         dtype: for all floating-point tensors; None: their own.
+        autocast: as for ``capture``, by CUDA's rules. None: what is active for CUDA, or else for the CPU.
+
+    Raises:
+        ValueError: as ``capture`` does.
     """
+    active = next((x for x in ("cuda", "cpu") if torch.is_autocast_enabled(x)), "cpu")
+    casts = autocast_now(active) if autocast is None else an_autocast(autocast, "cpu")
     # Fake tensors of a CUDA device need a PyTorch that is built for one: these are of the CPU, and stand for the other.
     with FakeTensorMode(allow_non_fake_inputs=True):
         known: dict[int, Any] = {}
@@ -37,8 +52,8 @@ def capture_for_cuda(
             known.setdefault(id(tensor), _stand_in(tensor, dtype))
         standing = copy.deepcopy(model, known)
         batch = pytree.tree_map_only(torch.Tensor, lambda x: _stand_in(x, dtype), batch)
-    with captured_for("cuda"), _FusedAttention():
-        return capture(standing, batch, loss=loss)
+    with captured_for("cuda"), _FusedAttention(), nullcontext() if casts.dtype is None else cuda_casts():
+        return capture(standing, batch, loss=loss, autocast=casts)
 
 
 def _tensors(model: nn.Module) -> list[torch.Tensor]:
@@ -78,6 +93,7 @@ def _fused(
     enable_gqa: bool = False,  # noqa: FBT001, FBT002 - likewise
 ) -> torch.Tensor | None:
     """The result of the fused kernel, or None where PyTorch would take none."""
+    query, key, value, attn_mask = cast_for_autocast(query, key, value, attn_mask)
     boolean = attn_mask is not None and attn_mask.dtype == torch.bool
     if enable_gqa or boolean or any(x.dim() != 4 or x.shape[-1] % 8 for x in (query, key, value)):
         return None

@@ -61,6 +61,7 @@ class Traced:
         changed: graph inputs that the forward pass changes, at its end or on the way.
         as_compiled: it is what the model does while it is compiled, because otherwise it looks at values: the same
             mathematics, but library code may take other kernels then, with other last bits.
+        enters_autocast: the forward pass enters autocast where that is not active around it.
     """
 
     graph: fx.Graph
@@ -74,4 +75,5 @@ class Traced:
     differentiable: tuple[bool, ...]
     given: tuple[bool, ...]
     changed: tuple[GraphInput, ...]
+    enters_autocast: bool
     as_compiled: bool = False

@@ -33,12 +33,13 @@ _MODEL = typer.Argument(
     help="A bundled model (resnet50, unet …) or package.module:factory, a callable that returns (model, batch) or "
     "(model, batch, loss).",
 )
+_AUTOCAST = "Of the forward pass: bfloat16 or float16, as under torch.autocast; none if not given."
 _ENCODINGS = "lossless, fp16, fp10 or fp8"
 _SIZE = "one number for all sides, or one for each: 416x608"
 
 
 @app.command()
-def profile(
+def profile(  # noqa: PLR0913 - an option for each thing that users may want to say
     model: Annotated[str, _MODEL],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; MODEL.json if not given.")
@@ -50,6 +51,8 @@ def profile(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
     encoding: Annotated[str | None, typer.Option(help=f"Also offer Gist's encodings: {_ENCODINGS}.")] = None,
+    *,
+    autocast: Annotated[str | None, typer.Option(help=_AUTOCAST)] = None,
 ) -> None:
     """Measure time and memory of every operator of a training step."""
     import explorer
@@ -68,6 +71,7 @@ def profile(
             device=device,
             optimizer=optimizer,
             encoding=encodings,
+            autocast=autocast,
             progress=progress,
         )
     result.save(target)
@@ -75,7 +79,7 @@ def profile(
 
 
 @app.command()
-def estimate(
+def estimate(  # noqa: PLR0913 - likewise
     model: Annotated[str, _MODEL],
     device: Annotated[
         str, typer.Option("--device", "-d", help="A name of the table, or a YAML file: docs/devices.md.")
@@ -91,6 +95,8 @@ def estimate(
     volume_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's volumes: {_SIZE}.")] = None,
     sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+    *,
+    autocast: Annotated[str | None, typer.Option(help=_AUTOCAST)] = None,
 ) -> None:
     """Estimate time and memory of a training step on a device that need not be here, from its data sheet."""
     import torch
@@ -112,6 +118,7 @@ def estimate(
             loss=loss,
             device=spec,
             precision=precision,
+            autocast=autocast,
             optimizer=optimizer,
             progress=progress,
         )

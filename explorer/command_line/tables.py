@@ -54,8 +54,10 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
 def summary(profile: Profile) -> str:
     """A profile in one sentence."""
     plain = simulate(profile, keep_all(profile.graph))
+    casts = profile.graph.autocast
+    under = "" if casts is None or casts.dtype is None else f" under autocast to {casts}"
     return (
-        f"{profile.graph.model} on {profile.device.label}: {len(profile.graph.operators)} operators, without "
+        f"{profile.graph.model} on {profile.device.label}{under}: {len(profile.graph.operators)} operators, without "
         f"recomputation {plain.time_ms:.0f} ms a step and a peak of {format_bytes(plain.peak_bytes)}."
     )
 

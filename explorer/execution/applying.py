@@ -30,7 +30,8 @@ def apply(
 
     Args:
         model: the model the schedule was made for, in training mode; it is not changed.
-        schedule: from ``solve`` or ``load_schedule``.
+        schedule: from ``solve`` or ``load_schedule``; it knows what autocast it was made for, and the module must be
+            called under that.
         batch: a sample batch with the shapes the schedule was made for.
         loss: as it was given to ``profile``.
         encoding: as it was given to ``profile``.
@@ -47,7 +48,10 @@ def apply(
     schedule = a_schedule(schedule)
     a_flag(check, "check")
     model = uncompiled(model)
-    captured = capture(model, batch, loss=loss, encoding=encoding).in_iteration(schedule.identity.iteration)
+    known = schedule.identity
+    captured = capture(model, batch, loss=loss, encoding=encoding, autocast=known.autocast).in_iteration(
+        known.iteration
+    )
     if difference := schedule.identity.difference(captured.graph.identity):
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
     validate(captured.graph, schedule)

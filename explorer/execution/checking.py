@@ -162,7 +162,7 @@ class _Check:
     def _unlike_eager(self) -> Finding | None:
         """The first operator of the captured step that is not eager mode's."""
         recording = Recording()
-        with self._isolated() as (args, kwargs), recording:
+        with self._isolated() as (args, kwargs), self.capture.ambient.region(), recording:
             TrainingStep(self.model, self.loss)(*args, **kwargs)
         with self._isolated() as (args, kwargs):
             reference = _shadowed(self, args, kwargs, schedule=keep_all(self.capture.graph))
@@ -243,7 +243,8 @@ class _Check:
         random: list[torch.Tensor] = []
 
         def run() -> None:
-            results.extend(tensors_of_result(step(*args, **kwargs)))
+            with self.capture.ambient.region():
+                results.extend(tensors_of_result(step(*args, **kwargs)))
             random.append(torch.get_rng_state())
             if backward:
                 _go_back(results)
@@ -297,7 +298,8 @@ def _ramp(like: torch.Tensor) -> torch.Tensor:
 def _shadowed(check: _Check, args: tuple[Any, ...], kwargs: dict[str, Any], *, schedule: Schedule) -> Shadow:
     """A step of the module, each run repeated beside it."""
     plan = type(check.module).plan
-    values = plan.bindings[check.module].values(args, kwargs)
+    with check.capture.ambient.region():
+        values = plan.bindings[check.module].values(args, kwargs)
     shadow = Shadow(check.capture, values, exact=check.exact)
     program = generate(check.capture, schedule, watch=shadow.watch)
     backward = program.backward
@@ -308,7 +310,9 @@ def _shadowed(check: _Check, args: tuple[Any, ...], kwargs: dict[str, Any], *, s
         return backward(values, given)
 
     with following(check.module, replace(program, backward=with_tangents)):
-        _go_back(tensors_of_result(check.module(*args, **kwargs)))
+        with check.capture.ambient.region():
+            results = tensors_of_result(check.module(*args, **kwargs))
+        _go_back(results)
     return shadow
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import fx, nn
 
 from explorer.arguments import a_loss, a_number, a_whole_number
+from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.batch import TrainingStep, call_arguments
 from explorer.capture.traced import Traced
@@ -22,7 +23,12 @@ METHOD = "torch-compile"
 
 
 def compiled_schedule(
-    model: nn.Module, batch: Batch, *, loss: Loss | None = None, activation_memory_budget: float = 1.0
+    model: nn.Module,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
+    activation_memory_budget: float = 1.0,
 ) -> Schedule:
     """The schedule that ``torch.compile``'s partitioner chooses, for ``simulate`` and ``apply``.
 
@@ -40,15 +46,16 @@ def compiled_schedule(
         model: in training mode.
         batch: as for ``profile``.
         loss: as for ``profile``.
+        autocast: as for ``profile``.
         activation_memory_budget: from 0 (save inputs only) to 1 (save what a minimum cut saves).
 
     Raises:
         ValueError: the budget is not from 0 to 1, or the model cannot be captured.
     """
     _check(activation_memory_budget)
-    captured = capture(model, batch, loss=loss)
+    captured = capture(model, batch, loss=loss, autocast=autocast)
     args, kwargs = call_arguments(batch, loss=loss)
-    with torch.enable_grad():
+    with torch.enable_grad(), captured.ambient.region():
         traced = trace(TrainingStep(model, loss), args, kwargs)
     names = _saved_names(traced, activation_memory_budget)
     saved = {x for name in names if (x := _storage(captured, traced, name)) is not None}
@@ -60,6 +67,7 @@ def measure_compiled(
     batch: Batch,
     *,
     loss: Loss | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     activation_memory_budget: float = 1.0,
     steps: int = 3,
     backend: str = "inductor",
@@ -70,6 +78,7 @@ def measure_compiled(
         model: in training mode; as before afterwards.
         batch: as for ``measure``.
         loss: as for ``measure``.
+        autocast: as for ``measure``.
         activation_memory_budget: as above.
         steps: how many are timed.
         backend: ``"inductor"`` needs a compiler for C++ (CPU) or Triton (CUDA); ``"aot_eager_decomp_partition"``
@@ -90,15 +99,11 @@ def measure_compiled(
         compiled = torch.compile(model, backend=backend)
         assert isinstance(compiled, nn.Module)
         try:
-            return measure(_warm(compiled, batch, loss), batch, loss=loss, steps=steps)
+            # Compile before anything is watched: the compiler takes memory of its own.
+            measure(compiled, batch, loss=loss, autocast=autocast, steps=1)
+            return measure(compiled, batch, loss=loss, autocast=autocast, steps=steps)
         finally:
             torch.compiler.reset()
-
-
-def _warm(compiled: nn.Module, batch: Batch, loss: Loss | None) -> nn.Module:
-    """Compile before anything is watched: the compiler takes memory of its own."""
-    measure(compiled, batch, loss=loss, steps=1)
-    return compiled
 
 
 def _check(activation_memory_budget: float) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from explorer.arguments import a_callback, a_flag, a_whole_number
+from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
 from explorer.device_profile import round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of
@@ -29,6 +30,7 @@ def measure(
     batch: Batch,
     *,
     loss: Loss | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     steps: int = 3,
     optimizer: OptimizerLike | None = None,
     accumulate: bool = False,
@@ -43,6 +45,7 @@ def measure(
         module: from ``apply``, or a plain model to compare with.
         batch: real tensors.
         loss: for a plain model, as for ``profile``; a scheduled module knows its own.
+        autocast: likewise.
         steps: how many steps are timed; the median counts.
         optimizer: takes part: its state is there, and each step ends with its step, or has it within the backward pass,
             if that is how the module's schedule was planned. A name, an optimizer, or what makes one; None: none.
@@ -53,8 +56,8 @@ def measure(
         The measurement; bytes include model and batch.
 
     Raises:
-        ValueError: ``steps`` is not positive, ``optimizer`` is unknown, or the module cannot be trained so: not on the
-            batch, or not in this iteration, which its schedule is not for.
+        ValueError: ``steps`` is not positive, ``optimizer`` or ``autocast`` is unknown, or the module cannot be trained
+            so: not on the batch, or not in this iteration, which its schedule is not for.
         OutOfMemory: a step does not fit; names the operator of a scheduled one.
     """
     _check(module, steps, progress)
@@ -62,7 +65,7 @@ def measure(
     device = device_of(module)
     tell = _silent if progress is None else progress
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
-    run = step_of(module, batch, loss=loss, iterating=iterating)
+    run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
     with (
         unchanged(module, loss=loss, updates=iterating.updates),
         named("a training step", advice="Solve for a smaller budget, or take a smaller batch."),
@@ -93,6 +96,7 @@ def step_time_ms(
     batch: Batch,
     *,
     loss: Loss | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     steps: int = 3,
     progress: Callable[[int, int], None] | None = None,
 ) -> float:
@@ -102,6 +106,7 @@ def step_time_ms(
         module: as for ``measure``.
         batch: as for ``measure``.
         loss: as for ``measure``.
+        autocast: as for ``measure``.
         steps: as for ``measure``.
         progress: as for ``measure``.
 
@@ -110,7 +115,7 @@ def step_time_ms(
     """
     _check(module, steps, progress)
     device = device_of(module)
-    run = step_of(module, batch, loss=loss)
+    run = step_of(module, batch, loss=loss, autocast=autocast)
     tell = _silent if progress is None else progress
     timed_ms = []
     with unchanged(module, loss=loss):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from explorer.arguments import a_loss
+from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
+from explorer.capture.ambient import an_autocast, autocast_region
 from explorer.capture.batch import TrainingStep, call_arguments, with_scalar_gradients
 from explorer.capture.interface import plain_tensors
 from explorer.capture.results import tensors_of_result
@@ -23,6 +26,7 @@ from explorer.execution.scheduled import ScheduledModule
 from explorer.torch_arguments import a_batch
 from explorer.torch_errors import explained
 from explorer.torch_private import ones_for, storage_key
+from explorer.units import shown
 
 
 def step_of(
@@ -30,6 +34,7 @@ def step_of(
     batch: Batch,
     *,
     loss: Loss | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     iterating: Iterating | None = None,
     after_backward: Callable[[], None] = lambda: None,
 ) -> Callable[[], None]:
@@ -39,9 +44,14 @@ def step_of(
         module: a model, or one that ``apply`` made (which knows its loss).
         batch: as for ``capture``.
         loss: as for ``capture``.
+        autocast: likewise; a scheduled module runs under what it was captured under.
         iterating: the rest of the iteration; None: gradients are dropped, and that is all.
         after_backward: called between the backward pass and that rest.
+
+    Raises:
+        ValueError: ``autocast`` is none, or not a scheduled module's.
     """
+    region = _region(module, autocast)
     finish = (Iterating(module, loss=loss) if iterating is None else iterating).finish
     if isinstance(module, ScheduledModule):
         loss = type(module).plan.capture.loss
@@ -53,7 +63,7 @@ def step_of(
 
     def run() -> None:
         # Like a training loop, hold all that the step returns until it has gone back.
-        with torch.enable_grad():
+        with torch.enable_grad(), region():
             if step is module:
                 results = tensors_of_result(step(*args, **kwargs))
             else:
@@ -63,12 +73,31 @@ def step_of(
         if not losses:
             raise ValueError("nothing that the model returns needs a gradient: is every parameter frozen?")
         ones = [ones_for(x) for x in losses]
-        torch.autograd.backward(losses, ones)
+        # Autocast is for forward passes: around a backward pass it would cast products of eager mode's once more.
+        with torch.autocast(losses[0].device.type, enabled=False):
+            torch.autograd.backward(losses, ones)
         after_backward()
         finish()
         del results, losses, ones
 
     return run
+
+
+def _region(
+    module: nn.Module, autocast: Autocast | torch.dtype | str | None
+) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """What makes the region of autocast for a forward pass."""
+    kind = next(module.parameters()).device.type
+    if not isinstance(module, ScheduledModule):
+        return partial(autocast_region, (kind, an_autocast(autocast, kind)))
+    captured = type(module).plan.capture
+    known = captured.graph.autocast
+    if autocast is not None and an_autocast(autocast, kind) != known:
+        raise ValueError(
+            f"autocast is {shown(autocast)}, and the module's schedule was made for {known}: leave it out, or profile "
+            "with that, solve and apply again"
+        )
+    return captured.ambient.region
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from explorer.arguments import a_callback
+from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss
 from explorer.capture.building import TANGENTS, Call
 from explorer.capture.stand_in import capture_for_cuda
@@ -48,6 +49,7 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
     device: str | Path | DeviceSpec,
     loss: Loss | None = None,
     precision: str | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     optimizer: OptimizerLike | None = None,
     update: str = "end",
     accumulate: bool = False,
@@ -68,6 +70,9 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
         precision: of products in float32: ``"float32"``, or ``"tf32"`` where the device has it; ``"float16"`` or
             ``"bfloat16"`` makes all floating-point tensors so. None is PyTorch's default: convolutions in TF32 where
             the device has it, other products in float32.
+        autocast: as for ``profile``, by CUDA's rules: parameters stay as they are, and products, among others, run in
+            this dtype. ``precision="bfloat16"`` instead makes the whole model so, parameters and optimizer state too;
+            ``"float32"`` and ``"tf32"`` go with autocast, for products that it leaves in float32.
         optimizer: as for ``profile``.
         update: as for ``profile``.
         accumulate: as for ``profile``.
@@ -78,8 +83,8 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
         The profile.
 
     Raises:
-        ValueError: the model cannot be captured, ``device``, ``precision`` or ``optimizer`` is unknown, or arguments
-            contradict each other.
+        ValueError: the model cannot be captured, ``device``, ``precision``, ``autocast`` or ``optimizer`` is unknown,
+            or arguments contradict each other.
     """
     a_model(model)
     a_callback(progress, "progress")
@@ -87,10 +92,15 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
     if precision is not None and (not isinstance(precision, str) or precision not in PRECISIONS):
         raise ValueError(f"precision {shown(precision)} is unknown; allowed: {', '.join(PRECISIONS)}, or None")
     half = _HALVES.get(precision or "")
+    if half is not None and autocast is not None:
+        raise ValueError(
+            f"precision is {precision!r}, which makes the whole model so, and autocast is {shown(str(autocast))}, "
+            "which casts for single operators: give one of them"
+        )
     updater, iteration = planned(
         model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
     )
-    captured = capture_for_cuda(model, batch, loss=loss, dtype=half)
+    captured = capture_for_cuda(model, batch, loss=loss, dtype=half, autocast=autocast)
     precisions = _precisions(spec, precision)
     estimated = estimate_capture(captured, spec=spec, precisions=precisions, progress=progress)
     if iteration == STEP_ALONE:

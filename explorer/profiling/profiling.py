@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from explorer.arguments import a_callback, a_flag
+from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.building import TANGENTS
 from explorer.capture.traced import Source
@@ -48,6 +49,7 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
     accumulate: bool = False,
     distributed: str | None = None,
     encoding: Encoding | str | None = None,
+    autocast: Autocast | torch.dtype | str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Capture a training step and measure its operators; the model is as before afterwards.
@@ -67,14 +69,17 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
             the gradients; ``"ddp-views"``: with ``gradient_as_bucket_view=True``, in their place. None: in neither.
         encoding: also offer Gist's encodings (for ``method="gist"``): ``"lossless"``, ``"fp16"``, ``"fp10"``, ``"fp8"``
             or an ``Encoding``. Schedules for such a profile are applied with the same ``encoding``.
+        autocast: the forward pass, loss included, is to run under ``torch.autocast`` to this dtype: ``torch.bfloat16``
+            or ``torch.float16`` (with ``torch.amp.GradScaler``), or their names. None: under what is active here. The
+            profile and its schedules note it; the scheduled module is called under the same.
         progress: called as the work goes on.
 
     Returns:
         The profile.
 
     Raises:
-        ValueError: the model cannot be captured, is not on ``device``, ``optimizer`` is unknown, or the arguments
-            contradict each other.
+        ValueError: the model cannot be captured, is not on ``device``, ``optimizer`` or ``autocast`` is unknown,
+            or the arguments contradict each other.
     """
     a_device(device, a_model(model))
     a_callback(progress, "progress")
@@ -82,7 +87,7 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
     updater, iteration = planned(
         model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
     )
-    captured = capture(model, batch, loss=loss, encoding=encoding)
+    captured = capture(model, batch, loss=loss, encoding=encoding, autocast=autocast)
     updates = Updates(captured, with_loss(model, loss), updater)
     if iteration != STEP_ALONE:
         updates.measure(here)
@@ -163,7 +168,15 @@ def profile_capture(
         costs = measure_costs(subjects, sequences=_sequences(captured.graph), device=device, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
-    plain = measure(model, batch, loss=captured.loss, steps=2, optimizer=optimizer, accumulate=accumulate)
+    plain = measure(
+        model,
+        batch,
+        loss=captured.loss,
+        autocast=captured.graph.autocast,
+        steps=2,
+        optimizer=optimizer,
+        accumulate=accumulate,
+    )
     # Tensors that the code finds elsewhere are in memory too, though the model does not know of them.
     constants = {captured.built.storage_of[x.node] for x in captured.traced.inputs if x.source is Source.CONSTANT}
     elsewhere_bytes = sum(round_up(captured.graph.storages[x].bytes, described.rounding_bytes) for x in constants)

@@ -213,6 +213,21 @@ def test_an_estimate_for_a_device_that_is_not_here() -> None:
     assert "no device 'toaster'" in call("estimate", "resnet50", "--device", "toaster", code=2)
 
 
+@pytest.mark.usefixtures("here")
+def test_autocast() -> None:
+    """Known to every later command by the files."""
+    said = call("profile", "mymodels:make", "--autocast", "bfloat16", "--output", "mlp.json")
+    assert "under autocast to bfloat16: " in said
+    loaded = explorer.load_profile("mlp.json")
+    explorer.keep_all(loaded.graph).save("s.json")
+    assert "difference" in call("run", "mymodels:make", "s.json", "--profile", "mlp.json", "--steps", "1")
+    said = call("estimate", "mymodels:make", "--device", "t4", "--autocast", "float16", "-o", "t4.json")
+    assert "on T4 (estimated) under autocast to float16: " in said
+    for command in ("profile", "estimate"):
+        more = ("--device", "t4") if command == "estimate" else ()
+        assert "autocast is 'fp8'; allowed:" in call(command, "mymodels:make", *more, "--autocast", "fp8", code=2)
+
+
 def test_bundled_profiles_are_listed() -> None:
     said = call("profiles")
     assert "resnet50-p100-16gb" in said

@@ -142,6 +142,19 @@ def an_estimate_is_of_the_same_graph(kind: str) -> None:
     near(measured.peak_bytes, simulate(estimated, schedule).peak_bytes, 0.05, "peak, by an estimate")
 
 
+def an_estimate_under_autocast_is_of_the_same_graph(kind: str) -> None:
+    """CUDA's rules of autocast are followed where there is no GPU."""
+    if kind != "cuda":
+        raise Skipped("estimates are for CUDA devices")
+    model, batch, loss = on_device("resnet50", kind)
+    here = DeviceSpec(memory_gib=80, bandwidth_gb_s=2000, vector_tflops=20, source="any", name="any")
+    for dtype in ("bfloat16", "float16"):
+        estimated = explorer.estimate(model, batch, loss=loss, device=here, autocast=dtype)
+        real = capture(model, batch, loss=loss, autocast=dtype).graph.identity
+        difference = estimated.graph.identity.difference(real)
+        assert difference is None, f"{dtype}: {difference}"
+
+
 def plans_compute_what_pytorch_computes(family: Algorithms, part: str, kind: str) -> None:
     """The layer of MONeT's figure 7, with a smaller batch."""
     if kind == "cuda" and not cudnn_plans.available():
@@ -202,6 +215,7 @@ CHECKS = (
     *(Check(f"gradients, {x}", partial(scheduled_gradients_are_those_of_eager, x)) for x in SIZES),
     *(Check(f"peaks, {x}", partial(predicted_peaks_are_measured, x)) for x in SIZES),
     Check("estimate, resnet50", an_estimate_is_of_the_same_graph),
+    Check("estimate under autocast, resnet50", an_estimate_under_autocast_is_of_the_same_graph),
     *(
         Check(f"cuDNN, {family.value}, {part}", partial(plans_compute_what_pytorch_computes, family, part))
         for family in Algorithms

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import explorer
+from explorer.autocast import Autocast
 from explorer.capture.stand_in import capture_for_cuda
 from explorer.command_line.tables import summary
 from explorer.execution.device import CUDA_ROUNDING_BYTES
@@ -145,6 +146,52 @@ def test_attention_is_what_a_gpu_runs(precision: str, kernel: str) -> None:
     assert f"aten._scaled_dot_product_{kernel}_attention_backward.default" in targets
 
 
+class Normed(nn.Module):
+    """What CUDA's autocast runs in float32, and the CPU's in what comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.linear(x)).softmax(-1)
+        x = self.linear(x)
+        return x.sum(1) + x.norm(dim=1) + x.cumsum(1)[:, 0]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_autocast_follows_the_rules_of_cuda(dtype: str) -> None:
+    """As ATen/autocast_mode.h lists them; parameters stay in float32."""
+    profile = explorer.estimate(Normed(), torch.randn(4, 8), device="A100-80GB", autocast=dtype)
+    made = {
+        x.name: profile.graph.storages[x.default().writes[0]].dtype for x in profile.graph.forward if not x.optional
+    }
+    assert made["addmm"] == made["addmm_1"] == dtype
+    for name in ("layer_norm", "softmax", "sum", "linalg_vector_norm", "cumsum"):
+        assert made[name] == "float32", name
+    assert {x.dtype for x in profile.graph.parameters} == {"float32"}
+    assert profile.graph.identity.autocast == Autocast(dtype)
+    with torch.autocast("cpu", getattr(torch, dtype)):  # on a machine without a GPU there is no other region
+        inside = explorer.estimate(Normed(), torch.randn(4, 8), device="A100-80GB")
+    assert inside.graph == profile.graph
+    here = torch.randn(2, 2).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert here.softmax(-1).dtype is torch.bfloat16, "the CPU's rules are as before"
+
+
+def test_attention_under_autocast_is_what_a_gpu_runs() -> None:
+    profile = explorer.estimate(Attention(), torch.randn(2, 64, 64), device="A100-80GB", autocast="bfloat16")
+    assert "aten._scaled_dot_product_flash_attention.default" in {x.target for x in profile.graph.operators}
+
+
+def test_what_autocast_refuses_on_cuda() -> None:
+    def loss(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return F.binary_cross_entropy(output.sigmoid(), torch.ones_like(output))
+
+    with pytest.raises(ValueError, match="use binary_cross_entropy_with_logits, or leave autocast"):
+        explorer.estimate(small(), batch(2), loss=loss, device="T4", autocast="float16")
+
+
 def test_a_device_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("memory_gib: 4\nbandwidth_gb_s: 100\nvector_tflops: 1\nsource: guessed\n")
@@ -176,6 +223,10 @@ def test_a_wrong_device_file_is_refused(tmp_path: Path, text: str, told: str) ->
     [
         ({"device": "A1000"}, "no device 'A1000'"),
         ({"device": "T4", "precision": "fp8"}, "precision 'fp8' is unknown"),
+        (
+            {"device": "T4", "precision": "float16", "autocast": "bfloat16"},
+            "precision is 'float16', .* give one",
+        ),
         ({"device": "T4", "optimizer": "magic"}, "optimizer is 'magic'; give the name of one: 'sgd'"),
     ],
 )

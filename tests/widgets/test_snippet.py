@@ -122,6 +122,25 @@ def test_a_batch_of_keywords_is_passed_as_such(
     assert f"{solution.peak_bytes} bytes at the peak" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_program_trains_under_what_was_captured(
+    dtype: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, batch = Keywords(), {"batch_in": torch.randn(8, 4), "labels": torch.randn(8, 4)}
+    profile = explorer.profile(model, batch, autocast=dtype)
+    solution = plain(profile)
+    assert solution.schedule is not None
+    solution.schedule.save(folder / "own.json")
+    own = ModuleType("your_module")
+    own.__dict__.update(make_model=lambda: model, make_batch=lambda: batch)
+    monkeypatch.setitem(sys.modules, "your_module", own)
+    program = folder / "train.py"
+    program.write_text(snippet(profile, solution, file="own.json", bundled=None))
+    assert ("GradScaler('cpu')" in program.read_text()) == (dtype == "float16")
+    runpy.run_path(str(program))
+    assert f"{solution.peak_bytes} bytes at the peak" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "name", ['x"""\nprint("run")\n"""', "C:\\users\\new", "x\\", '"', "\x1b[31mred", "a\u2028print('run')", "\ud800"]
 )

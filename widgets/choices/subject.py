@@ -11,6 +11,7 @@ from typing import Any
 
 from explorer import model_source
 from explorer.arguments import a_loss, a_path
+from explorer.autocast import Autocast
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
 from explorer.profiles.loading import bundled_model, load_profile
@@ -34,6 +35,7 @@ class Subject:
         batch: the model's sample batch.
         loss: as in ``explorer.profile``.
         device: as in ``explorer.profile``.
+        autocast: what a model is captured under, as it was where ``explore`` was called.
         bundled: name of the bundled profile whose model can stand in for ``model``.
     """
 
@@ -44,6 +46,7 @@ class Subject:
     batch: Any = None
     loss: Any = None
     device: str | None = None
+    autocast: Autocast | None = None
     bundled: str | None = None
 
     def profiled(self, progress: Callable[[int, int, str], None]) -> Profile:
@@ -59,7 +62,14 @@ class Subject:
             from explorer.profiling import profile
 
             with TORCH:
-                self.profile = profile(self.model, self.batch, loss=self.loss, device=self.device, progress=progress)
+                self.profile = profile(
+                    self.model,
+                    self.batch,
+                    loss=self.loss,
+                    device=self.device,
+                    autocast=self.autocast,
+                    progress=progress,
+                )
         return self.profile
 
     def measured(
@@ -96,7 +106,8 @@ class Subject:
             if not plain:
                 return measurement, None
             told = steps_from("Timing plain steps to compare with", 0.7, 1.0)
-            return measurement, step_time_ms(model, batch, loss=loss, steps=steps, progress=told)
+            casts = schedule.identity.autocast
+            return measurement, step_time_ms(model, batch, loss=loss, autocast=casts, steps=steps, progress=told)
 
     def check_runnable(self) -> None:
         """Raise ValueError where no schedule can run here: there is only a profile, or no such device."""
@@ -146,15 +157,15 @@ def _cuda_available() -> bool:
     return torch.cuda.is_available()
 
 
-def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:
+def subject(what: Any, batch: Any, *, loss: Any, device: str | None, autocast: Any) -> Subject:
     """Recognise what ``explore`` was given; a name or path is not looked at yet.
 
     Raises:
         ValueError: it is neither a model with a batch, nor a profile, nor a text.
     """
     if isinstance(what, Profile | str | Path):
-        if batch is not None or loss is not None or device is not None:
-            raise ValueError("a profile already has its batch, loss and device; give those with a model only")
+        if any(x is not None for x in (batch, loss, device, autocast)):
+            raise ValueError("a profile already has its batch, loss, device and autocast; give those with a model only")
         if isinstance(what, Profile):
             return Subject(what.graph.model, what)
         what = str(a_path(what, instead=", or the name of a bundled profile"))
@@ -166,7 +177,8 @@ def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:
             "explore needs a torch.nn.Module with a batch, a Profile, or the name or path of a profile; got "
             + shown(what)
         )
-    from explorer.capture.batch import call_arguments  # here because torch takes seconds to import
+    from explorer.capture.ambient import an_autocast  # here because torch takes seconds to import
+    from explorer.capture.batch import call_arguments
     from explorer.torch_arguments import a_batch, a_device, a_model
 
     model = a_model(what)
@@ -175,4 +187,6 @@ def subject(what: Any, batch: Any, *, loss: Any, device: str | None) -> Subject:
         raise ValueError("explore(model) needs a sample batch as well: explore(model, batch)")
     a_batch(batch, model)
     call_arguments(batch, loss=a_loss(loss))
-    return Subject(type(what).__name__, model=what, batch=batch, loss=loss, device=device)
+    # Another thread profiles, where nothing is active.
+    casts = an_autocast(autocast, next(model.parameters()).device.type)
+    return Subject(type(what).__name__, model=what, batch=batch, loss=loss, device=device, autocast=casts)
