@@ -196,6 +196,11 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "loss": LOSSES[:3],
         "budget": BUDGETS[1:],
         "device": [5, "toaster", "cuda", []],
+        "autocast": AUTOCASTS,
+        "optimizer": OPTIMIZERS,
+        "update": [*UPDATES, "within"],
+        "accumulate": FLAGS,
+        "distributed": [5, "", "fsdp", True, []],
         "time_limit": SECONDS,
         "panels": [5, "timeline", ["nonsense"], [5]],
         **OPTIONS,
@@ -273,6 +278,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "remember": FLAGS,
         "seed": [None, "5", -1, HUGE, 1.5, NAN, True],
         "steps": COUNTS[1:],
+        "update": [*UPDATES[1:], "end", "best"],  # without an optimizer
         **OPTIONS,
     },
     "update_within": {

@@ -25,6 +25,10 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     budget: int | str | None = None,
     device: str | None = None,
     autocast: Any = None,
+    optimizer: Any = None,
+    update: str = "end",
+    accumulate: bool = False,
+    distributed: str | None = None,
     optimizations: str | Iterable[str] = "all",
     exact: bool = False,
     time_limit: float = 10.0,
@@ -43,6 +47,10 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         budget: to solve for first: bytes, ``"8 GiB"``, or ``"80 %"`` of PyTorch's peak. None: the middle of the slider.
         device: as in ``explorer.profile``; only with a model.
         autocast: as in ``explorer.profile``; only with a model.
+        optimizer: likewise, and so ``update``, ``accumulate`` and ``distributed``.
+        update: when the optimizer updates parameters.
+        accumulate: gradients are added to those of earlier microbatches.
+        distributed: the module will be in a ``DistributedDataParallel``.
         optimizations: as in ``explorer.solve``.
         exact: as in ``explorer.solve``.
         time_limit: as in ``explorer.solve``.
@@ -61,6 +69,8 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         parse_bytes(budget, whole=_ANY_PEAK_BYTES)
     choice = Choice(parse_optimizations(optimizations), exact, time_limit, parse_pins(pins))
     shown = parse_panels(panels)
-    found = subject(model_or_profile_or_name, batch, loss=loss, device=device, autocast=autocast)
+    iteration = {"optimizer": optimizer, "update": update, "accumulate": accumulate, "distributed": distributed}
+    what = model_or_profile_or_name
+    found = subject(what, batch, loss=loss, device=device, autocast=autocast, iteration=iteration)
     choice.check(found.profile)
     return Explorer(found, budget=budget, choice=choice, panels=shown)

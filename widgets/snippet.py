@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from explorer.autocast import Autocast
 from explorer.device_profile import Profile
 from explorer.harmless import in_docstring, one_line
+from explorer.iteration import Iteration
 from explorer.solution import Solution
 from widgets import style
 
+_OPTIMIZER = re.compile(r"(?P<name>[A-Za-z]\w*)(\((?P<options>(\w+=(True|False|None|[0-9.e+-]+)(, )?)*)\))?")
+"""As a plan describes one; of anything else, a program takes nothing over."""
 _PLACES = """import your_module
 
 model = your_module.make_model()
@@ -27,23 +32,26 @@ schedule = explorer.load_schedule({file!r})
 
 {source}
 scheduled = explorer.apply(model, schedule, batch, loss=loss)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # model and scheduled share their parameters
-{scaler}
+optimizer = {optimizer}  # model and scheduled share their parameters
+{within}{scaler}
 for step in range(3):  # your data loader here: batches of the shapes that the schedule was made for
-{forward}
-{update}
-    optimizer.zero_grad()
+{iteration}
     print(step, value.item())
 
-print(explorer.measure(scheduled, batch).peak_bytes, "bytes at the peak; predicted are", {peak_bytes})
+print(explorer.measure(scheduled, batch{measured}).peak_bytes, "bytes at the peak; predicted are", {peak_bytes})
 '''
 
 
-_PLAIN = """    value.backward()
-    optimizer.step()"""
-_SCALED = """    scaler.scale(value).backward()
+_PLAIN = """{forward}
+    value.backward()
+    optimizer.step()
+    optimizer.zero_grad()"""
+_SCALED = """{forward}
+    scaler.scale(value).backward()
     scaler.step(optimizer)
-    scaler.update()"""
+    scaler.update()
+    optimizer.zero_grad()"""
+_MICROBATCHES = 2
 
 
 def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | None) -> str:
@@ -65,6 +73,8 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
     keywords = not all(x.name.startswith("batch[") for x in profile.graph.batch)
     casts = profile.graph.autocast or Autocast(None)
     scaled = casts.dtype == "float16"  # its gradients would vanish without
+    planned = solution.schedule.identity.iteration
+    forward = _forward(f"value = scheduled({'**' if keywords else '*'}batch)", casts, profile.device.kind)
     return _PROGRAM.format(
         model=in_docstring(profile.graph.model),
         budget=style.format_gib(solution.budget_bytes),
@@ -73,9 +83,11 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         device=in_docstring(profile.device.label),
         file=file,
         source=_places(profile, keywords=keywords) if bundled is None else _source(profile, bundled),
-        forward=_forward(f"value = scheduled({'**' if keywords else '*'}batch)", casts, profile.device.kind),
+        optimizer=_optimizer(planned),
+        within="explorer.update_within(scheduled, optimizer)\n" if planned.within else "",
         scaler=f"scaler = torch.amp.GradScaler({profile.device.kind!r})\n" if scaled else "",
-        update=_SCALED if scaled else _PLAIN,
+        iteration=_iteration(forward, planned, scaled=scaled),
+        measured=_measured(planned),
         peak_bytes=solution.peak_bytes,
     )
 
@@ -92,6 +104,32 @@ def _forward(call: str, casts: Autocast, kind: str) -> str:
         return f"    {call}"
     cached = "" if casts.cached else ", cache_enabled=False"
     return f"    with torch.autocast({kind!r}, torch.{casts.dtype}{cached}):\n        {call}"
+
+
+def _optimizer(planned: Iteration) -> str:
+    """What makes the optimizer that was planned for, which may be another than PyTorch's own."""
+    found = _OPTIMIZER.fullmatch(planned.optimizer or "SGD")
+    if found is None:
+        return "your_module.make_optimizer(model.parameters())"
+    rate = "0.01" if found["name"] == "SGD" else "0.001"
+    options = f", {found['options']}" if found["options"] else ""
+    return f"torch.optim.{found['name']}(model.parameters(), lr={rate}{options})"
+
+
+def _iteration(forward: str, planned: Iteration, *, scaled: bool) -> str:
+    """One iteration of the loop."""
+    text = (_SCALED if scaled else _PLAIN).format(forward=forward)
+    if not planned.accumulate:
+        return text
+    passes, _, rest = text.partition(".backward()\n")
+    passes = "".join(f"    {line}\n" for line in f"{passes}.backward()".splitlines())
+    return f"    for microbatch in range({_MICROBATCHES}):  # whose gradients add up\n{passes}{rest}"
+
+
+def _measured(planned: Iteration) -> str:
+    """The arguments that measure such an iteration."""
+    accumulate = ", accumulate=True" if planned.accumulate else ""
+    return (", optimizer=optimizer" if planned.optimizer is not None else "") + accumulate
 
 
 def _source(profile: Profile, bundled: str) -> str:

@@ -52,7 +52,7 @@ def main() -> None:
             rows.append(row := measured(name, size, optimizer=options.optimizer, time_limit=options.time_limit))
             print(
                 f"| {row.model} | {row.batch_size} | {row.plain_peak_bytes / 2**30:.2f} GiB | {row.peak_in} | "
-                f"-{1 - row.within_peak_bytes / row.plain_peak_bytes:.1%} | "
+                f"{row.within_peak_bytes / row.plain_peak_bytes - 1:+.1%} | "
                 f"{row.smallest_bytes / row.plain_peak_bytes:.1%} | "
                 f"{row.smallest_within_bytes / row.plain_peak_bytes:.1%} | {row.slower:+.2%} |",
                 flush=True,

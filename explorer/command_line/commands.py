@@ -34,6 +34,14 @@ _MODEL = typer.Argument(
     "(model, batch, loss).",
 )
 _AUTOCAST = "Of the forward pass: bfloat16 or float16, as under torch.autocast; none if not given."
+_OPTIMIZER = (
+    "Plan whole iterations with this one: sgd, momentum, adam, adamw …, each also as adamw-foreach, -fused, -plain."
+)
+_UPDATE = (
+    "When it updates: at the end, or within the backward pass, each parameter as soon as its gradient is complete."
+)
+_ACCUMULATE = "Plan microbatches whose gradients are added to those of earlier ones."
+_DISTRIBUTED = "ddp: in DistributedDataParallel; ddp-views: with gradient_as_bucket_view=True."
 _ENCODINGS = "lossless, fp16, fp10 or fp8"
 _SIZE = "one number for all sides, or one for each: 416x608"
 
@@ -49,10 +57,13 @@ def profile(  # noqa: PLR0913 - an option for each thing that users may want to 
     volume_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's volumes: {_SIZE}.")] = None,
     sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+    optimizer: Annotated[str | None, typer.Option(help=_OPTIMIZER)] = None,
     encoding: Annotated[str | None, typer.Option(help=f"Also offer Gist's encodings: {_ENCODINGS}.")] = None,
     *,
     autocast: Annotated[str | None, typer.Option(help=_AUTOCAST)] = None,
+    update: Annotated[str, typer.Option(help=_UPDATE)] = "end",
+    accumulate: Annotated[bool, typer.Option("--accumulate", help=_ACCUMULATE)] = False,
+    distributed: Annotated[str | None, typer.Option(help=_DISTRIBUTED)] = None,
 ) -> None:
     """Measure time and memory of every operator of a training step."""
     import explorer
@@ -70,6 +81,9 @@ def profile(  # noqa: PLR0913 - an option for each thing that users may want to 
             loss=loss,
             device=device,
             optimizer=optimizer,
+            update=update,
+            accumulate=accumulate,
+            distributed=distributed,
             encoding=encodings,
             autocast=autocast,
             progress=progress,
@@ -94,9 +108,12 @@ def estimate(  # noqa: PLR0913 - likewise
     image_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's images: {_SIZE}.")] = None,
     volume_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's volumes: {_SIZE}.")] = None,
     sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="Count this optimizer's state: sgd, momentum, adam …")] = None,
+    optimizer: Annotated[str | None, typer.Option(help=_OPTIMIZER)] = None,
     *,
     autocast: Annotated[str | None, typer.Option(help=_AUTOCAST)] = None,
+    update: Annotated[str, typer.Option(help=_UPDATE)] = "end",
+    accumulate: Annotated[bool, typer.Option("--accumulate", help=_ACCUMULATE)] = False,
+    distributed: Annotated[str | None, typer.Option(help=_DISTRIBUTED)] = None,
 ) -> None:
     """Estimate time and memory of a training step on a device that need not be here, from its data sheet."""
     import torch
@@ -120,6 +137,9 @@ def estimate(  # noqa: PLR0913 - likewise
             precision=precision,
             autocast=autocast,
             optimizer=optimizer,
+            update=update,
+            accumulate=accumulate,
+            distributed=distributed,
             progress=progress,
         )
     result.save(target)
@@ -253,7 +273,11 @@ def run(
         module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding)
         status.update(f"measuring {steps} steps")
         try:
-            measured = explorer.measure(module, batch, steps=steps, optimizer=known.optimizer if known else None)
+            around = {
+                "optimizer": known.optimizer if known else None,
+                "accumulate": loaded.identity.iteration.accumulate,
+            }
+            measured = explorer.measure(module, batch, steps=steps, **around)
         except (RuntimeError, MemoryError) as error:
             complain("failed", f"the step did not run: {error}")
             raise typer.Exit(1) from error

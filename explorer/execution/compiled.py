@@ -8,9 +8,11 @@ from torch import fx, nn
 from explorer.arguments import a_loss, a_number, a_whole_number
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss, capture
+from explorer.capture.ambient import an_autocast
 from explorer.capture.batch import TrainingStep, call_arguments
 from explorer.capture.traced import Traced
 from explorer.capture.tracing import trace
+from explorer.execution.device import device_of
 from explorer.execution.measuring import measure
 from explorer.measurement import Measurement
 from explorer.recomputing import Recomputing
@@ -94,6 +96,7 @@ def measure_compiled(
     if backend not in torch.compiler.list_backends(exclude_tags=()) and not callable(backend):
         allowed = ", ".join(map(repr, torch.compiler.list_backends()))
         raise ValueError(f"backend is {shown(backend)}; allowed: {allowed}, 'aot_eager_decomp_partition'")
+    an_autocast(autocast, device_of(model).type)
     with activation_budget(activation_memory_budget):
         torch.compiler.reset()
         compiled = torch.compile(model, backend=backend)

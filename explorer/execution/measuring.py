@@ -98,6 +98,8 @@ def step_time_ms(
     loss: Loss | None = None,
     autocast: Autocast | torch.dtype | str | None = None,
     steps: int = 3,
+    optimizer: OptimizerLike | None = None,
+    accumulate: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> float:
     """Duration of a training step, as ``measure`` has it, without watching memory; the module is as before afterwards.
@@ -108,17 +110,20 @@ def step_time_ms(
         loss: as for ``measure``.
         autocast: as for ``measure``.
         steps: as for ``measure``.
+        optimizer: as for ``measure``.
+        accumulate: as for ``measure``.
         progress: as for ``measure``.
 
     Raises:
-        ValueError: ``steps`` is not positive.
+        ValueError: as ``measure``.
     """
     _check(module, steps, progress)
     device = device_of(module)
-    run = step_of(module, batch, loss=loss, autocast=autocast)
+    iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
+    run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
     tell = _silent if progress is None else progress
     timed_ms = []
-    with unchanged(module, loss=loss):
+    with unchanged(module, loss=loss, updates=iterating.updates), iterating.ready():
         for done in range(steps + 1):
             tell(done, steps + 1)
             timed_ms.append(_timed(run, device))

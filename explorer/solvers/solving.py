@@ -25,6 +25,7 @@ from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
+from explorer.solvers.updates import solve_with_updates
 from explorer.units import shown
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     remember: bool = True,
     seed: int = 0,
     steps: int | None = None,
+    update: str | None = None,
 ) -> Solution:
     """Find the fastest training step whose peak stays within a budget (MONeT section 4 and appendix C).
 
@@ -75,6 +77,8 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         seed: of the plan search.
         steps: instead of a time: so many plan searches one after the other, then a bound by linear relaxations; no
             integer program and no memory. Equal seeds and steps give equal answers.
+        update: of a profile with an optimizer: ``"end"``, ``"within"`` the backward pass, or ``"best"``: whichever is
+            faster, for half the time each. None: as the profile has it.
 
     Returns:
         The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
@@ -82,6 +86,15 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     Raises:
         ValueError: an argument is not allowed, or pins contradict each other; the message names what is.
     """
+    if update is not None:
+        asked = {"budget": budget, "method": method, "formulation": formulation, "gap": gap, "exact": exact}
+        asked |= {"optimizations": optimizations, "pins": pins, "remember": remember, "seed": seed, "steps": steps}
+        limit = Options(time_limit=time_limit).time_limit
+
+        def solve_one(planned: Profile, share: float) -> Solution:
+            return solve(planned, time_limit=share * limit, **asked)
+
+        return solve_with_updates(a_profile(profile), update, solve_one)
     began = time.monotonic()
     method_named(method)
     options = Options(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -251,3 +252,26 @@ def test_measuring_an_iteration_changes_nothing() -> None:
     assert all(torch.equal(x, y) for x, y in zip(model.parameters(), before, strict=True))
     assert all(x.grad is None for x in model.parameters())
     assert Iterating(model, optimizer="adamw").updates
+
+
+def test_when_to_update_is_a_decision() -> None:
+    """At the end where memory allows, for that is quicker here; within the backward pass where it does not."""
+    model, batch, loss = perceptron()
+    profile = explorer.profile(model, batch, loss=loss, optimizer="adamw-foreach")
+    costs = {x: replace(y, time_ms=1.0) for x, y in profile.costs.items()}
+    profile = replace(profile, costs=costs)
+    peak_bytes = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+    ample, scarce = (explorer.solve(profile, budget=int(x * peak_bytes), steps=2, update="best") for x in (1.0, 0.8))
+    for solution, within in ((ample, False), (scarce, True)):
+        assert solution.schedule is not None
+        assert solution.schedule.identity.iteration == Iteration(optimizer="AdamW(foreach=True)", within=within)
+        assert explorer.simulate(profile, solution.schedule).peak_bytes <= solution.budget_bytes
+    assert explorer.solve(profile, budget=int(0.8 * peak_bytes), steps=2, update="end").schedule is None
+    assert scarce.schedule is not None
+    module = explorer.apply(model, scarce.schedule, batch, loss=loss)
+    measured = explorer.measure(module, batch, steps=1, optimizer="adamw-foreach")
+    assert measured.peak_bytes == scarce.peak_bytes
+    nothing = explorer.solve(profile, budget=1000, steps=1, update="best")
+    assert nothing.schedule is None
+    within = explorer.profile(model, batch, loss=loss, optimizer="adamw-foreach", update="within")
+    assert explorer.solve(within, budget="100 %", steps=1, update="end").schedule is not None

@@ -19,6 +19,7 @@ import explorer
 from explorer import model_source
 from explorer.capture.batch import dtype_name
 from explorer.graph import TensorSpec
+from explorer.iteration import Iteration
 from explorer.profiles.loading import bundled_model, bundled_profiles
 from explorer.solution import Solution, Status
 from tests.widgets.checking import panel_of
@@ -158,3 +159,43 @@ def test_names_in_a_profile_are_never_run(name: str) -> None:
     normal = ast.parse(snippet(profile, plain(profile), file="a.json", bundled=None))
     assert [type(x) for x in tree.body] == [type(x) for x in normal.body]
     assert all(x.isprintable() or x == "\n" for x in program)
+
+
+@pytest.mark.parametrize(
+    "planned",
+    [
+        {"optimizer": "adamw-foreach"},
+        {"optimizer": "momentum", "accumulate": True},
+        {"optimizer": "adam", "update": "within"},
+        {"accumulate": True},
+    ],
+    ids=str,
+)
+def test_the_program_trains_as_was_planned(
+    planned: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, batch = Keywords(), {"batch_in": torch.randn(8, 4), "labels": torch.randn(8, 4)}
+    profile = explorer.profile(model, batch, **planned)
+    solution = plain(profile)
+    assert solution.schedule is not None
+    solution.schedule.save(folder / "own.json")
+    own = ModuleType("your_module")
+    own.__dict__.update(make_model=lambda: model, make_batch=lambda: batch)
+    monkeypatch.setitem(sys.modules, "your_module", own)
+    program = folder / "train.py"
+    program.write_text(snippet(profile, solution, file="own.json", bundled=None))
+    runpy.run_path(str(program))
+    assert f"{solution.peak_bytes} bytes at the peak; predicted are {solution.peak_bytes}" in capsys.readouterr().out
+
+
+def test_a_description_of_an_optimizer_is_no_code() -> None:
+    profile = explorer.profile(
+        Keywords(), {"batch_in": torch.randn(8, 4), "labels": torch.randn(8, 4)}, optimizer="sgd"
+    )
+    solution = plain(profile)
+    assert solution.schedule is not None
+    planned = Iteration(optimizer="SGD(lr=__import__('os').abort())")
+    schedule = replace(solution.schedule, identity=replace(solution.schedule.identity, iteration=planned))
+    program = snippet(profile, replace(solution, schedule=schedule), file="own.json", bundled=None)
+    assert "abort" not in program
+    assert "your_module.make_optimizer(model.parameters())" in program

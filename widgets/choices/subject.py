@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,6 +18,8 @@ from explorer.profiles.loading import bundled_model, load_profile
 from explorer.schedule import Schedule
 from explorer.units import shown
 
+USUAL = {"optimizer": None, "update": "end", "accumulate": False, "distributed": None}
+"""What an iteration is if nothing is said of it."""
 # PyTorch traces with patches that hold for all threads, and steps measured side by side slow each other down.
 TORCH = Lock()
 _AMD_DRIVER = Path("/dev/kfd")
@@ -36,6 +38,7 @@ class Subject:
         loss: as in ``explorer.profile``.
         device: as in ``explorer.profile``.
         autocast: what a model is captured under, as it was where ``explore`` was called.
+        iteration: ``optimizer``, ``update``, ``accumulate`` and ``distributed`` as in ``explorer.profile``.
         bundled: name of the bundled profile whose model can stand in for ``model``.
     """
 
@@ -47,6 +50,7 @@ class Subject:
     loss: Any = None
     device: str | None = None
     autocast: Autocast | None = None
+    iteration: Mapping[str, Any] = field(default_factory=dict)
     bundled: str | None = None
 
     def profiled(self, progress: Callable[[int, int, str], None]) -> Profile:
@@ -69,6 +73,7 @@ class Subject:
                     device=self.device,
                     autocast=self.autocast,
                     progress=progress,
+                    **self.iteration,
                 )
         return self.profile
 
@@ -101,13 +106,16 @@ class Subject:
             stage("Applying the schedule to the model", 0.1)
             module = apply(model, schedule, batch, loss=loss)
             told = steps_from("Running and measuring training steps", 0.3, 0.7 if plain else 1.0)
-            optimizer = None if self.profile is None else self.profile.optimizer
-            measurement = measure(module, batch, steps=steps, optimizer=optimizer, progress=told)
+            optimizer = self.iteration.get("optimizer") or (self.profile and self.profile.optimizer)
+            around = {"optimizer": optimizer, "accumulate": schedule.identity.iteration.accumulate}
+            measurement = measure(module, batch, steps=steps, progress=told, **around)
             if not plain:
                 return measurement, None
             told = steps_from("Timing plain steps to compare with", 0.7, 1.0)
             casts = schedule.identity.autocast
-            return measurement, step_time_ms(model, batch, loss=loss, autocast=casts, steps=steps, progress=told)
+            return measurement, step_time_ms(
+                model, batch, loss=loss, autocast=casts, steps=steps, progress=told, **around
+            )
 
     def check_runnable(self) -> None:
         """Raise ValueError where no schedule can run here: there is only a profile, or no such device."""
@@ -157,15 +165,19 @@ def _cuda_available() -> bool:
     return torch.cuda.is_available()
 
 
-def subject(what: Any, batch: Any, *, loss: Any, device: str | None, autocast: Any) -> Subject:
+def subject(
+    what: Any, batch: Any, *, loss: Any, device: str | None, autocast: Any, iteration: Mapping[str, Any]
+) -> Subject:
     """Recognise what ``explore`` was given; a name or path is not looked at yet.
 
     Raises:
         ValueError: it is neither a model with a batch, nor a profile, nor a text.
     """
     if isinstance(what, Profile | str | Path):
-        if any(x is not None for x in (batch, loss, device, autocast)):
-            raise ValueError("a profile already has its batch, loss, device and autocast; give those with a model only")
+        if any(x is not None for x in (batch, loss, device, autocast)) or dict(iteration) != USUAL:
+            raise ValueError(
+                "a profile already has its batch, loss, device, autocast and optimizer; give those with a model only"
+            )
         if isinstance(what, Profile):
             return Subject(what.graph.model, what)
         what = str(a_path(what, instead=", or the name of a bundled profile"))
@@ -189,4 +201,9 @@ def subject(what: Any, batch: Any, *, loss: Any, device: str | None, autocast: A
     call_arguments(batch, loss=a_loss(loss))
     # Another thread profiles, where nothing is active.
     casts = an_autocast(autocast, next(model.parameters()).device.type)
-    return Subject(type(what).__name__, model=what, batch=batch, loss=loss, device=device, autocast=casts)
+    from explorer.profiling.profiling import planned
+
+    planned(model, loss, **iteration)  # what is wrong with it is said at once
+    return Subject(
+        type(what).__name__, model=what, batch=batch, loss=loss, device=device, autocast=casts, iteration=iteration
+    )

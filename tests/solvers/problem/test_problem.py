@@ -52,7 +52,7 @@ def test_a_recomputation_has_its_own_reads_writes_and_costs():
     (first,), (again,) = dropout.first, dropout.again
     assert first.writes == (0, 1)
     assert (again.reads, again.writes) == ((1,), (0,))
-    assert (again.time_ms, again.workspace_bytes) == (2.0, 8)
+    assert (again.time_ms, again.base.workspace_bytes) == (2.0, 8)
     assert loss.again == ()
 
 

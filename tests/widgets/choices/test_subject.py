@@ -13,7 +13,7 @@ import explorer
 from explorer.autocast import Autocast
 from explorer.schedule import keep_all
 from tests.widgets.trained import Trained
-from widgets.choices.subject import subject
+from widgets.choices.subject import USUAL, subject
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_a_profile_that_cannot_be_read_is_told_by_the_widget(
 def test_autocast_is_that_of_the_call_although_another_thread_profiles() -> None:
     model, batch = torch.nn.Linear(4, 4), torch.ones(2, 4)
     with torch.autocast("cpu", torch.bfloat16):
-        inside = subject(model, batch, loss=None, device=None, autocast=None)
-    asked = subject(model, batch, loss=None, device=None, autocast="bfloat16")
+        inside = subject(model, batch, loss=None, device=None, autocast=None, iteration=USUAL)
+    asked = subject(model, batch, loss=None, device=None, autocast="bfloat16", iteration=USUAL)
     for found in (inside, asked):
         profile = found.profiled(lambda *_: None)
         assert profile.graph.autocast == Autocast("bfloat16")
@@ -80,7 +80,7 @@ def test_autocast_is_that_of_the_call_although_another_thread_profiles() -> None
 def test_schedules_of_an_estimate_do_not_run_where_there_is_no_gpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one here")
-    found = subject("resnet50", None, loss=None, device=None, autocast=None)
+    found = subject("resnet50", None, loss=None, device=None, autocast=None, iteration=USUAL)
     profile = found.profiled(lambda *_: None)
     assert profile.device.estimated
     with pytest.raises(ValueError, match=r"estimated for A100-80GB.*there is none"):

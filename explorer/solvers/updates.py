@@ -1,0 +1,58 @@
+"""When parameters are updated, as one more decision: at the end, within the backward pass, or whichever is faster.
+
+An update within the backward pass needs no gradient to be kept, and takes more time, one parameter after the other; and
+what it takes beside a large parameter may come while activations are still there. So neither is better for all budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from explorer.device_profile import Profile
+from explorer.solution import Bound, BoundScope, Solution, Status
+from explorer.units import shown
+
+CHOICES = ("end", "within", "best")
+
+
+def solve_with_updates(profile: Profile, update: str, solve: Callable[[Profile, float], Solution]) -> Solution:
+    """Solve for a profile whose updates are when they are asked for.
+
+    Args:
+        profile: with an optimizer.
+        update: one of ``CHOICES``.
+        solve: solves for a profile, with a share of the time.
+
+    Returns:
+        The solution; its schedule's identity says when parameters are updated. Of ``"best"``, bounds are those of both.
+
+    Raises:
+        ValueError: ``update`` is none of these, or the profile knows no such updates.
+    """
+    if update not in CHOICES:
+        raise ValueError(f"update is {shown(update)}; allowed: {', '.join(map(repr, CHOICES))}, or None")
+    iteration = profile.graph.iteration
+    if iteration.optimizer is None:
+        raise ValueError(f"update is {update!r}, and this profile has no optimizer: profile(…, optimizer=…)")
+    if update != "best":
+        return solve(profile.in_iteration(replace(iteration, within=update == "within")), 1.0)
+    end, within = (solve(profile.in_iteration(replace(iteration, within=x)), 0.5) for x in (False, True))
+    better, other = sorted((end, within), key=lambda x: (x.schedule is None, x.time_ms or 0.0, x.peak_bytes or 0))
+    elapsed_s = end.elapsed_s + within.elapsed_s
+    if better.schedule is None:  # neither fits: the smaller of what would
+        sizes = [x for x in (end, within) if x.minimum is not None]
+        least = min(sizes, key=lambda x: x.minimum.budget_bytes if x.minimum is not None else 0, default=better)
+        return replace(least, elapsed_s=elapsed_s)
+    bounds = _of_both(better, other)
+    status = better.status if bounds or better.status is not Status.OPTIMAL else Status.FEASIBLE
+    return replace(better, bounds=bounds, status=status, elapsed_s=elapsed_s)
+
+
+def _of_both(better: Solution, other: Solution) -> tuple[Bound, ...]:
+    """No schedule of either kind takes less; nothing, where one of them has no bound yet."""
+    if other.status is Status.INFEASIBLE:
+        return better.bounds
+    known = [x.bound_ms(BoundScope.PROBLEM) for x in (better, other)]
+    proven = [x for x in known if x is not None]
+    return (Bound(min(proven), BoundScope.PROBLEM),) if len(proven) == len(known) else ()
