@@ -49,7 +49,6 @@ class Finder(StrEnum):
     KEEPING = "keeping everything"
     SIMPLE = "simple plans"
     SEARCH = "plan search"
-    SCRATCH = "plan search from scratch"
     ROOM = "plan search with room made"
     ELSEWHERE = "plan search for another budget"
     SMALLEST = "search for the smallest peak"

@@ -17,12 +17,12 @@ class Start(StrEnum):
     """What a plan search begins with; what was learnt from elsewhere is a start of all but those from scratch."""
 
     NEAR = "the best plan known, which need not fit"
-    SCRATCH = "keeping everything"
+    SCRATCH = "keeping everything, of searches for the smallest peak alone"
     ROOM = "the best that fits, after room was made there for something quicker"
     BEST = "the best that fits"
 
 
-ALL_STARTS = tuple(Start)
+ALL_STARTS = (Start.NEAR, Start.ROOM, Start.BEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,6 @@ class Strategy:
 
     Attributes:
         near: searches that begin with the best plan known, whether or not it fits.
-        scratch: searches that begin with keeping everything.
         room: searches that make room for something quicker.
         stricter: where a search ends in what is probably a trap, more with a greater penalty for what does not fit.
         population: populations of plans are bred between searches.
@@ -174,7 +173,6 @@ class Strategy:
     """
 
     near: bool = True
-    scratch: bool = True
     room: bool = True
     stricter: bool = True
     population: bool = True
@@ -216,7 +214,7 @@ class Strategy:
     @property
     def starts(self) -> tuple[Start, ...]:
         """What searches begin with, in turn."""
-        wanted = {Start.NEAR: self.near, Start.SCRATCH: self.scratch, Start.ROOM: self.room}
+        wanted = {Start.NEAR: self.near, Start.ROOM: self.room}
         return tuple(x for x in ALL_STARTS if wanted.get(x, True))
 
     def searches(self, seed: int) -> Iterator[Search]:

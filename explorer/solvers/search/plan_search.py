@@ -35,12 +35,7 @@ _DEMANDING = 3.0  # penalty while room is made for one
 _DRAWS = 1000  # more demands than in one search
 
 
-_FINDERS = {
-    Start.NEAR: Finder.SEARCH,
-    Start.BEST: Finder.SEARCH,
-    Start.SCRATCH: Finder.SCRATCH,
-    Start.ROOM: Finder.ROOM,
-}
+_FINDERS = {Start.NEAR: Finder.SEARCH, Start.BEST: Finder.SEARCH, Start.ROOM: Finder.ROOM}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from explorer.solvers.monet.proving import _News
 from explorer.solvers.monet.refinement import refine
 from explorer.solvers.options import Options
 from explorer.solvers.search.plan_search import PlanSearch
-from explorer.solvers.strategy import Proving, Start
+from explorer.solvers.strategy import ALL_STARTS, Proving, Start
 from tests.solvers.graphs import chain
 
 
@@ -37,8 +37,8 @@ def test_plans_are_bred_in_a_share_of_the_effort_once_each_kind_of_search_had_it
     budget_bytes = knowledge.search.keep_all_peak_bytes - 1
     refine(knowledge, budget_bytes, options, should_stop=lambda: len(done) > 20 and not ended.set())
     first = done.index("breeding")
-    assert done[: len(Start)] == [x.name for x in Start]
-    assert first >= len(Start)
+    assert done[: len(ALL_STARTS)] == [x.name for x in ALL_STARTS]
+    assert first >= len(ALL_STARTS)
     searched = sum(1.3**number for number in range(first)) - options.strategy.searching.first
     bred = next(number for number, x in enumerate(done[first:]) if x != "breeding")
     assert bred == math.ceil(searched)

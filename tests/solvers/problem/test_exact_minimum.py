@@ -38,7 +38,7 @@ def test_of_a_small_network_it_is_proven_without_a_long_search(monkeypatch: pyte
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(PlanSearch, "fill", refuse)
+    monkeypatch.setattr(PlanSearch, "budgets", refuse)
     monkeypatch.setattr(PlanSearch, "shrink", refuse)
     found = explorer.smallest_budget(profile, optimizations="none")
     assert found.minimum is not None
