@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from explorer.device_profile import Profile
     from explorer.execution import (
         ScheduledModule,
+        add_schedule,
         apply,
         compiled_schedule,
         measure,
@@ -44,6 +45,7 @@ _HOMES = {
     "Status": "explorer.solution",
     "Timeline": "explorer.simulation",
     "TrainingGraph": "explorer.graph",
+    "add_schedule": "explorer.execution",
     "apply": "explorer.execution",
     "compiled_schedule": "explorer.execution",
     "estimate": "explorer.profiling",
@@ -81,6 +83,7 @@ __all__ = [
     "Status",
     "Timeline",
     "TrainingGraph",
+    "add_schedule",
     "apply",
     "compiled_schedule",
     "estimate",

@@ -299,6 +299,15 @@ def validate(graph: TrainingGraph, schedule: Schedule) -> None:
     Raises:
         ValueError: it belongs to another graph or is invalid; the message names the step.
     """
+    peak_without_workspace(graph, schedule)
+
+
+def peak_without_workspace(graph: TrainingGraph, schedule: Schedule) -> int:
+    """The peak of a schedule by the sizes of tensors alone, in bytes.
+
+    Raises:
+        ValueError: as ``validate``.
+    """
     keys = {implementation.cost for operator in graph.operators for implementation in operator.implementations}
     free = Profile(graph, dict.fromkeys(keys, Cost(0.0, 0)), Device("none", "none", "none"))
-    simulate(free, schedule)
+    return simulate(free, schedule).peak_bytes

@@ -88,6 +88,7 @@ def call(function: str, things: Things, **changes: Any) -> Any:
         "smallest_budget": {"profile": things.profile},
         "solve": {"profile": things.profile, "budget": "1 GiB"},
         "trade_off": {"profile": things.profile},
+        "add_schedule": {"module": things.scheduled, "schedule": things.schedule, "batch": things.batch},
         "update_within": {"module": things.scheduled, "optimizer": torch.optim.SGD(things.model.parameters())},
         "SolveSession": {"profile": things.profile, "on_event": print},
     }
@@ -162,10 +163,18 @@ WRONG: dict[str, dict[str, Wrong]] = {
     "apply": {
         "model": unscheduled,
         "check": FLAGS,
+        "other_batches": [*UPDATES, "drop"],
         "schedule": schedules,
         "batch": batches,
         "loss": LOSSES,
         "encoding": [5, "", "fp4", []],
+    },
+    "add_schedule": {
+        "module": lambda t: [*models(t), t.model],
+        "schedule": schedules,
+        "batch": batches,
+        "encoding": [5, "", "fp4", []],
+        "check": FLAGS,
     },
     "compiled_schedule": {
         "model": unscheduled,

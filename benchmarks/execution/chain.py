@@ -45,7 +45,7 @@ def show(name: str, sample: Sample, *, rounds: int) -> None:
         for run in runs.values():
             run()
         times_ms = median_times_ms(runs, rounds=rounds)
-    nodes = len(type(chain).plan.program.groups)
+    nodes = len(type(chain).plans[0].program.groups)
     print(
         f"{name:>14} {nodes:>6} {times_ms['single']:>13.2f} {times_ms['chain']:>10.2f} "
         f"{times_ms['chain'] / times_ms['single']:>7.4f}",

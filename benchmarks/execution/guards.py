@@ -56,7 +56,7 @@ def show(name: str, model: nn.Module, batch: Any, loss: Any) -> None:
 def times_ms(module: ScheduledModule, batch: Any, loss: Any, *, total_s: float = 8.0) -> list[float]:
     """Medians of a whole step, of what is checked and looked up before it, and of looking up alone."""
     run = step_of(module, batch, loss=loss)
-    plan = type(module).plan
+    plan = type(module).plans[0]
     binding = plan.bindings[module]
     args, kwargs = call_arguments(batch, loss=loss)
     tensors = [x.name.split(".", 1)[1] for x in plan.capture.traced.inputs if x.source in _HELD]

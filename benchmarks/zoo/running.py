@@ -210,9 +210,9 @@ class _Bench:
             else:
                 # Captured once for all schedules of the architecture.
                 kind = type(self.module)
-                kind.plan = StepPlan.of(kind.plan.capture, schedule)
+                kind.plans[0] = StepPlan.of(kind.plans[0].capture, schedule)
                 with self.specimen.precision():
-                    kind.plan.bind(self.module)
+                    kind.plans[0].bind(self.module)
             self.module.load_state_dict(self.start)
             found |= self.measured(self.module, timeline.time_ms)
             self.module.load_state_dict(self.start)

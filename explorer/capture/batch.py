@@ -165,6 +165,14 @@ class BatchLayout:
         self._check(leaves)
         return leaves
 
+    def fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Is a call's batch such a one?"""
+        try:
+            self.leaves_of(args, kwargs)
+        except ValueError:
+            return False
+        return True
+
     def _is_flat(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> bool:
         """Are the leaves the arguments themselves, as in most batches? That is quicker to see than a pytree is."""
         if self.keywords is None or len(args) != len(self.leaves) - len(self.keywords) or [*kwargs] != self.keywords:

@@ -8,13 +8,16 @@ from torch import nn
 
 from explorer.arguments import a_flag
 from explorer.capture import Batch, Loss, capture
-from explorer.capture.batch import uncompiled
+from explorer.capture.batch import call_arguments, uncompiled
 from explorer.execution.checking import check_step
-from explorer.execution.scheduled import ScheduledModule, StepPlan, scheduled_class
+from explorer.execution.other_batches import ERROR, PLAIN, model_below
+from explorer.execution.scheduled import ScheduledModule, StepPlan, following, scheduled_class
 from explorer.kinds import a_schedule
 from explorer.operators.encodings import Encoding
 from explorer.schedule import Schedule
 from explorer.simulation import validate
+from explorer.torch_arguments import a_module
+from explorer.units import shown
 
 
 def apply(
@@ -24,6 +27,7 @@ def apply(
     *,
     loss: Loss | None = None,
     encoding: Encoding | str | None = None,
+    other_batches: str = ERROR,
     check: bool = True,
 ) -> ScheduledModule:
     """Make a module that trains ``model`` by ``schedule``.
@@ -35,6 +39,8 @@ def apply(
         batch: a sample batch with the shapes the schedule was made for.
         loss: as it was given to ``profile``.
         encoding: as it was given to ``profile``.
+        other_batches: what happens to batches of other shapes: ``"error"``, or ``"plain"``: they run as in plain
+            PyTorch, if that takes no more memory than the schedule, as a smaller last batch may (see ``add_schedule``).
         check: run one step of both on the sample batch and compare; passed once, the same graph and schedule are not
             checked again. Model and batch stay as they are.
 
@@ -45,20 +51,67 @@ def apply(
     Raises:
         ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.
     """
-    schedule = a_schedule(schedule)
     a_flag(check, "check")
+    if other_batches not in (ERROR, PLAIN):
+        raise ValueError(f"other_batches is {shown(other_batches)}; allowed: 'error' or 'plain', as PyTorch does them")
     model = uncompiled(model)
-    known = schedule.identity
-    captured = capture(model, batch, loss=loss, encoding=encoding, autocast=known.autocast).in_iteration(
-        known.iteration
-    )
-    if difference := schedule.identity.difference(captured.graph.identity):
-        raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
-    validate(captured.graph, schedule)
-    plan = StepPlan.of(captured, schedule)
-    module = cast("ScheduledModule", object.__new__(scheduled_class(type(model), plan)))
+    plan = _plan(model, schedule, batch, loss=loss, encoding=encoding)
+    kind = scheduled_class(type(model), plan, other_batches=other_batches)
+    module = cast("ScheduledModule", object.__new__(kind))
     module.__dict__ = model.__dict__
     plan.bind(module)
     if check:
-        check_step(module, model, batch, capture=captured, schedule=schedule)
+        check_step(module, model, batch, capture=plan.capture, schedule=plan.schedule)
     return module
+
+
+def add_schedule(
+    module: ScheduledModule,
+    schedule: Schedule,
+    batch: Batch,
+    *,
+    encoding: Encoding | str | None = None,
+    check: bool = True,
+) -> None:
+    """Give a scheduled module another schedule, for batches of another shape: a sequence length, a smaller last batch.
+
+    Args:
+        module: from ``apply``.
+        schedule: for the same model and loss.
+        batch: a sample batch of that shape.
+        encoding: as for ``apply``.
+        check: as for ``apply``.
+
+    Raises:
+        ValueError: as ``apply``; or the module has a schedule for such batches, or is planned for another iteration.
+    """
+    if not isinstance(a_module(module), ScheduledModule):
+        raise ValueError(f"module is {shown(module)}; it must be what explorer.apply(model, schedule, batch) returns")
+    a_flag(check, "check")
+    kind, model = type(module), model_below(module)
+    first = kind.plans[0]
+    plan = _plan(model, schedule, batch, loss=first.capture.loss, encoding=encoding)
+    here, there = first.capture.graph.iteration, plan.capture.graph.iteration
+    if here != there:
+        raise ValueError(f"the schedule is for another iteration than the module: {there}, not {here}")
+    args, kwargs = call_arguments(batch, loss=first.capture.loss)
+    if any(x.capture.batch.fits(args, kwargs) for x in kind.plans):
+        raise ValueError("the module has a schedule for batches of this shape already")
+    plan.bind(module)
+    plan.bindings[module].updating = first.bindings[module].updating
+    if check:
+        with following(module, plan.program, plan):
+            check_step(module, model, batch, capture=plan.capture, schedule=plan.schedule)
+    kind.plans.append(plan)
+
+
+def _plan(
+    model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None, encoding: Encoding | str | None
+) -> StepPlan:
+    known = a_schedule(schedule).identity
+    captured = capture(model, batch, loss=loss, encoding=encoding, autocast=known.autocast)
+    captured = captured.in_iteration(known.iteration)
+    if difference := known.difference(captured.graph.identity):
+        raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
+    validate(captured.graph, schedule)
+    return StepPlan.of(captured, schedule)

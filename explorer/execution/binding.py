@@ -204,8 +204,8 @@ class Binding:
             self._told = True
             warnings.warn(
                 f"this step begins with gradients in memory: it peaks up to {format_bytes(extra_bytes)} above what was "
-                "predicted, which is for steps that begin without. If gradients are accumulated on purpose, solve for "
-                "a budget smaller by that; else call optimizer.zero_grad(set_to_none=True) after each step",
+                "predicted, which is for steps that begin without. If gradients are accumulated on purpose, plan for it, "
+                "profile(…, accumulate=True); else call optimizer.zero_grad(set_to_none=True) after each step",
                 stacklevel=5,
             )
 

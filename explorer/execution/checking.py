@@ -17,19 +17,18 @@ from explorer.capture import Batch, Capture
 from explorer.capture.batch import TrainingStep, call_arguments, flatten, with_scalar_gradients
 from explorer.capture.results import tensors_of_result
 from explorer.capture.traced import Source
-from explorer.device_profile import Cost, Device, Profile
 from explorer.execution.code import generate
 from explorer.execution.device import device_of
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.out_of_memory import release
 from explorer.execution.passed_checks import is_remembered, key_of, remember
-from explorer.execution.scheduled import ScheduledModule, following
+from explorer.execution.scheduled import ScheduledModule, by_itself, following
 from explorer.execution.shadow import Finding, Recording, Shadow, first_unlike_eager, relative_error
 from explorer.execution.steps import persistent_bytes, unchanged
 from explorer.graph import Implementation, Optimization
 from explorer.recomputing import Recomputing
 from explorer.schedule import Run, Schedule, keep_all
-from explorer.simulation import simulate
+from explorer.simulation import peak_without_workspace
 from explorer.torch_errors import is_out_of_memory
 from explorer.units import format_bytes
 
@@ -170,10 +169,9 @@ class _Check:
 
     def _fits(self) -> bool:
         """Is there room for a step in eager mode, going by the sizes of its tensors?"""
-        keys = {x.cost for operator in self.capture.graph.operators for x in operator.implementations}
-        free = Profile(self.capture.graph, dict.fromkeys(keys, Cost(0.0, 0)), Device("none", "none", "none"))
         held_bytes = persistent_bytes(self.model, self.batch, loss=self.loss)
-        wanted_bytes = simulate(free, keep_all(self.capture.graph)).peak_bytes - held_bytes
+        graph = self.capture.graph
+        wanted_bytes = peak_without_workspace(graph, keep_all(graph)) - held_bytes
         return wanted_bytes < _free_bytes(device_of(self.model))
 
     def _eager(self) -> _Outcome | None:
@@ -198,7 +196,8 @@ class _Check:
         (peak_bytes,) = peaks
         # Where gradients are to be used up within the backward pass, here they stay.
         within = self.capture.graph.iteration.within
-        if budget_bytes is not None and not within and peak_bytes > budget_bytes * _SLACK:
+        own_bytes = torch.get_rng_state().nbytes  # noted meanwhile
+        if budget_bytes is not None and not within and peak_bytes - own_bytes > budget_bytes * _SLACK:
             warnings.warn(
                 f"one step by this schedule took {format_bytes(peak_bytes)}, more than its budget of "
                 f"{format_bytes(budget_bytes)}: its profile is of another device or version. Profile here, and solve "
@@ -266,8 +265,7 @@ class _Check:
         changed = {int(x.name) for x in self.capture.traced.changed if x.source is Source.INPUT}
         leaves, structure = pytree.tree_flatten(call_arguments(self.batch, loss=self.loss))
         leaves = [_own_leaf(x, copy=number in changed) for number, x in enumerate(leaves)]
-        binding = type(self.module).plan.bindings[self.module]
-        with unchanged(self.model, loss=self.loss), binding.by_itself(), warnings.catch_warnings():
+        with unchanged(self.model, loss=self.loss), by_itself(self.module), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(_SEED)
             yield pytree.tree_unflatten(leaves, structure)
@@ -297,7 +295,7 @@ def _ramp(like: torch.Tensor) -> torch.Tensor:
 
 def _shadowed(check: _Check, args: tuple[Any, ...], kwargs: dict[str, Any], *, schedule: Schedule) -> Shadow:
     """A step of the module, each run repeated beside it."""
-    plan = type(check.module).plan
+    plan = type(check.module).plans[0]
     with check.capture.ambient.region():
         values = plan.bindings[check.module].values(args, kwargs)
     shadow = Shadow(check.capture, values, exact=check.exact)

@@ -9,7 +9,7 @@ import torch
 from torch import nn, optim
 
 from explorer.execution.optimizers import OptimizerLike, Updater, state_tensors, with_loss
-from explorer.execution.scheduled import ScheduledModule
+from explorer.execution.scheduled import ScheduledModule, by_itself
 from explorer.execution.updating import step_one
 
 
@@ -39,7 +39,7 @@ class Iterating:
         Raises:
             ValueError: the optimizer is unknown, or the module's schedule is for another iteration.
         """
-        captured = type(module).plan.capture if isinstance(module, ScheduledModule) else None
+        captured = type(module).plans[0].capture if isinstance(module, ScheduledModule) else None
         planned = None if captured is None else captured.graph.iteration
         both = with_loss(module, loss if captured is None else captured.loss)
         updater = None if optimizer is None else Updater.of(optimizer, both)
@@ -63,7 +63,7 @@ class Iterating:
         held: list[torch.Tensor] = []
         with ExitStack() as stack:
             if isinstance(self._module, ScheduledModule):
-                stack.enter_context(type(self._module).plan.bindings[self._module].by_itself())
+                stack.enter_context(by_itself(self._module))
             if self._optimizer is not None:
                 held += self._state(self._optimizer)
                 if self._within:

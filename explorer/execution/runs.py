@@ -8,11 +8,13 @@ from itertools import pairwise
 import torch
 
 from explorer.capture import Batch
+from explorer.capture.batch import call_arguments
 from explorer.execution.code import generate
 from explorer.execution.device import device_of
 from explorer.execution.iterating import Iterating
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike
+from explorer.execution.other_batches import plan_for
 from explorer.execution.scheduled import ScheduledModule, following
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import RunMeasurement
@@ -42,7 +44,13 @@ def measure_runs(
     if not isinstance(a_module(module), ScheduledModule):
         raise ValueError(f"module is {shown(module)}; it must be what explorer.apply(model, schedule, batch) returns")
     watch = _watch_cuda if device_of(module).type == "cuda" else _watch_cpu
-    plan = type(module).plan
+    loss = type(module).plans[0].capture.loss
+    args, kwargs = call_arguments(batch, loss=loss)
+    plan = plan_for(module, args, kwargs)
+    if plan is None:
+        raise ValueError(
+            "this batch runs as in plain PyTorch, which has no schedule's runs: give one that a schedule is for"
+        )
     iteration = plan.capture.graph.iteration
     if iteration.optimizer is not None and optimizer is None:
         raise ValueError(f"this schedule has an update, by {iteration.optimizer}: give optimizer=…, it or its name")
@@ -50,7 +58,7 @@ def measure_runs(
     ends_with_update = iteration.optimizer is not None and not iteration.within
 
     def run_with(probe: Callable[[], None]) -> None:
-        with following(module, generate(plan.capture, plan.schedule, probe=probe)):
+        with following(module, generate(plan.capture, plan.schedule, probe=probe), plan):
             step_of(module, batch, iterating=iterating, after_backward=probe)()
         if ends_with_update:
             probe()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, cast
@@ -20,7 +20,9 @@ from explorer.execution.binding import Binding
 from explorer.execution.chain import Step
 from explorer.execution.code import Backward, Program, generate
 from explorer.execution.fallback import without
+from explorer.execution.other_batches import plan_for
 from explorer.execution.returning import Returning, made_by_step
+from explorer.graph import TensorSpec
 from explorer.operators import Guard
 from explorer.schedule import Run, Schedule
 from explorer.torch_arguments import Scheduled
@@ -140,12 +142,14 @@ class ScheduledModule(Scheduled, nn.Module):
     hooks would not, and a call says so.
     """
 
-    plan: StepPlan
+    plans: list[StepPlan]
+    other_batches: str
+    passed_plain: set[tuple[TensorSpec, ...]]
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule that training steps follow."""
-        return type(self).plan.schedule
+        """The schedule that training steps follow; of several, the first."""
+        return type(self).plans[0].schedule
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run one training step's forward pass by the schedule.
@@ -154,16 +158,16 @@ class ScheduledModule(Scheduled, nn.Module):
         gives the model's own output, without the schedule's savings.
 
         Raises:
-            ValueError: the batch has other shapes, dtypes or structure than the schedule was made for.
+            ValueError: the batch has other shapes, dtypes or structure than the schedule was made for, and plain
+                PyTorch may not do (``apply(…, other_batches="plain")``), or takes more memory.
             ModelChangedError: model or settings are not what was captured: modes, attributes, hooks, what requires a
                 gradient, autocast. Names what changed and the remedy.
         """
-        plan = type(self).plan
-        loss = plan.capture.loss
+        loss = type(self).plans[0].capture.loss
         with_target = loss is not None and len(args) == 2 and not kwargs
         if loss is not None and not with_target:
             return type(self).model_class.forward(self, *args, **kwargs)
-        if self.training and torch.is_grad_enabled():
+        if self.training and torch.is_grad_enabled() and (plan := plan_for(self, args, kwargs)) is not None:
             return run_step(plan, self, args, kwargs)
         if loss is None:
             return type(self).model_class.forward(self, *args, **kwargs)
@@ -184,16 +188,18 @@ class ScheduledModule(Scheduled, nn.Module):
         copied = object.__new__(type(self))
         memo[id(self)] = copied
         copied.__dict__ = {key: deepcopy(value, memo) for key, value in self.__dict__.items()}
-        type(self).plan.bind(copied)
+        for plan in type(self).plans:
+            plan.bind(copied)
         return copied
 
 
-def scheduled_class(model_class: type[nn.Module], plan: StepPlan) -> type[nn.Module]:
+def scheduled_class(model_class: type[nn.Module], plan: StepPlan, *, other_batches: str) -> type[nn.Module]:
     """A class of the model's that runs the plan: with its name, and with its signature where no target is added.
 
     What trains models looks at both, to choose columns of a data set and to save the class's name.
     """
-    attributes: dict[str, Any] = {"plan": plan, "model_class": model_class, "__doc__": model_class.__doc__}
+    attributes: dict[str, Any] = {"model_class": model_class, "__doc__": model_class.__doc__}
+    attributes |= {"plans": [plan], "other_batches": other_batches, "passed_plain": set()}
     attributes |= {"__module__": model_class.__module__, "__qualname__": f"Scheduled{model_class.__qualname__}"}
     if "num_items_in_batch" not in plan.capture.batch.names:
         # Where this is true, or a signature takes any keyword, the Trainer of Hugging Face adds that one.
@@ -209,15 +215,24 @@ def scheduled_class(model_class: type[nn.Module], plan: StepPlan) -> type[nn.Mod
 
 
 @contextmanager
-def following(module: ScheduledModule, program: Program) -> Iterator[StepPlan]:
-    """While open, steps of the module run another program for the same capture; yields its plan."""
+def following(module: ScheduledModule, program: Program, plan: StepPlan | None = None) -> Iterator[StepPlan]:
+    """While open, steps of the module run another program for the capture of ``plan``, its first; yields that plan."""
     kind = type(module)
-    plan = kind.plan
-    kind.plan = replace(plan, program=program, guards=(), fallbacks={}, partial={})
+    known, plans = plan or kind.plans[0], kind.plans
+    kind.plans = [replace(known, program=program, guards=(), fallbacks={}, partial={})]
     try:
-        yield plan
+        yield known
     finally:
-        kind.plan = plan
+        kind.plans = plans
+
+
+@contextmanager
+def by_itself(module: ScheduledModule) -> Iterator[None]:
+    """While open, steps are nobody's training: what else works on the parameters does not matter."""
+    with ExitStack() as stack:
+        for plan in type(module).plans:
+            stack.enter_context(plan.bindings[module].by_itself())
+        yield
 
 
 def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

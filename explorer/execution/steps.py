@@ -54,7 +54,7 @@ def step_of(
     region = _region(module, autocast)
     finish = (Iterating(module, loss=loss) if iterating is None else iterating).finish
     if isinstance(module, ScheduledModule):
-        loss = type(module).plan.capture.loss
+        loss = type(module).plans[0].capture.loss
         step: nn.Module = module
     else:
         step = TrainingStep(module, loss)
@@ -90,7 +90,7 @@ def _region(
     kind = next(module.parameters()).device.type
     if not isinstance(module, ScheduledModule):
         return partial(autocast_region, (kind, an_autocast(autocast, kind)))
-    captured = type(module).plan.capture
+    captured = type(module).plans[0].capture
     known = captured.graph.autocast
     if autocast is not None and an_autocast(autocast, kind) != known:
         raise ValueError(
@@ -135,7 +135,7 @@ def unchanged(module: nn.Module, *, loss: Loss | None = None, updates: bool = Fa
 
 def _both(module: nn.Module, loss: Loss | None) -> nn.Module:
     """Model and loss; a scheduled module knows its own."""
-    return with_loss(module, type(module).plan.capture.loss if isinstance(module, ScheduledModule) else loss)
+    return with_loss(module, type(module).plans[0].capture.loss if isinstance(module, ScheduledModule) else loss)
 
 
 def persistent_bytes(
@@ -154,7 +154,7 @@ def persistent_bytes(
     besides = [x for part in both.modules() for x in plain_tensors(part).values()]
     besides += [x for x in held if x.device == device]
     if isinstance(module, ScheduledModule):
-        besides += [x.constant for x in type(module).plan.capture.traced.inputs if x.constant is not None]
+        besides += [x.constant for x in type(module).plans[0].capture.traced.inputs if x.constant is not None]
     tensors = [*both.parameters(), *both.buffers(), *pytree.tree_leaves(batch), *besides]
     storages = {storage_key(x): x.untyped_storage() for x in tensors if isinstance(x, torch.Tensor)}
     return sum(

@@ -41,7 +41,8 @@ class UpdatesWithin:
 
     def _count(self, by: int) -> None:
         if isinstance(self._module, ScheduledModule):
-            type(self._module).plan.bindings[self._module].updating += by
+            for plan in type(self._module).plans:
+                plan.bindings[self._module].updating += by
 
 
 def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithin:
@@ -74,7 +75,7 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
             "optimizer of this module"
         )
     if isinstance(module, ScheduledModule):
-        iteration = type(module).plan.capture.graph.iteration
+        iteration = type(module).plans[0].capture.graph.iteration
         if iteration.accumulate:
             raise ValueError("this schedule accumulates gradients, which an update within would use up")
         if iteration.within and label_of(optimizer) != iteration.optimizer:

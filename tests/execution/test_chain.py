@@ -74,8 +74,8 @@ def test_hooks_run_between_nodes() -> None:
         parameter.register_hook(lambda _, name=name: seen.append(f"{name} arrives"))
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: seen.append(f"{name} is there"))
     loss_of(module).backward()
-    groups = type(module).plan.program.groups
-    gradients = type(module).plan.capture.traced.gradients
+    groups = type(module).plans[0].program.groups
+    gradients = type(module).plans[0].capture.traced.gradients
     names = [[gradients[x][0].name.removeprefix("model.") for x in group] for group in groups]
     assert len(groups) > 4
     for group in names:

@@ -20,14 +20,14 @@ def test_every_run_takes_what_was_predicted(name: str) -> None:
     for schedule in (keep_all(profile.graph), random_schedule(profile.graph, 1, keep=0.5)):
         scheduled = explorer.apply(model, schedule, batch, loss=loss)
         peak = explorer.measure(scheduled, batch).peak_bytes
-        program = type(scheduled).plan.program
+        program = type(scheduled).plans[0].program
         runs = explorer.residual_by_run(profile, schedule, explorer.measure_runs(scheduled, batch))
         assert [x.operator for x in runs if x.unexplained_bytes > 0.01 * x.predicted_bytes] == []
         assert (
             max(x.measured_bytes for x in runs) == peak == pytest.approx(simulate(profile, schedule).peak_bytes, abs=8)
         )
         # The probes are gone: an ordinary step follows.
-        assert type(scheduled).plan.program is program
+        assert type(scheduled).plans[0].program is program
 
 
 def test_the_parts_of_a_peak_add_up() -> None:
