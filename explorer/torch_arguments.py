@@ -15,6 +15,22 @@ from explorer.schedule import Schedule
 from explorer.solution import Solution
 from explorer.units import shown
 
+SHARDED = (
+    "parameters of the model are sharded, by FSDP2 or tensor parallelism: each process has a part of them, and they are "
+    "gathered around layers, at times and in memory that no schedule of operators knows. Give the model before it is "
+    "sharded, and put the scheduled module into DistributedDataParallel instead"
+)
+
+
+def is_part(tensor: torch.Tensor) -> bool:
+    """Is it a part of one that several processes have together? By name: its module takes long to import."""
+    return type(tensor).__name__ == "DTensor"
+
+
+def gathers(pre_hooks: Mapping[int, Any]) -> bool:
+    """Do a module's forward pre-hooks gather its parameters from several processes, as FSDP2's do?"""
+    return any("fsdp" in getattr(x, "__module__", "") for x in pre_hooks.values())
+
 
 class Scheduled:
     """Marks the modules that ``apply`` makes, so that what is below it can tell them.
@@ -38,6 +54,8 @@ def a_model(value: Any) -> nn.Module:
         raise ValueError(
             f"model is {shown(value)}, which apply made; give the {kind} that it was made of: they share parameters"
         )
+    if gathers(module._forward_pre_hooks) or any(map(is_part, module.parameters())):  # noqa: SLF001
+        raise ValueError(SHARDED)
     return module
 
 

@@ -18,6 +18,7 @@ from explorer.capture.traced import GraphInput, Source
 from explorer.execution.company import check_company
 from explorer.execution.guards import ModelChangedError, ModelGuards, Versions
 from explorer.execution.surroundings import watched_surroundings
+from explorer.torch_arguments import SHARDED, is_part
 from explorer.units import format_bytes
 
 _TWICE = (
@@ -62,6 +63,8 @@ class _Place:
         same = found is self.tensor or getattr(found, "shape", None) == self.shape
         if found is None or not same or found.dtype is not self.dtype:
             raise ModelChangedError(_other_tensor(self, found))
+        if is_part(found):
+            raise ModelChangedError(SHARDED)
         return found
 
 
@@ -204,7 +207,7 @@ class Binding:
             self._told = True
             warnings.warn(
                 f"this step begins with gradients in memory: it peaks up to {format_bytes(extra_bytes)} above what was "
-                "predicted, which is for steps that begin without. If gradients are accumulated on purpose, plan for it, "
+                "predicted, which is for steps that begin without. If they are accumulated on purpose, plan for it: "
                 "profile(…, accumulate=True); else call optimizer.zero_grad(set_to_none=True) after each step",
                 stacklevel=5,
             )

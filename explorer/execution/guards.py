@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from explorer.capture.refusing import is_traced
+from explorer.torch_arguments import SHARDED, gathers
 from explorer.torch_private import dict_versions
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -130,6 +131,7 @@ class ModelGuards:
         self._watched = [x for path, module in modules.items() for x in _watched(path, module)]
         self._watched += _of_settings(modules)
         self._children = [(path, module._modules, list(module._modules.values())) for path, module in modules.items()]  # noqa: SLF001
+        self._own_pre_hooks = model._forward_pre_hooks  # noqa: SLF001 - the module itself must not be kept alive
         self._no_hooks: list[dict[Any, Any]] = []
         self._hooks: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []
         for path, module in modules.items():
@@ -162,6 +164,8 @@ class ModelGuards:
         self._hook_number = -1  # until all has been compared
         self._compare(self._watched)
         self._compare_modules()
+        if gathers(self._own_pre_hooks):
+            raise ModelChangedError(SHARDED)
         self._hook_number = hook_number
 
     def _compare(self, some: list[Watched]) -> None:

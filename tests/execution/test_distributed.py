@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import multiprocessing, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -175,3 +177,26 @@ def within(_: int) -> str:
 
 def test_updates_within_are_refused(tmp_path: Path) -> None:
     assert in_processes(within, tmp_path) == ["refused"] * PROCESSES
+
+
+def sharded(_: int) -> list[str]:
+    """FSDP2 before and after."""
+    told = []
+    model = perceptron()
+    module, _ = scheduled(model)
+    module(*batch(0)).backward()
+    module.zero_grad()
+    mesh = init_device_mesh("cpu", (PROCESSES,))
+    fully_shard(model, mesh=mesh)
+    for attempt in (
+        lambda: module(*batch(0)),
+        lambda: explorer.profile(model, batch(0), loss=functional.cross_entropy),
+    ):
+        with pytest.raises(ValueError, match=r"sharded, by FSDP2 .*DistributedDataParallel instead") as error:
+            attempt()
+        told.append(str(error.value))
+    return told
+
+
+def test_sharded_parameters_are_refused(tmp_path: Path) -> None:
+    assert all(len(x) == 2 for x in in_processes(sharded, tmp_path))
