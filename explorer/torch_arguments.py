@@ -16,7 +16,7 @@ from explorer.solution import Solution
 from explorer.units import shown
 
 SHARDED = (
-    "parameters of the model are sharded, by FSDP2 or tensor parallelism: each process has a part of them, and they are "
+    "parameters of the model are sharded, by FSDP2 or tensor parallelism: each process has a part of them, which are "
     "gathered around layers, at times and in memory that no schedule of operators knows. Give the model before it is "
     "sharded, and put the scheduled module into DistributedDataParallel instead"
 )
