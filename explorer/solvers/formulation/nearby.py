@@ -2,8 +2,7 @@
 
 With a sweep before every backward operator that reads an activation, the grouped program can recompute nearly
 everything nearly everywhere, and hardly any of that is of use: what a sweep recomputes is mostly read by its own
-backward operators, or leads up to what they read in a few steps. Everything else is fixed here to what it is in
-schedules that are known, and so the program becomes small enough to be solved to the end.
+backward operators, or leads up to what they read in a few steps. Everything else is left out here.
 """
 
 from __future__ import annotations
@@ -14,17 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from explorer.schedule import Schedule
 from explorer.solvers.formulation.grouped import GroupedModel
 from explorer.solvers.programs.milp import Milp
-from explorer.solvers.programs.rows import ROUNDING
 
 _NONE = -1
 
 
 @dataclass(frozen=True, eq=False)
 class NearbyModel:
-    """A grouped program in fewer variables, and the way between its solutions and schedules.
+    """A grouped program in fewer variables.
 
     Attributes:
         grouped: the whole program.
@@ -40,36 +37,19 @@ class NearbyModel:
         """A solution in the columns of the whole program."""
         return np.append(x, 0.0)[self.column]
 
-    def decode(self, x: np.ndarray) -> Schedule:
-        """The schedule of a solution."""
-        return self.grouped.decode(self.whole(x))
 
-    def encode(self, schedule: Schedule) -> np.ndarray | None:
-        """The solution of a schedule, None if it has none."""
-        whole = self.grouped.encode(schedule)
-        if whole is None:
-            return None
-        x = np.zeros(self.milp.objective.size)
-        there = self.column != _NONE
-        x[self.column[there]] = whole[there]
-        same = np.allclose(self.whole(x), whole, rtol=0.0, atol=ROUNDING)
-        return x if same and self.milp.violation(x) <= ROUNDING else None
-
-
-def nearby(model: GroupedModel, known: Iterable[Schedule], *, depth: int) -> NearbyModel:
+def nearby(model: GroupedModel, *, depth: int) -> NearbyModel:
     """Leave out of a grouped program what is recomputed far from its use.
 
     A node may run in a sweep if what it makes is read by the group's backward operators, by a node that makes such a
-    thing, and so on, ``depth`` nodes in all; or if a known schedule runs it there. An activation that nothing reads or
-    makes in a sweep is kept after it exactly if it was kept before: to drop it earlier would be no worse.
+    thing, and so on, ``depth`` nodes in all. An activation that nothing reads or makes in a sweep is kept after it
+    exactly if it was kept before: to drop it earlier would be no worse.
 
     Args:
         model: the whole program, of groups as small as possible.
-        known: schedules whose recomputation stays possible; those that the model cannot tell are passed over.
         depth: how many nodes lie between what is in memory and what is needed, at most.
     """
-    solutions = [x for x in map(model.encode, known) if x is not None]
-    allowed = _allowed(model, solutions, depth)
+    allowed = _allowed(model, depth)
     column = np.arange(model.milp.objective.size)
     reruns = model.blocks["r"].start if "r" in model.blocks else 0
     for (g, node), position in model.layout.rerun.items():
@@ -80,7 +60,7 @@ def nearby(model: GroupedModel, known: Iterable[Schedule], *, depth: int) -> Nea
     return NearbyModel(model, *_substituted(model.milp, column))
 
 
-def _allowed(model: GroupedModel, solutions: Sequence[np.ndarray], depth: int) -> list[set[int]]:
+def _allowed(model: GroupedModel, depth: int) -> list[set[int]]:
     """The nodes that may run at the start of each group."""
     layout, merged = model.layout, model.layout.merged
     allowed: list[set[int]] = []
@@ -92,10 +72,6 @@ def _allowed(model: GroupedModel, solutions: Sequence[np.ndarray], depth: int) -
             found |= makers
             wanted = frozenset().union(*(merged.nodes[n].reads for n in makers))
         allowed.append(found)
-    for x in solutions:
-        for (g, node), position in layout.rerun.items():
-            if x[model.blocks["r"]][position] > 0.5:
-                allowed[g].add(node)
     return allowed
 
 

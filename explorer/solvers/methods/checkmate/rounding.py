@@ -79,7 +79,7 @@ def _grouped(nodes: Nodes, budget_bytes: int, *, time_limit: float) -> Keeps | N
     from explorer.solvers.formulation.nearby import nearby
 
     began = time.monotonic()
-    near = nearby(grouped.build(nodes.problem, budget_bytes, threshold=0.0), (), depth=_DEPTH)
+    near = nearby(grouped.build(nodes.problem, budget_bytes, threshold=0.0), depth=_DEPTH)
     relaxed = relax(near.milp, time_limit=max(0.0, time_limit - (time.monotonic() - began))).x
     if relaxed is None:
         return None

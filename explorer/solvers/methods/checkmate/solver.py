@@ -18,7 +18,6 @@ from explorer.schedule import Run, Schedule
 from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Statistics, Status
 from explorer.solvers.methods.checkmate.cells import Cells, Freedom
-from explorer.solvers.methods.checkmate.near_programs import solve_nearby
 from explorer.solvers.methods.checkmate.nodes import Nodes, without_workspace
 from explorer.solvers.methods.checkmate.program import Program, build
 from explorer.solvers.monet.knowledge import Knowledge
@@ -30,7 +29,6 @@ from explorer.units import format_bytes
 
 _LEAST_S = 0.05
 _REFINING_SHARE = 0.35  # of the time, for what MONeT knows of the same problem, before the program
-_NEARBY_SHARE = 0.6  # of the time left then, for programs that recompute nearby, where the program is too large
 _MOST_FULL_CELLS = 6000  # entries of R up to which everything may be evaluated again
 _MOST_LEAN_CELLS = 8000  # more (ResNet-50: 13,800) and the first relaxation takes minutes
 _CELLS_A_SECOND = 1500  # stating a program and solving its first relaxation takes at least that
@@ -163,8 +161,7 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     """Search plans and MONeT's groupings, then solve the program, first lean, then in full where it is small enough.
 
     MONeT's problem with one way for each operator is the lean program's, so that its schedules and bounds are good for
-    both. On large graphs its groupings, and programs that recompute nearby, find what the program itself is too large
-    for.
+    both. On large graphs its groupings find what the program itself is too large for.
     """
     began = time.monotonic()
     knowledge = Knowledge(nodes.problem)
@@ -172,17 +169,9 @@ def _solve(nodes: Nodes, budget_bytes: int, *, time_limit: float, options: Optio
     most = {Freedom.LEAN: _MOST_LEAN_CELLS, Freedom.FULL: _MOST_FULL_CELLS}
     lean_cells = len(Cells(nodes, Freedom.LEAN).r_columns)
     in_time = lean_cells <= _CELLS_A_SECOND * (1 - _REFINING_SHARE) * time_limit
-    affordable = in_time and lean_cells <= most[Freedom.LEAN]
-
-    def refine_for(share: float) -> None:
-        left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
-        refine(knowledge, budget_bytes, replace(options, formulation="grouped", time_limit=share * left_s))
-
-    refine_for(_REFINING_SHARE if in_time else 1.0)
-    if in_time and not affordable:
-        left_s = time_limit - (time.monotonic() - began)
-        solve_nearby(knowledge, budget_bytes, options, time_limit=_NEARBY_SHARE * left_s)
-        refine_for(1.0)
+    share = _REFINING_SHARE if in_time and lean_cells <= most[Freedom.LEAN] else 1.0
+    left_s = max(_LEAST_S, time_limit - (time.monotonic() - began))
+    refine(knowledge, budget_bytes, replace(options, formulation="grouped", time_limit=share * left_s))
     best = knowledge.frontier.best(budget_bytes)
     bound_ms = float("inf") if knowledge.excludes(budget_bytes) else knowledge.bound_ms(budget_bytes)
     found = _Found(
