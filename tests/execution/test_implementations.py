@@ -139,7 +139,7 @@ def test_layers_that_failed_once_stay_out_of_such_steps() -> None:
     scheduled.zero_grad()
     weights[0][0], weights[1][0] = 0.0, 1.0
     scheduled(batch).backward()
-    assert len(scheduled.plan.fallbacks) == 2
+    assert len(scheduled.plans[0].fallbacks) == 2
 
 
 def _uses_all_outputs(schedule: explorer.Schedule) -> bool:

@@ -21,7 +21,7 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The search is being compiled until this is set."""
     compiled, ready = threading.Event(), PlanSearch.ready
 
-    def late(self: PlanSearch, *, timeout: float) -> bool:
+    def late(self: PlanSearch, *, timeout: float = 600.0) -> bool:
         compiled.wait(60)
         return ready(self, timeout=timeout)
 
