@@ -195,12 +195,15 @@ def find_schedule(
     model: nn.Module, batch: Any, loss: nn.Module, options: argparse.Namespace, process: Process
 ) -> explorer.Schedule:
     """Read the schedule, or solve for one within the budget; tells what is predicted."""
-    profile = explorer.load_profile(options.profile) if options.profile else None
     beside_bytes = bytes_beside(model, options, process)
     if options.schedule:
         schedule = explorer.load_schedule(options.schedule)
+        profile = explorer.load_profile(options.profile) if options.profile else None
     else:
-        profile = profile or explorer.profile(model, batch, loss=loss, optimizer="momentum")
+        if options.estimate:
+            profile = explorer.estimate(model, batch, loss=loss, device=options.estimate, optimizer="momentum")
+        else:
+            profile = explorer.profile(model, batch, loss=loss, optimizer="momentum")
         plain = explorer.simulate(profile, explorer.keep_all(profile.graph))
         budget_bytes = explorer.parse_bytes(options.budget, whole=plain.peak_bytes + beside_bytes)
         if budget_bytes <= beside_bytes:
@@ -380,7 +383,10 @@ def parse() -> argparse.Namespace:
     memory = parser.add_mutually_exclusive_group()
     memory.add_argument("--schedule", type=Path, metavar="FILE", help="train by it; it is for one model and batch")
     memory.add_argument("--budget", help="solve for a schedule within it: '8 GiB', '80 %%' of what PyTorch takes")
-    add("--profile", metavar="FILE", help="of the schedule, to predict with; or to solve, instead of measuring here")
+    add("--profile", metavar="FILE", help="of --schedule, to say what is predicted")
+    add(
+        "--estimate", metavar="DEVICE", help="for --budget where plain PyTorch does not fit: estimate, such as for H100"
+    )
     add("--exact", action="store_true", help="solve for a schedule that gives PyTorch's own bits")
     add("--model", choices=MODELS, default="resnet50")
     add("--depths", type=at_least_one, nargs=4, default=(3, 4, 6, 3), help="blocks in the four groups of the ResNet")
@@ -396,7 +402,10 @@ def parse() -> argparse.Namespace:
     add("--ema", type=float, metavar="DECAY", help="evaluate an average over time, such as of 0.9999")
     add("--workers", type=int, default=4, help="processes that read pictures, for each that trains")
     add("--seed", type=int, default=0)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.estimate and options.amp:
+        parser.error("--estimate is not for --amp: an estimate knows nothing of autocast")
+    return options
 
 
 def at_least_one(text: str) -> int:

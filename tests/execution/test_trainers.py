@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 import explorer
 from explorer.capture import capture
+from explorer.execution.guards import ModelChangedError
 from tests.capture.test_wide import same_bits
 from tests.execution.test_libraries import classifier
 from tests.schedules import random_schedule
@@ -133,6 +134,17 @@ def test_hugging_face_trains_evaluates_and_goes_on(tmp_path: Path, accumulate: i
     assert same_bits(values(resumed), values(plain))
 
 
+def test_a_loss_of_hugging_face_that_was_given_must_stay() -> None:
+    model, data = classifier()
+    model.config.problem_type = "single_label_classification"
+    batch = {key: torch.stack([x[key] for x in data[:4]]) for key in data[0]}
+    scheduled = recomputing(model, batch)
+    scheduled(**batch)
+    model.config.problem_type = "regression"
+    with pytest.raises(ModelChangedError, match="config.problem_type is 'regression', and was"):
+        scheduled(**batch)
+
+
 @ACCUMULATED
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_accelerate_clips_accumulates_validates_and_goes_on(tmp_path: Path, accumulate: int) -> None:
@@ -204,7 +216,7 @@ def lightning_module() -> Callable[[nn.Module, nn.Module], Any]:
 
 
 @ACCUMULATED
-@pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.rank_zero.LightningDeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # Lightning's own
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_lightning_clips_accumulates_validates_and_goes_on(tmp_path: Path, accumulate: int) -> None:
     lightning = pytest.importorskip("lightning")
