@@ -25,6 +25,8 @@ _AGAIN = "profile, solve and apply again, with the model as it is now"
 _CONTAINERS = (list, dict, set)
 # Hugging Face's, and set by its Trainer: whether keys and values are returned too. A step returns what was captured.
 _RETURNED_ONLY = frozenset({"use_cache"})
+# Hugging Face's, and set where a checkpoint is saved: what class and parameters are called in its file.
+_SAVED_ONLY = frozenset({"architectures", "dtype"})
 
 
 class ModelChangedError(ValueError):
@@ -210,10 +212,20 @@ def _of_settings(modules: Mapping[str, nn.Module]) -> Iterator[Watched]:
             if id(value) in seen or name in _PLAIN or not _is_settings(value):
                 continue
             seen.add(id(value))
-            settings = {x: y for x, y in vars(value).items() if x not in _RETURNED_ONLY}
+            left_out = _set_by_hugging_face(value)
+            settings = {x: y for x, y in vars(value).items() if x not in left_out}
             names = [x for x, y in settings.items() if isinstance(y, bool | int | float | str | None)]
             if names:
                 yield Watched.of(f"{path}.{name}" if path else name, vars(value), names)
+
+
+def _set_by_hugging_face(settings: Any) -> frozenset[str]:
+    """What may become another without a change to the step."""
+    if not hasattr(settings, "save_pretrained"):
+        return _RETURNED_ONLY
+    # Not given, it is taken from the labels by the first pass that runs the model itself, such as an evaluation.
+    derived = {"problem_type"} if getattr(settings, "problem_type", "") is None else set()
+    return _RETURNED_ONLY | _SAVED_ONLY | derived
 
 
 def _is_settings(value: Any) -> bool:

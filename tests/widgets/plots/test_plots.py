@@ -23,6 +23,7 @@ from widgets.plots.figure import Figure
 from widgets.plots.layers_plot import layers_figure
 from widgets.plots.timeline_plot import timeline_figure
 from widgets.plots.trade_off_plot import trade_off_figure
+from widgets.plots.training_plot import training_figure
 from widgets.scene.layers import NO_MODULE, group_layers, segments
 from widgets.scene.trade_off import TradeOff
 
@@ -159,3 +160,18 @@ def test_segments_are_ordered_and_readable(trained: Trained) -> None:
     assert 2 <= len(found) <= 12
     assert all(a.end <= b.start for a, b in pairwise(found))
     assert found[-1].end <= len(timeline.operators)
+
+
+def test_training_shows_losses_and_the_peaks_that_were_measured() -> None:
+    levels = {"budget": 3 * style.GIB, "plain PyTorch": 4 * style.GIB}
+    figure = training_figure([2.0, 1.5, 1.0], {0: style.GIB, 2: 2 * style.GIB}, levels=levels, iterations=10)
+    traces = by_name(figure)
+    assert list(traces["loss"].x) == [1, 2, 3]
+    assert list(traces["loss"].y) == [2.0, 1.5, 1.0]
+    assert list(traces["measured peak"].x) == [1, 3]
+    assert list(traces["measured peak"].y) == [1.0, 2.0]
+    assert list(traces["budget"].y) == [3.0, 3.0]
+    assert list(traces["plain PyTorch"].x) == [0, 10]
+    assert len({x.line.dash for x in (traces["budget"], traces["plain PyTorch"])}) == 2
+    assert traces["loss"].yaxis != traces["measured peak"].yaxis
+    assert by_name(training_figure([], {}, levels={}, iterations=10))["measured peak"].x == ()
