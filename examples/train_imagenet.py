@@ -15,7 +15,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -143,6 +143,20 @@ class Process:
         if self.rank == 0:
             print(text, flush=True)
 
+    def from_first(self, make: Callable[[], Any]) -> Any:
+        """What the first process makes, for all, as two searches may end with two schedules; or its failure."""
+        made: list[Any] = [None]
+        if self.rank == 0:
+            try:
+                made = [make()]
+            except ValueError as error:
+                made = [error]
+        if self.count > 1:
+            distributed.broadcast_object_list(made, src=0, device=self.device)
+        if isinstance(made[0], ValueError):
+            raise made[0] if self.rank == 0 else SystemExit(1)
+        return made[0]
+
     def batches(self, loader: DataLoader) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Images and labels, on the device."""
         for images, labels in loader:
@@ -181,11 +195,8 @@ def make_step(
     images = torch.randn(options.batch_size, 3, options.image_size, options.image_size, device=process.device)
     batch = images, torch.zeros(options.batch_size, dtype=torch.int64, device=process.device)
     if options.schedule or options.budget:
-        # All follow what the first found: two searches may end with two schedules.
-        found = [find_schedule(model, batch, loss, optimizer, options, process) if process.rank == 0 else None]
-        if process.count > 1:
-            distributed.broadcast_object_list(found, src=0, device=process.device)
-        step = explorer.apply(model, found[0], batch, loss=loss)
+        schedule = process.from_first(lambda: find_schedule(model, batch, loss, optimizer, options, process))
+        step = explorer.apply(model, schedule, batch, loss=loss)
     else:
         step = WithLoss(model, loss)
     if process.count > 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter
 
@@ -43,7 +45,7 @@ def training_figure(
     measured = scatter(
         name="measured peak",
         x=[number + 1 for number in peaks],
-        y=style.to_gib(list(peaks.values())),
+        y=style.to_gib(np.array(list(peaks.values()))),
         yaxis="y2",
         mode="markers",
         marker={"color": style.BLUE, "size": 7},
@@ -58,7 +60,7 @@ def _levels(levels: Mapping[str, int], iterations: int) -> list[Trace]:
         scatter(
             name=name,
             x=[0, iterations],
-            y=style.to_gib([amount_bytes] * 2),
+            y=style.to_gib(np.full(2, amount_bytes)),
             yaxis="y2",
             mode="lines",
             line={"color": colour, "dash": dash, "width": 1.5},
