@@ -33,23 +33,31 @@ def check_company(module: nn.Module, iteration: Iteration) -> None:
         kind = type(found)
         if issubclass(kind, DistributedDataParallel) and getattr(found, "module", None) is module:
             _check_buckets(found, iteration)
-        elif issubclass(kind, optim.Optimizer) and iteration.optimizer is not None:
-            _check_optimizer(found, module, iteration)
         elif issubclass(kind, torch.amp.GradScaler) and iteration.within and found.is_enabled():
             raise ModelChangedError(
                 "an update within the backward pass would use gradients as a GradScaler scaled them: plan for one at "
                 "the end, profile(…, update='end'), or train in bfloat16 without a scaler"
             )
+    if iteration.optimizer is not None and _is_trained_otherwise(module, iteration.optimizer):
+        gc.collect()  # an optimizer of an earlier training may still be there
+        if _is_trained_otherwise(module, iteration.optimizer):
+            others = ", ".join(sorted({label_of(x) for x in _optimizers_of(module)}))
+            raise ModelChangedError(
+                f"{others} trains this model, and its schedule was made for {iteration.optimizer}, which takes other "
+                "memory: profile(…, optimizer=optimizer) with this one, and solve again"
+            )
 
 
-def _check_optimizer(optimizer: optim.Optimizer, module: nn.Module, iteration: Iteration) -> None:
+def _optimizers_of(module: nn.Module) -> list[optim.Optimizer]:
     mine = {id(x) for x in module.parameters()}
-    trains = any(id(x) in mine for group in optimizer.param_groups for x in group["params"])
-    if trains and label_of(optimizer) != iteration.optimizer:
-        raise ModelChangedError(
-            f"{label_of(optimizer)} trains this model, and its schedule was made for {iteration.optimizer}, which "
-            "takes other memory: profile(…, optimizer=optimizer) with this one, and solve again"
-        )
+    known = [x for x in gc.get_objects() if issubclass(type(x), optim.Optimizer)]
+    return [x for x in known if any(id(y) in mine for group in x.param_groups for y in group["params"])]
+
+
+def _is_trained_otherwise(module: nn.Module, planned: str) -> bool:
+    """Are there optimizers, and none as planned?"""
+    labels = {label_of(x) for x in _optimizers_of(module)}
+    return bool(labels) and planned not in labels
 
 
 def _check_buckets(around: DistributedDataParallel, iteration: Iteration) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn, optim
 
 from explorer.device_profile import round_up
+from explorer.torch_private import optimizers_on_meta
 from explorer.units import shown
 
 OptimizerLike = str | Callable[[list[torch.Tensor]], optim.Optimizer] | optim.Optimizer
@@ -62,11 +63,13 @@ class Updater:
         label: its class, and the options that change how it works: ``"SGD(momentum=0.9)"``.
         trained: the parameters that it trains, in the model's order.
         over: makes another one like it, over tensors in the place of those.
+        left_out: how many of them it leaves alone.
     """
 
     label: str
     trained: tuple[nn.Parameter, ...]
     over: Callable[[Sequence[torch.Tensor]], optim.Optimizer]
+    left_out: int = 0
 
     @classmethod
     def of(cls, optimizer: OptimizerLike, model: nn.Module) -> Updater:
@@ -91,7 +94,9 @@ class Updater:
                 raise ValueError(f"optimizer makes {shown(made)} of parameters; it must make a torch.optim.Optimizer")
             return made
 
-        return cls(label_of(over([torch.zeros(1, requires_grad=True)])), trained, over)
+        with optimizers_on_meta():
+            made = over(trained or [torch.zeros(1, requires_grad=True)])
+        return cls(label_of(made), trained, over, _left_out(made, trained))
 
     def stand_in(self, like: Callable[[torch.Tensor], torch.Tensor]) -> tuple[optim.Optimizer, list[torch.Tensor]]:
         """One over tensors that ``like`` makes of the parameters, with zeros for gradients, after a step; and those.
@@ -170,4 +175,9 @@ def _like(optimizer: optim.Optimizer, model: nn.Module, trained: tuple[nn.Parame
         there = [{"params": [tensors[x] for x in numbers], **others} for numbers, others in groups if numbers]
         return kind(there, **options)
 
-    return Updater(label_of(optimizer), trained, over)
+    return Updater(label_of(optimizer), trained, over, _left_out(optimizer, trained))
+
+
+def _left_out(optimizer: optim.Optimizer, trained: Sequence[torch.Tensor]) -> int:
+    held = {id(x) for group in optimizer.param_groups for x in group["params"]}
+    return sum(id(x) not in held for x in trained)

@@ -123,6 +123,11 @@ def planned(
     if distributed not in _DISTRIBUTED:
         raise ValueError(f"distributed is {shown(distributed)}; allowed: 'ddp', 'ddp-views', or None")
     updater = None if optimizer is None else Updater.of(optimizer, with_loss(model, loss))
+    if updater is not None and update == "within" and updater.left_out:
+        raise ValueError(
+            f"{updater.label} leaves out {updater.left_out} parameters that get gradients, which nothing would use up "
+            "within the backward pass: update='end', or freeze them (requires_grad_(False))"
+        )
     label = None if updater is None else updater.label
     buckets = Buckets.NONE if distributed is None else Buckets(distributed)
     return updater, Iteration(accumulate, label, update == "within", buckets)

@@ -144,6 +144,27 @@ def planned_within() -> tuple[explorer.ScheduledModule, torch.Tensor]:
     return explorer.apply(model, explorer.keep_all(profile.graph), batch), batch
 
 
+def test_other_optimizers_beside_the_one_planned_for_do_no_harm() -> None:
+    model, batch, _ = shared()
+    profile = explorer.profile(model, batch, optimizer="adamw")
+    module = explorer.apply(model, explorer.keep_all(profile.graph), batch)
+    trained = [x for x in model.parameters() if x.requires_grad]
+    planned, left_over = optim.AdamW(trained), optim.SGD(trained)
+    module(batch)[0].sum().backward()
+    assert planned.defaults is not left_over.defaults
+
+
+def test_parameters_that_nothing_updates_keep_their_gradients() -> None:
+    model, batch, _ = shared()
+    optimizer = optim.SGD([model.layer.weight], lr=0.1)
+    with pytest.raises(ValueError, match="leaves out 1 parameters that get gradients"):
+        explorer.profile(model, batch, optimizer=optimizer, update="within")
+    profile = explorer.profile(model, batch, optimizer=optimizer)
+    module = explorer.apply(model, explorer.keep_all(profile.graph), batch)
+    predicted = explorer.simulate(profile, explorer.keep_all(profile.graph))
+    assert explorer.measure(module, batch, steps=1, optimizer=optimizer).peak_bytes == predicted.peak_bytes
+
+
 def test_updates_that_nobody_sees_to_are_refused() -> None:
     module, batch = planned_within()
     with pytest.raises(ValueError, match=r"explorer.update_within\(module, optimizer\) first"):
