@@ -383,14 +383,14 @@ def run(options: argparse.Namespace, process: Process) -> None:
         began = time.perf_counter()
         # Random numbers begin anew: a run that goes on draws those of one that was never ended.
         torch.manual_seed(options.seed + epoch * process.count + process.rank)
-        loader.sampler.set_epoch(epoch)
+        assert isinstance(loader.sampler, DistributedSampler)
+        loader.sampler.set_epoch(epoch)  # another order of the pictures
         told = f"epoch {epoch + 1}/{options.epochs}"
         loss = train_epoch(step, training, loader, options, process, told)
         told += f": {time.perf_counter() - began:.1f} s, loss {loss:.4f}"
         if process.device.type == "cuda":
             told += f", measured peak {explorer.format_bytes(torch.cuda.max_memory_allocated())}"
-        judged = model if training.average is None else training.average.module
-        first, five = evaluate(judged, others, options, process)
+        first, five = evaluate(training.average or model, others, options, process)
         if process.rank == 0:
             training.save(options.output / "checkpoint.pt", epochs=epoch + 1)
         process.tell(f"{told}, top-1 {100 * first:.1f} %, top-5 {100 * five:.1f} %")

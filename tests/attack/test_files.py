@@ -126,8 +126,9 @@ def test_the_smallest_limits_give_an_answer(time_limit: float):
 
 
 def test_without_time_a_sketch_ends_once_a_plan_fits():
-    search = PlanSearch(Options().problem(chain(300)))
-    work, budget = workspace(search.arrays, length=12 * search.operators), search.keep_all_peak_bytes // 2
+    problem = Options().problem(chain(300))
+    search, operators = PlanSearch(problem), len(problem.forward) + len(problem.backward)
+    work, budget = workspace(search.arrays, length=12 * operators), search.keep_all_peak_bytes // 2
     found = list(
         sketches(
             search.arrays,

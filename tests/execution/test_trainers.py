@@ -89,10 +89,12 @@ def hugging_face(folder: Path, model: nn.Module, data: list[Any], **more: Any) -
     transformers = pytest.importorskip("transformers")
     arguments = transformers.TrainingArguments(
         str(folder),
-        **{"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "num_train_epochs": 2} | more,
+        **{"eval_strategy": "epoch"} | more,
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
+        num_train_epochs=2,
         max_grad_norm=0.01,
         save_strategy="epoch",
-        eval_strategy="epoch",
         logging_steps=1,
         report_to=[],
         use_cpu=True,
@@ -143,6 +145,25 @@ def test_a_loss_of_hugging_face_that_was_given_must_stay() -> None:
     model.config.problem_type = "regression"
     with pytest.raises(ModelChangedError, match=r"config.problem_type is 'regression', and was"):
         scheduled(**batch)
+
+
+@ACCUMULATED
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_hugging_face_counts_tokens_over_microbatches_where_the_sample_batch_has_their_number(tmp_path: Path) -> None:
+    """Else it divides by the number of microbatches, which differs where they have different numbers of labels."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=29, **sizes)).train()
+    plain = copy.deepcopy(model)
+    rows = torch.randint(1, 29, (8, 11))
+    ignored = torch.arange(11) <= torch.arange(8)[:, None]
+    labels = rows.masked_fill(ignored, -100)
+    data = [{"input_ids": x, "labels": y} for x, y in zip(rows, labels, strict=True)]
+    batch = {"input_ids": rows[:4], "labels": labels[:4], "num_items_in_batch": torch.tensor(52.0)}
+    for name, module in (("scheduled", recomputing(model, batch)), ("plain", plain)):
+        hugging_face(tmp_path / name, module, data, gradient_accumulation_steps=2, eval_strategy="no").train()
+    assert same_bits(values(model), values(plain))
 
 
 @ACCUMULATED
