@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 
 import torch
@@ -65,7 +64,7 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
     a_module(module)
     if not isinstance(optimizer, optim.Optimizer):
         raise ValueError(f"optimizer is {shown(optimizer)}; give the torch.optim.Optimizer that trains the model")
-    if "closure" in inspect.signature(type(optimizer).step).parameters and isinstance(optimizer, optim.LBFGS):
+    if isinstance(optimizer, optim.LBFGS):
         raise ValueError("LBFGS works on all parameters together, so it cannot update one after the other")
     mine = {id(x) for x in module.parameters()}
     foreign = [x for group in optimizer.param_groups for x in group["params"] if id(x) not in mine]
