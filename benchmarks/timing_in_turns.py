@@ -1,4 +1,8 @@
-"""Times of runs that take turns, so that whatever else the machine does slows all of them alike."""
+"""Times of runs that take turns, so that whatever else the machine does slows all of them alike.
+
+Every other round goes backwards: a run finds the memory that the one before it freed, and large blocks that went back to
+the operating system cost page faults (GPT-2's table of words: up to 100 ms of a step of 400).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,13 @@ from collections.abc import Callable, Mapping
 
 
 def median_times_ms(runs: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
-    """The median time of each run over ``rounds`` rounds, in each of which every run has one turn."""
+    """The median time of each run over ``rounds`` rounds, in each of which every run has one turn, in either order."""
     times_ms: dict[str, list[float]] = {name: [] for name in runs}
+    turns = list(runs.items())
     for _ in range(rounds):
-        for name, run in runs.items():
+        for name, run in turns:
             start = time.perf_counter()
             run()
             times_ms[name].append((time.perf_counter() - start) * 1e3)
+        turns.reverse()
     return {name: statistics.median(seen) for name, seen in times_ms.items()}
