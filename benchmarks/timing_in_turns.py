@@ -1,7 +1,7 @@
 """Times of runs that take turns, so that whatever else the machine does slows all of them alike.
 
-Every other round goes backwards: a run finds the memory that the one before it freed, and large blocks that went back to
-the operating system cost page faults (GPT-2's table of words: up to 100 ms of a step of 400).
+Every other round goes backwards: a run finds the memory that the one before it freed, and large blocks that went back
+to the operating system cost page faults (GPT-2's table of words: up to 100 ms of a step of 400).
 """
 
 from __future__ import annotations

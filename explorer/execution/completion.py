@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from explorer.capture import Capture
 from explorer.capture.traced import Source
+from explorer.iteration import STEP_ALONE
 from explorer.schedule import Run, Step
+
+_MOST_GROUPS = 64
+"""A node of autograd costs about 10 µs, whatever it hands over."""
 
 
 def completed_after(capture: Capture, steps: Sequence[Step]) -> dict[int, tuple[int, ...]]:
@@ -14,6 +18,9 @@ def completed_after(capture: Capture, steps: Sequence[Step]) -> dict[int, tuple[
 
     A gradient is complete when nothing that follows reads it. Nothing may read its parameter either: whoever gets the
     gradient may change both, for example by an update within the backward pass.
+
+    Where the plan is of a step alone, small gradients wait for the next large one: what is handed over at once is at
+    least a 64th of all gradients' bytes. Other iterations plan for what happens to each gradient as it is complete.
 
     Args:
         capture: what the steps belong to.
@@ -37,4 +44,20 @@ def completed_after(capture: Capture, steps: Sequence[Step]) -> dict[int, tuple[
         if graph_input.source is Source.PARAMETER:
             after = max(after, 1 + read.get(capture.built.storage_of[graph_input.node], 0))
         found.setdefault(after, []).append(position)
-    return {number: tuple(found[number]) for number in sorted(found)}
+    groups = {number: tuple(found[number]) for number in sorted(found)}
+    return _together(capture, groups) if capture.graph.iteration == STEP_ALONE else groups
+
+
+def _together(capture: Capture, groups: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """Groups, where small ones have waited for the next large one."""
+    storages = {x: capture.built.storage_below(node) for x, (_, node) in enumerate(capture.traced.gradients)}
+    sizes = {x: capture.graph.storages[storage].bytes for x, storage in storages.items()}
+    least_bytes = sum(sizes.values()) / _MOST_GROUPS
+    found: dict[int, tuple[int, ...]] = {}
+    waiting: tuple[int, ...] = ()
+    for number, group in groups.items():
+        waiting += group
+        if number == max(groups) or sum(sizes[x] for x in waiting) >= least_bytes:
+            found[number] = waiting
+            waiting = ()
+    return found

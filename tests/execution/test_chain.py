@@ -18,6 +18,8 @@ from explorer.capture.results import tensors_of_result
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.scheduled import ScheduledModule
 from explorer.graph import Role
+from explorer.iteration import Iteration
+from explorer.rearranging import in_iteration
 from tests.execution.models import Sample, branches, families, graph_of, shared, tied_attention
 from tests.schedules import random_schedule
 
@@ -104,6 +106,20 @@ def test_a_gradient_that_is_dropped_takes_no_memory() -> None:
     dropped_bytes = watch_cpu_memory(step).peak_bytes()
     (gradient_bytes,) = {x.bytes for x in graph.storages if x.role is Role.PARAMETER_GRADIENT}
     assert kept_bytes - dropped_bytes > 6 * gradient_bytes
+
+
+def test_small_gradients_wait_for_the_next_large_one() -> None:
+    """A node costs as much for a bias as for a table of words; where gradients' fates are planned, none waits."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64)) for _ in range(4)))
+    batch, loss = (torch.randn(2, 64), torch.zeros(2, 64)), functional.mse_loss
+    graph = capture(model, batch, loss=loss).graph
+    groups, apart = (
+        type(explorer.apply(model, explorer.keep_all(x), batch, loss=loss, check=False)).plans[0].program.groups
+        for x in (graph, in_iteration(graph, Iteration(accumulate=True)))
+    )
+    assert len(groups) <= 5 < len(apart)
+    positions = sorted(position for group in groups for position in group)
+    assert positions == list(range(16))
 
 
 @pytest.mark.parametrize("make", MODELS)
