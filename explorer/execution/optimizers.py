@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -167,12 +168,15 @@ def _like(optimizer: optim.Optimizer, model: nn.Module, trained: tuple[nn.Parame
                 f"{type(model).__name__}: give the optimizer of this model"
             )
         numbers = [position[id(x)] for x in group["params"] if id(x) in position]
-        groups.append((numbers, {name: x for name, x in group.items() if name != "params"}))
+        # Copies: an optimizer may change a learning rate in place, or count in a list of its group.
+        groups.append((numbers, copy.deepcopy({name: x for name, x in group.items() if name != "params"})))
     kind: Any = type(optimizer)
     options = {name: x for name, x in optimizer.defaults.items() if name in inspect.signature(kind).parameters}
 
     def over(tensors: Sequence[torch.Tensor]) -> optim.Optimizer:
-        there = [{"params": [tensors[x] for x in numbers], **others} for numbers, others in groups if numbers]
+        there = [
+            {"params": [tensors[x] for x in numbers], **copy.deepcopy(others)} for numbers, others in groups if numbers
+        ]
         return kind(there, **options)
 
     return Updater(label_of(optimizer), trained, over, _left_out(optimizer, trained))

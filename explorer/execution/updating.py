@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn, optim
 from torch.utils.hooks import RemovableHandle
 
-from explorer.execution.optimizers import label_of
+from explorer.execution.optimizers import Updater, label_of
 from explorer.execution.scheduled import ScheduledModule
 from explorer.torch_arguments import a_module
+from explorer.torch_private import optimizers_on_meta
 from explorer.units import shown
+
+_FEW = 2
+"""Parameters of a group that show whether it is trained one by one as together."""
 
 
 class UpdatesWithin:
@@ -64,8 +69,6 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
     a_module(module)
     if not isinstance(optimizer, optim.Optimizer):
         raise ValueError(f"optimizer is {shown(optimizer)}; give the torch.optim.Optimizer that trains the model")
-    if isinstance(optimizer, optim.LBFGS):
-        raise ValueError("LBFGS works on all parameters together, so it cannot update one after the other")
     mine = {id(x) for x in module.parameters()}
     foreign = [x for group in optimizer.param_groups for x in group["params"] if id(x) not in mine]
     if foreign:
@@ -73,6 +76,7 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
             f"the optimizer trains a tensor {tuple(foreign[0].shape)} that is no parameter of the module: give the "
             "optimizer of this module"
         )
+    check_apart(Updater.of(optimizer, module))
     if isinstance(module, ScheduledModule):
         iteration = type(module).plans[0].capture.graph.iteration
         if iteration.accumulate:
@@ -83,6 +87,56 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
                 "profile(…, optimizer=optimizer, update='within') and solve again"
             )
     return UpdatesWithin(module, optimizer)
+
+
+def check_apart(updater: Updater) -> None:
+    """Train the smallest parameters of each group on copies, together and one after the other.
+
+    Raises:
+        ValueError: what comes of it differs: the optimizer looks at all gradients at once, or counts its steps once for
+            a group (as Prodigy and schedule-free ones do), so that updates one by one would silently train otherwise.
+    """
+    if updater.label.startswith("LBFGS"):
+        raise ValueError("LBFGS works on all parameters together, so it cannot update one after the other")
+    (together, all_at_once), (apart, one_by_one) = (_few(updater) for _ in range(2))
+    for factor in (1.0, -0.5, 0.25):
+        for x, y in zip(all_at_once, one_by_one, strict=True):
+            x.grad, y.grad = (_spread(x) * factor for _ in range(2))
+        together.step()
+        for y in one_by_one:
+            step_one(apart, y)
+    groups = ([_numbers(group) for group in made.param_groups] for made in (together, apart))
+    alike = all(torch.allclose(x, y) for x, y in zip(all_at_once, one_by_one, strict=True))
+    if not alike or len({str(x) for x in groups}) > 1:
+        raise ValueError(
+            f"{updater.label} works on its parameters together (it counts steps for all of them, or looks at all "
+            "gradients at once), so it cannot update one after the other within the backward pass: update='end'"
+        )
+
+
+def _few(updater: Updater) -> tuple[optim.Optimizer, list[torch.Tensor]]:
+    """One like it over copies of the parameters, of which a few are more than their shape; and those few."""
+    tensors = [torch.empty_like(x, device="meta").requires_grad_() for x in updater.trained]
+    position = {id(x): number for number, x in enumerate(tensors)}
+    with optimizers_on_meta():
+        made = updater.over(tensors)
+    few: list[torch.Tensor] = []
+    for group in made.param_groups:
+        for x in sorted(group["params"], key=lambda x: x.numel())[:_FEW]:
+            there = updater.trained[position[id(x)]]
+            copy = _spread(torch.empty_like(x, device="cpu" if there.is_meta else there.device)).requires_grad_()
+            group["params"] = [copy if y is x else y for y in group["params"]]
+            few.append(copy)
+    return made, few
+
+
+def _spread(like: torch.Tensor) -> torch.Tensor:
+    """Numbers around zero, the same every time."""
+    return torch.linspace(-1.0, 1.1, like.numel(), device=like.device).to(like.dtype).view(like.shape)
+
+
+def _numbers(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: x for name, x in group.items() if name != "params"}
 
 
 def step_one(optimizer: optim.Optimizer, parameter: torch.Tensor) -> None:

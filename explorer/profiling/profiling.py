@@ -18,6 +18,7 @@ from explorer.execution.device import cublas_workspace_bytes, describe_device, d
 from explorer.execution.measuring import measure
 from explorer.execution.optimizers import OptimizerLike, Updater, with_loss
 from explorer.execution.steps import unchanged
+from explorer.execution.updating import check_apart
 from explorer.graph import TrainingGraph
 from explorer.iteration import STEP_ALONE, Buckets, Iteration
 from explorer.operators.encodings import Encoding
@@ -128,6 +129,8 @@ def planned(
             f"{updater.label} leaves out {updater.left_out} parameters that get gradients, which nothing would use up "
             "within the backward pass: update='end', or freeze them (requires_grad_(False))"
         )
+    if updater is not None and update == "within":
+        check_apart(updater)
     label = None if updater is None else updater.label
     buckets = Buckets.NONE if distributed is None else Buckets(distributed)
     return updater, Iteration(accumulate, label, update == "within", buckets)

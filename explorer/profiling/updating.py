@@ -18,7 +18,7 @@ from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike, Updater, state_bytes, state_tensors
 from explorer.execution.out_of_memory import named
-from explorer.execution.updating import step_one
+from explorer.execution.updating import check_apart, step_one
 from explorer.graph import TrainingGraph
 from explorer.profiling.counting import Counting
 from explorer.rearranging import ACCUMULATE, COPY, UPDATE, update_cost_key, use_cost_key
@@ -131,8 +131,12 @@ class Updates:
     def _each(
         self, optimizer: optim.Optimizer, tensors: list[torch.Tensor], cost: Callable[[Callable[[], object]], Cost]
     ) -> None:
-        """The update of each parameter alone; of those that are alike, one."""
+        """The update of each parameter alone; of those that are alike, one. Nothing, if it cannot be alone."""
         assert self._updater is not None
+        try:
+            check_apart(self._updater)
+        except ValueError:
+            return  # such updates have no costs, so that no profile knows an iteration with them
         stand_ins = {id(x): y for x, y in zip(self._updater.trained, tensors, strict=True)}
         groups = {id(x): number for number, group in enumerate(optimizer.param_groups) for x in group["params"]}
         known: dict[object, Cost] = {}
