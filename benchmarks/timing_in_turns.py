@@ -6,13 +6,14 @@ to the operating system cost page faults (GPT-2's table of words: up to 100 ms o
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
 
 
-def median_times_ms(runs: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
-    """The median time of each run over ``rounds`` rounds, in each of which every run has one turn, in either order."""
+def times_in_turns_ms(runs: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, list[float]]:
+    """Times of each run in ``rounds`` rounds, in each of which every run has one turn, in either order."""
     times_ms: dict[str, list[float]] = {name: [] for name in runs}
     turns = list(runs.items())
     for _ in range(rounds):
@@ -21,4 +22,21 @@ def median_times_ms(runs: Mapping[str, Callable[[], object]], *, rounds: int) ->
             run()
             times_ms[name].append((time.perf_counter() - start) * 1e3)
         turns.reverse()
-    return {name: statistics.median(seen) for name, seen in times_ms.items()}
+    return times_ms
+
+
+def median_times_ms(runs: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
+    """The median time of each run over ``rounds`` rounds."""
+    return {name: statistics.median(seen) for name, seen in times_in_turns_ms(runs, rounds=rounds).items()}
+
+
+def paired_ratio(times_ms: list[float], base_ms: list[float]) -> tuple[float, float]:
+    """How many times as long as its neighbour a run took, which no slow minute of the machine touches.
+
+    Returns:
+        The median over rounds, and its standard error, from the middle 80 % of them.
+    """
+    ratios = sorted(x / base for x, base in zip(times_ms, base_ms, strict=True))
+    tail = len(ratios) // 10
+    middle = ratios[tail : len(ratios) - tail]
+    return statistics.median(ratios), 1.25 * statistics.stdev(middle) / math.sqrt(len(ratios))

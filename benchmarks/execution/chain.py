@@ -2,12 +2,14 @@
 
     python -m benchmarks.execution.chain [MODEL …] [--tier quick] [--rounds 40]
 
-Both keep everything, and take turns within one run; the median times count.
+Both keep everything, and take turns within one run. The ratio is the median over rounds of one time to its neighbour's,
+beside its standard error; a second schedule with one node, in the same turns, says what the ratio of two equals is.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
@@ -15,7 +17,7 @@ from unittest import mock
 import explorer
 from benchmarks.cases import Sample, Size, add_tier, model_cases, model_names
 from benchmarks.provenance import record
-from benchmarks.timing_in_turns import median_times_ms
+from benchmarks.timing_in_turns import paired_ratio, times_in_turns_ms
 from explorer.capture import capture
 from explorer.execution import code
 from explorer.execution.scheduled import ScheduledModule
@@ -30,7 +32,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     arguments = parser.parse_args()
     record(arguments)
-    print(f"{'model':>14} {'nodes':>6} {'one node, ms':>13} {'chain, ms':>10} {'ratio':>7}")
+    print(f"{'model':>14} {'nodes':>6} {'one node, ms':>13} {'chain / one node':>18} {'one / one node':>18}")
     for case in model_cases(arguments.tier, Size.TINY, arguments.models):
         show(case.name, case.sample(), rounds=arguments.rounds)
 
@@ -39,18 +41,17 @@ def show(name: str, sample: Sample, *, rounds: int) -> None:
     """Time both in turn."""
     chain = scheduled(sample)
     with with_one_node():
-        single = scheduled(sample)
-    runs = {"single": step_of(single, sample[1]), "chain": step_of(chain, sample[1])}
+        single, another = scheduled(sample), scheduled(sample)
+    modules = {"single": single, "chain": chain, "another": another}
+    runs = {name: step_of(module, sample[1]) for name, module in modules.items()}
     with unchanged(chain):
         for run in runs.values():
             run()
-        times_ms = median_times_ms(runs, rounds=rounds)
+        times_ms = times_in_turns_ms(runs, rounds=rounds)
     nodes = len(type(chain).plans[0].program.groups)
-    print(
-        f"{name:>14} {nodes:>6} {times_ms['single']:>13.2f} {times_ms['chain']:>10.2f} "
-        f"{times_ms['chain'] / times_ms['single']:>7.4f}",
-        flush=True,
-    )
+    pairs = (paired_ratio(times_ms[x], times_ms["single"]) for x in ("chain", "another"))
+    chained, equal = (f"{ratio:.4f} ± {error:.4f}" for ratio, error in pairs)
+    print(f"{name:>14} {nodes:>6} {statistics.median(times_ms['single']):>13.2f} {chained:>18} {equal:>18}", flush=True)
 
 
 def scheduled(sample: Sample) -> ScheduledModule:

@@ -9,8 +9,8 @@ from explorer.capture.traced import Source
 from explorer.iteration import STEP_ALONE
 from explorer.schedule import Run, Step
 
-_MOST_GROUPS = 64
-"""Of a step alone: a node of autograd costs about 10 µs, whatever it hands over, and steps begin at tens of ms."""
+_MOST_GROUPS = 8
+"""Of a step alone: a node of autograd costs about 0.1 % of a step of tens of ms; its code has left the caches by then."""
 
 
 def completed_after(capture: Capture, steps: Sequence[Step]) -> dict[int, tuple[int, ...]]:
@@ -20,7 +20,7 @@ def completed_after(capture: Capture, steps: Sequence[Step]) -> dict[int, tuple[
     gradient may change both, for example by an update within the backward pass.
 
     Where the plan is of a step alone, small gradients wait for the next large one: what is handed over at once is at
-    least a 64th of all gradients' bytes. Other iterations plan for what happens to each gradient as it is complete.
+    least an eighth of all gradients' bytes. Other iterations plan for what happens to each gradient as it is complete.
 
     Args:
         capture: what the steps belong to.

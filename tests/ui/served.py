@@ -40,9 +40,15 @@ class Served:
         return f"http://127.0.0.1:{self.port}/"
 
     def processes(self, word: str) -> list[psutil.Process]:
-        """What runs below the server with ``word`` among its arguments."""
+        """What runs below the server with ``word`` among its arguments.
+
+        A child that was forked and is about to become another program has its parent's arguments still: it is not one
+        more of these.
+        """
         below = psutil.Process(self.process.pid).children(recursive=True)
-        return [process for process in below if word in _arguments(process)]
+        said = {process.pid: _arguments(process) for process in below}
+        asked_for = [process for process in below if word in said[process.pid]]
+        return [process for process in asked_for if said[process.pid] != said.get(_parent(process))]
 
 
 @contextmanager
@@ -67,6 +73,14 @@ def served(home: Path, *options: str) -> Iterator[Served]:
         finally:
             process.terminate()
             process.wait(30)
+
+
+def _parent(process: psutil.Process) -> int:
+    """Its process id; its own where it has just ended, for whom the system then has none."""
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return process.pid
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
