@@ -167,6 +167,18 @@ class Profile(Summarised):
             raise ValueError(f"this profile knows no iteration {str(iteration)!r}: {error}") from error
 
     @cached_property
+    def can_update_within(self) -> bool:
+        """Are updates within the backward pass known, whenever they are in this iteration?"""
+        iteration = self.graph.iteration
+        if iteration.optimizer is None:
+            return False
+        try:
+            self.in_iteration(replace(iteration, within=True))
+        except ValueError:  # gradients are accumulated or averaged, or the optimizer works on all of them together
+            return False
+        return True
+
+    @cached_property
     def digest(self) -> str:
         """Hash of the content, equal for equal profiles; keys caches."""
         content = to_plain(self)

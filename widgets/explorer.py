@@ -131,6 +131,7 @@ class Explorer(Traits):
         exact: bool | None = None,
         time_limit: float | None = None,
         pins: PinsLike | None = None,
+        update: str | None = None,
     ) -> None:
         """Ask the solver for something else, and solve again; what is None stays as it is.
 
@@ -139,11 +140,13 @@ class Explorer(Traits):
             exact: as in ``explorer.solve``.
             time_limit: as in ``explorer.solve``.
             pins: as in ``explorer.solve``, in place of those before; ``{}`` for none.
+            update: when parameters are updated, where the profile has an optimizer: ``"end"``, after the backward pass,
+                or ``"within"`` it.
 
         Raises:
             ValueError: one of them is not allowed; the choice stays as it was.
         """
-        changes: dict[str, Any] = {"exact": exact, "time_limit": time_limit}
+        changes: dict[str, Any] = {"exact": exact, "time_limit": time_limit, "update": update}
         if optimizations is not None:
             changes["optimizations"] = parse_optimizations(optimizations)
         if pins is not None:

@@ -98,6 +98,15 @@ def outcome(solution: Solution, keep_all_ms: float, *, timeline: Timeline | None
             return f"{reason}{stays} Move the slider to solve again."
 
 
+def update_hint(profile: Profile, timeline: Timeline) -> str:
+    """Where an update after the backward pass sets the peak, so that recomputation cannot help: what might."""
+    if timeline.stages[timeline.peak_run] is not Stage.UPDATE or profile.graph.iteration.within:
+        return ""
+    if not profile.can_update_within:
+        return " The update sets the peak, which no recomputation changes."
+    return " The update sets the peak, which no recomputation changes: try updates within the backward pass (Solver)."
+
+
 def measured(timeline: Timeline, measurement: Measurement) -> str:
     """What a run showed, against the prediction."""
     peak, time = _differences(timeline, measurement)

@@ -10,7 +10,7 @@ from explorer.iteration import STEP_ALONE
 from explorer.schedule import Run, Step
 
 _MOST_GROUPS = 8
-"""Of a step alone: a node of autograd costs about 0.1 % of a step of tens of ms; its code has left the caches by then."""
+"""Of a step alone: a node of autograd costs about 0.1 % of a small step; its code has left the caches by then."""
 
 
 def completed_after(capture: Capture, steps: Sequence[Step]) -> dict[int, tuple[int, ...]]:

@@ -38,12 +38,9 @@ def solve_with_updates(profile: Profile, update: str, solve: Callable[[Profile, 
         raise ValueError(f"update is {update!r}, and this profile has no optimizer: profile(…, optimizer=…)")
     if update != "best":
         return solve(profile.in_iteration(replace(iteration, within=update == "within")), 1.0)
-    at_end = profile.in_iteration(replace(iteration, within=False))
-    try:
-        as_they_come = profile.in_iteration(replace(iteration, within=True))
-    except ValueError:  # they cannot be: gradients are accumulated, or the optimizer works on them together
-        return solve(at_end, 1.0)
-    end, within = solve(at_end, 0.5), solve(as_they_come, 0.5)
+    if not profile.can_update_within:
+        return solve(profile, 1.0)
+    end, within = (solve(profile.in_iteration(replace(iteration, within=x)), 0.5) for x in (False, True))
     better, other = sorted((end, within), key=lambda x: (x.schedule is None, x.time_ms or 0.0, x.peak_bytes or 0))
     elapsed_s = end.elapsed_s + within.elapsed_s
     if better.schedule is None:  # neither fits: the smaller of what would

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from explorer.device_profile import Profile
 from explorer.graph import Optimization
 from explorer.solvers.options import Options
 from explorer.solvers.problem.pins import NO_PINS, Pins
 from explorer.solvers.search.plain_schedule import plain_schedule
+from explorer.units import shown
 
 
 @dataclass(frozen=True)
@@ -20,17 +21,19 @@ class Choice:
         exact: only bit-exact ones.
         time_limit: seconds for each budget.
         pins: what the user decided.
+        update: when parameters are updated, ``"end"`` or ``"within"`` the backward pass; None: as the profile has it.
     """
 
     optimizations: frozenset[Optimization]
     exact: bool = False
     time_limit: float = 10.0
     pins: Pins = NO_PINS
+    update: str | None = None
 
     @property
-    def schedules(self) -> tuple[frozenset[Optimization], bool, Pins]:
+    def schedules(self) -> tuple[frozenset[Optimization], bool, Pins, str | None]:
         """What says which schedules are allowed; equal choices of these have the same curve."""
-        return self.optimizations, self.exact, self.pins
+        return self.optimizations, self.exact, self.pins, self.update
 
     @property
     def options(self) -> Options:
@@ -42,7 +45,23 @@ class Choice:
         return Options(optimizations=self.optimizations, exact=self.exact, time_limit=self.time_limit, pins=self.pins)
 
     def check(self, profile: Profile | None) -> None:
-        """Raise ValueError for a choice that no session takes; pins are checked where there is a profile."""
+        """Raise ValueError for a choice that no session takes; what is of a profile is checked where there is one."""
         options = self.options
-        if profile is not None and self.pins:
-            plain_schedule(options.problem(profile))
+        if self.update not in (None, "end", "within"):
+            raise ValueError(f"update is {shown(self.update)}; allowed: 'end' or 'within', the backward pass")
+        if profile is not None:
+            profile = self.profile_of(profile)
+            if self.pins:
+                plain_schedule(options.problem(profile))
+
+    def profile_of(self, profile: Profile) -> Profile:
+        """The profile with updates when they are asked for.
+
+        Raises:
+            ValueError: it knows no such updates.
+        """
+        if self.update is None:
+            return profile
+        if profile.graph.iteration.optimizer is None:
+            raise ValueError(f"update is {self.update!r}, and this profile has no optimizer: profile(…, optimizer=…)")
+        return profile.in_iteration(replace(profile.graph.iteration, within=self.update == "within"))

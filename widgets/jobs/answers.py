@@ -43,6 +43,12 @@ class Answers:
                 self._display.say(text.failed(SOLVING, error, advice="Move the slider to try again."), "bad")
             self._display.offer()
 
+    def leave(self) -> None:
+        """End what goes on, and the session: another profile is opened."""
+        with self._display.lock:
+            self.solver.leave()
+            self._jobs.activity.end(SOLVING)
+
     def _draw(self, event: SolveEvent) -> None:
         """Show an answer, unless something else was asked since."""
         with self._display.lock:
@@ -79,9 +85,8 @@ class Answers:
         if not self.solver.is_latest(event) or not content:
             return
         if event.final:
-            self._display.say(
-                text.outcome(solution, scene.keep_all.time_ms, timeline=scene.timeline), text.TONES[solution.status]
-            )
+            told = text.outcome(solution, scene.keep_all.time_ms, timeline=scene.timeline)
+            self._display.say(told + text.update_hint(scene.profile, scene.drawn), text.TONES[solution.status])
         elif not self._display.complains:  # someone did something wrong meanwhile, and has yet to read it
             told = text.progress(solution, scene.keep_all.time_ms, timeline=scene.timeline, restart=event.restart)
             self._display.say(told, "busy")

@@ -66,11 +66,13 @@ class Opening:
     def _open(self) -> None:
         before, choice = self._used, self._traits.choice
         self._used = choice
-        if self._solver.open:
+        if self._solver.open and choice.update == before.update:
             self._reconfigure(choice, before=before)
             return
+        self._answers.leave()
+        self._other_curves.forget()
         self._display.say(f"Opening {self._subject.name}", "busy")
-        profile = self._subject.profiled(self._profiling)
+        profile = choice.profile_of(self._subject.profiled(self._profiling))
         self._jobs.look()
         # First, so that its process starts while the plain step is drawn and the curve is begun.
         session = self._solver.start(profile, choice)

@@ -31,6 +31,10 @@ class OtherCurves:
             if self._missing() and COMPARING not in self._jobs.activity:
                 self._jobs.ask(COMPARING, self._add, again=lambda: bool(self._missing()))
 
+    def forget(self) -> None:
+        """Of the profile before: another is opened."""
+        self._found = {}
+
     def _missing(self) -> list[str]:
         return [] if self._display.closed else [name for name in self._traits.curves if name not in self._found]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from threading import Event, Lock
 
 from explorer.device_profile import Profile
@@ -69,7 +68,14 @@ class Solver:
 
     def start(self, profile: Profile, choice: Choice) -> SolveSession:
         """A session that ``use`` takes, or that the caller closes: its process starts while other things are done."""
-        return SolveSession(profile, on_event=self._receive, **{key: getattr(choice, key) for key in asdict(choice)})
+        return SolveSession(
+            profile,
+            on_event=self._receive,
+            optimizations=choice.optimizations,
+            exact=choice.exact,
+            time_limit=choice.time_limit,
+            pins=choice.pins,
+        )
 
     def use(self, session: SolveSession) -> None:
         """Ask this session from now on."""
@@ -104,12 +110,17 @@ class Solver:
         if self._session is not None:
             self._session.cancel()
 
-    def close(self) -> None:
-        """End the session and the thread."""
+    def leave(self) -> None:
+        """End the session, of which nothing is heard any more; another may be used."""
         with self._lock:
             session, self._session, self._request = self._session, None, -1
+            self._news, self._log = [], []
         if session is not None:
             session.close()
+
+    def close(self) -> None:
+        """End the session and the thread."""
+        self.leave()
         self._events.close()
 
     def _receive(self, event: SolveEvent) -> None:

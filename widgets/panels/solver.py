@@ -7,6 +7,7 @@ from typing import Any
 
 import ipywidgets
 
+from explorer.device_profile import Profile
 from explorer.graph import Optimization
 from widgets import text
 from widgets.background import KINDS
@@ -24,6 +25,7 @@ _NAMES = {
     Optimization.CONVOLUTION: "Convolution algorithms",
     Optimization.INPLACE: "In place",
 }
+_UPDATES = [("at the end", "end"), ("within the backward pass", "within")]
 _LINES = 200  # of what SCIP says
 _SILENT = "SCIP was not asked for this budget so far."
 _LEAST_S, _MOST_S = 0.1, 24 * 3600.0
@@ -34,7 +36,7 @@ class SolverPanel:
 
     name = "solver"
     title = "Solver"
-    draws_from = ("solution", "news", "log", "scip_log")
+    draws_from = ("profile", "solution", "news", "log", "scip_log")
 
     def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
@@ -56,14 +58,22 @@ class SolverPanel:
         )
         self.chosen = {x: _checkbox(_NAMES[x]) for x in _NAMES}
         self.exact = _checkbox("Bit-exact only")
-        for widget in (self.time_limit, self.exact, *self.chosen.values()):
+        self.update = ipywidgets.Dropdown(
+            description="Updates",
+            options=_UPDATES,
+            tooltip="When parameters are updated: a gradient that is used within the backward pass is gone then",
+            style={"description_width": "initial"},
+            layout=ipywidgets.Layout(width="auto", display="none"),
+        )
+        self._offered: Profile | None = None
+        for widget in (self.time_limit, self.exact, self.update, *self.chosen.values()):
             widget.observe(self._ask, "value")
         owner.observe(lambda _: self._follow(), "choice")
         owner.observe(lambda _: self._offer(), "status")
         self._follow()
         self._offer()
         row = ipywidgets.HBox(
-            [self.time_limit, *self.chosen.values(), self.exact, self.cancel],
+            [self.time_limit, *self.chosen.values(), self.exact, self.update, self.cancel],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 14px"),
         )
         said = ipywidgets.HBox([self.sizes, self.log], layout=ipywidgets.Layout(flex_flow="row wrap"))
@@ -71,6 +81,10 @@ class SolverPanel:
 
     def show(self, scene: Scene) -> None:
         """Draw the latest solve."""
+        if scene.profile is not self._offered:
+            self._offered = scene.profile
+            self.update.layout.display = None if scene.profile.can_update_within else "none"
+            self._follow()
         self.plot.draw(solver_figure(scene.news))
         self.sizes.value = text.solver_table(scene.solution)
         self.log.text = "\n".join(scene.log) or "Nothing was solved yet."
@@ -89,6 +103,8 @@ class SolverPanel:
             try:
                 self.time_limit.value = choice.time_limit
                 self.exact.value = choice.exact
+                planned = self._offered is not None and self._offered.graph.iteration.within
+                self.update.value = choice.update or ("within" if planned else "end")
                 for optimization, widget in self.chosen.items():
                     widget.value = optimization in choice.optimizations
             finally:
@@ -107,6 +123,8 @@ class SolverPanel:
             self._owner.ask(time_limit=value)
         elif widget is self.exact:
             self._owner.ask(exact=value)
+        elif widget is self.update:
+            self._owner.ask(update=value)
         else:
             clicked = frozenset(x for x, box in self.chosen.items() if box is widget)
             before = self._owner.choice.optimizations
