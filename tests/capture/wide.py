@@ -92,7 +92,8 @@ def lstm():
 
 @case
 def gru():
-    return sample(lambda m, x: m.rnn(x)[0], 5, 3, 6, rnn=nn.GRU(6, 4, batch_first=True))
+    # Eager mode works in place on thirds of a row, which vectors of any processor fill: elsewhere last bits differ.
+    return sample(lambda m, x: m.rnn(x)[0], 5, 3, 6, rnn=nn.GRU(6, 32, batch_first=True))
 
 
 @case
