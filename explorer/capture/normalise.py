@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from explorer.capture.cross_entropy import join_backward
 from explorer.capture.eager_memory import (
     called_again,
     mark_sums_of_gradients,
@@ -60,6 +61,7 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     _protect_old_buffers(traced)
     _keep_masks(traced)
     _dropout_as_eager(traced)
+    join_backward(traced.graph)
     traced = _own_gradients(traced)
     mark_sums_of_gradients(backward_nodes(traced))
     _sweep(traced)

@@ -5,6 +5,7 @@ from explorer.operators import (  # noqa: F401  (families register themselves)
     attention,
     batch_norm_inplace,
     convolution,
+    cross_entropy,
     cudnn_algorithms,
     dropout,
     inplace,

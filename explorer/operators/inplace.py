@@ -34,6 +34,14 @@ _OVER_FIRST: dict[Any, Any] = {
     aten.div.Scalar: aten.div_.Scalar,
 }
 
+# The same computation of whole rows, into a given tensor: each row is read before it is written.
+_INTO: dict[Any, Any] = {
+    aten._softmax.default: aten._softmax.out,
+    aten._log_softmax.default: aten._log_softmax.out,
+    aten._softmax_backward_data.default: aten._softmax_backward_data.out,
+    aten._log_softmax_backward_data.default: aten._log_softmax_backward_data.out,
+}
+
 # Backward operators that may write where they read the incoming gradient, their first argument.
 _OVER_GRADIENT: dict[Any, Any] = {
     aten.threshold_backward.default: aten.threshold_backward.grad_input,
@@ -108,6 +116,15 @@ def over_gradient(node: fx.Node) -> Iterator[Variant]:
     if fits_over(gradient, node):
         kwargs = {**node.kwargs, "grad_input": gradient}
         yield _in_place("in place", _OVER_GRADIENT[node.target], node.args, gradient, kwargs)
+
+
+@rule(*_INTO)
+def over_rows(node: fx.Node) -> Iterator[Variant]:
+    """Row by row over the source, or over the incoming gradient."""
+    source, into = all_arguments(node)[0], _INTO[node.target]
+    if fits_over(source, node):
+        (result,) = (x.name for x in into._schema.arguments if x.is_out)
+        yield _in_place("in place", into, node.args, source, {**node.kwargs, result: source})
 
 
 def _as_noted(node: fx.Node, variant: Variant) -> Variant:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -55,6 +56,18 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "group_norm_plain": (lambda: nn.GroupNorm(2, 4, affine=False), IMAGE),
     "softmax": (lambda: nn.Softmax(1), ROWS),
     "log_softmax": (lambda: nn.LogSoftmax(1), ROWS),
+    "softmax_channels": (lambda: nn.Softmax(1), IMAGE),
+    "log_softmax_channels": (lambda: nn.LogSoftmax(1), IMAGE),
+    "cross_entropy": (lambda: Classified(reduction="mean"), (130, 7)),
+    "cross_entropy_wide": (lambda: Classified(reduction="mean"), (9, 3001)),
+    "cross_entropy_sum": (lambda: Classified(reduction="sum"), (9, 7)),
+    "cross_entropy_none": (lambda: Classified(reduction="none"), (9, 7)),
+    "cross_entropy_ignored": (lambda: Classified(ignore_index=3), (33, 7)),
+    "cross_entropy_weighted": (lambda: Classified(weight=torch.rand(7)), (33, 7)),
+    "cross_entropy_smoothed": (lambda: Classified(label_smoothing=0.1), (33, 7)),
+    "cross_entropy_pixels": (lambda: Classified(ignore_index=1), (9, 4, 5, 3)),
+    "cross_entropy_places": (lambda: Classified(reduction="mean"), (9, 4, 5)),
+    "nll_loss": (lambda: Picked(0.5), (33, 7)),
     "dropout": (lambda: nn.Dropout(0.4), IMAGE),
     "dropout_in_place": (lambda: nn.Dropout(0.3, inplace=True), IMAGE),
     "dropout_all": (lambda: nn.Dropout(1.0), IMAGE),
@@ -129,6 +142,30 @@ class Skip(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.add(x.sin(), x.cos(), alpha=2) + x.exp() * self.factor
+
+
+class Classified(nn.Module):
+    """Cross-entropy against classes that come in turn."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.loss = nn.CrossEntropyLoss(**options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = (len(x), *x.shape[2:])
+        return self.loss(x, torch.arange(math.prod(places)).view(places) % x.shape[1])
+
+
+class Picked(nn.Module):
+    """The same loss of log-probabilities that are of use otherwise, too."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = nn.functional.log_softmax(x, 1)
+        return nn.functional.nll_loss(found, torch.arange(len(x)) % x.shape[1]) + self.share * found.square().mean()
 
 
 class Attention(nn.Module):
