@@ -1,6 +1,8 @@
-"""Cross-entropy's backward pass as one call: autograd's two have no other memory, and by rows they need less."""
+"""Cross-entropy's backward pass as one call: autograd's several have no other memory, and by rows they need less."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import fx
@@ -13,20 +15,54 @@ _BACKWARD = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 
 
 def join_backward(graph: fx.Graph) -> None:
-    """Replace pairs of calls, of a loss and of the log-softmax that it reads alone, by ``cross_entropy_backward``."""
+    """Replace the calls of a loss and of the log-softmax that it reads alone by ``cross_entropy_backward``."""
     for node in list(graph.nodes):
         if node.target is not aten._log_softmax_backward_data.default:
             continue
         given, log_probabilities, dim, dtype = all_arguments(node)
-        if given.target not in _BACKWARD or len(given.users) > 1 or dim != 1:
+        parts = _parts(given, log_probabilities) if dim == 1 else None
+        if parts is None:
             continue
-        gradient, read, *others = all_arguments(given)
-        if read is log_probabilities:
-            with graph.inserting_before(node):
-                other = dtype if dtype != value_of(log_probabilities).dtype else None
-                args = (gradient, log_probabilities, *others, other)
-                joined = graph.call_function(cross_entropy_backward, args)
-            joined.meta = node.meta
-            node.replace_all_uses_with(joined)
-            graph.erase_node(node)
-            graph.erase_node(given)
+        loss, smoothed, shares = parts
+        gradient, _, *others = all_arguments(loss)
+        other = dtype if dtype != value_of(log_probabilities).dtype else None
+        with graph.inserting_before(node):
+            args = (gradient, log_probabilities, *others, smoothed, shares, other)
+            joined = graph.call_function(cross_entropy_backward, args)
+        joined.meta = node.meta
+        node.replace_all_uses_with(joined)
+        graph.erase_node(node)
+        # What made the gradient of the log-probabilities alone is swept away with what else nobody reads.
+
+
+def _parts(given: Any, log_probabilities: Any) -> tuple[fx.Node, fx.Node | None, Any] | None:
+    """The loss's own call, what smoothed labels add to every row, and the shares of the classes of that.
+
+    None where the gradient of the log-probabilities is another one.
+    """
+    if len(given.users) > 1:
+        return None
+    loss, smoothed, shares = given, None, None
+    if given.target is aten.add.Tensor and not given.kwargs:
+        first, second = given.args
+        loss, other = (first, second) if getattr(first, "target", None) in _BACKWARD else (second, first)
+        smoothed, shares = _smoothed(other, log_probabilities)
+        if smoothed is None:
+            return None
+    if getattr(loss, "target", None) not in _BACKWARD or len(loss.users) > 1:
+        return None
+    return (loss, smoothed, shares) if loss.args[1] is log_probabilities else None
+
+
+def _smoothed(node: Any, log_probabilities: fx.Node) -> tuple[fx.Node | None, fx.Node | None]:
+    """One number for each row, which all its classes have, and the classes' shares, where it is a product with them."""
+    shares = None
+    wanted = list(value_of(log_probabilities).shape)
+    if node.target is aten.mul.Tensor and len(node.users) == 1:
+        node, shares = node.args
+        if not isinstance(shares, fx.Node) or list(value_of(shares).shape) != [1, wanted[1], *(1 for _ in wanted[2:])]:
+            return None, None
+    if node.target is not aten.expand.default or list(value_of(node).shape) != wanted:
+        return None, None
+    source = node.args[0]
+    return (source, shares) if list(value_of(source).shape) == [wanted[0], 1, *wanted[2:]] else (None, None)

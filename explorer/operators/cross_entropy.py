@@ -18,10 +18,25 @@ from explorer.operators.registry import Variant, fits_over, rule, value_of
 
 aten = torch.ops.aten
 _PARTS = (4, 16, 64)
+_FLAT = 2  # axes of what has no places
 _NONE = 0  # ``reduction="none"``: a gradient for each row, not one for all
 
 
-def cross_entropy_backward(
+def cross_entropy_backward(gradient: torch.Tensor, log_probabilities: torch.Tensor, *others: Any) -> torch.Tensor:
+    """The gradient of the logits as autograd makes it, in two calls; a third for smoothed labels.
+
+    Args:
+        gradient: of the loss, of each row's where ``reduction`` is "none".
+        log_probabilities: of (N, C) or (N, C, H, W), over C.
+        others: what ``_given`` takes besides, and the dtype of the logits, where it is another one.
+    """
+    *of_loss, dtype = others
+    given = _given(torch.empty_like(log_probabilities), gradient, log_probabilities, *of_loss)
+    return aten._log_softmax_backward_data.default(given, log_probabilities, 1, dtype or given.dtype)
+
+
+def _given(  # noqa: PLR0913, PLR0917  (the arguments of PyTorch's own, and two)
+    result: torch.Tensor,
     gradient: torch.Tensor,
     log_probabilities: torch.Tensor,
     target: torch.Tensor,
@@ -29,23 +44,29 @@ def cross_entropy_backward(
     reduction: int,
     ignored: int,
     total_weight: torch.Tensor,
-    dtype: torch.dtype | None,
+    smoothed: torch.Tensor | None,
+    shares: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The gradient of the logits as autograd makes it, in two calls.
+    """The gradient of the log-probabilities.
 
     Args:
-        gradient: of the loss, of each row's where ``reduction`` is "none".
-        log_probabilities: of (N, C) or (N, C, H, W), over C.
+        result: where it goes.
+        gradient: as above.
+        log_probabilities: as above.
         target: the classes, (N,) or (N, H, W).
         weight: of the classes, (C,).
         reduction: as PyTorch counts them.
         ignored: a class whose rows count nothing.
         total_weight: of all rows.
-        dtype: of the logits, where it is another one than that of the log-probabilities.
+        smoothed: what each row adds to all its classes, (N, 1) or (N, 1, H, W); None: labels are not smoothed.
+        shares: what it is multiplied by for each class, (1, C) or (1, C, 1, 1).
     """
-    kernel = aten.nll_loss_backward if log_probabilities.dim() == 2 else aten.nll_loss2d_backward
-    given = kernel.default(gradient, log_probabilities, target, weight, reduction, ignored, total_weight)
-    return aten._log_softmax_backward_data.default(given, log_probabilities, 1, dtype or given.dtype)
+    kernel = aten.nll_loss_backward if log_probabilities.dim() == _FLAT else aten.nll_loss2d_backward
+    loss = (log_probabilities, target, weight, reduction, ignored, total_weight)
+    kernel.grad_input(gradient, *loss, grad_input=result)
+    if smoothed is not None:
+        result.add_(smoothed if shares is None else smoothed * shares)
+    return result
 
 
 @rule(cross_entropy_backward)
@@ -84,26 +105,18 @@ def cross_entropy_backward_by_rows_(
     return _by_rows(log_probabilities, gradient, log_probabilities, *others)
 
 
-def _by_rows(  # noqa: PLR0913, PLR0917  (the arguments of PyTorch's own two)
-    result: torch.Tensor,
-    gradient: torch.Tensor,
-    log_probabilities: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    reduction: int,
-    ignored: int,
-    total_weight: torch.Tensor,
-    dtype: torch.dtype | None,
-    parts: int,
+def _by_rows(
+    result: torch.Tensor, gradient: torch.Tensor, log_probabilities: torch.Tensor, target: torch.Tensor, *others: Any
 ) -> torch.Tensor:
-    kernel = aten.nll_loss_backward if log_probabilities.dim() == 2 else aten.nll_loss2d_backward
+    weight, reduction, ignored, total_weight, smoothed, shares, dtype, parts = others
     size = -(-len(result) // parts)
-    given = torch.empty_like(log_probabilities[:size])
+    buffer = torch.empty_like(log_probabilities[:size])
     for begin in range(0, len(result), size):
         rows = slice(begin, begin + size)
-        of_rows = gradient[rows] if reduction == _NONE else gradient
         part = log_probabilities[rows]
-        there = given[: len(part)]
-        kernel.grad_input(of_rows, part, target[rows], weight, reduction, ignored, total_weight, grad_input=there)
-        aten._log_softmax_backward_data.out(there, part, 1, dtype or part.dtype, out=result[rows])
+        of_rows = gradient[rows] if reduction == _NONE else gradient
+        smoothed_rows = None if smoothed is None else smoothed[rows]
+        loss = (weight, reduction, ignored, total_weight, smoothed_rows, shares)
+        given = _given(buffer[: len(part)], of_rows, part, target[rows], *loss)
+        aten._log_softmax_backward_data.out(given, part, 1, dtype or part.dtype, out=result[rows])
     return result

@@ -11,7 +11,7 @@ from torch import fx
 
 from explorer.graph import Optimization
 from explorer.operators import writing
-from explorer.operators.registry import Variant, all_arguments, fits_over, rule
+from explorer.operators.registry import Variant, all_arguments, fits_over, rule, value_of
 
 aten = torch.ops.aten
 ACCUMULATES = "explorer.accumulates"
@@ -107,6 +107,20 @@ def over_second(node: fx.Node) -> Iterator[Variant]:
     first, second, *_ = all_arguments(node)
     if not node.kwargs and isinstance(first, fx.Node) and first is not second and fits_over(second, node):
         yield _as_noted(node, _in_place("in place of second", _OVER_FIRST[node.target], (second, first), second, {}))
+
+
+@rule(aten._safe_softmax.default)
+def safe_softmax_over_source(node: fx.Node) -> Iterator[Variant]:
+    """Softmax that is 0 where all is masked, over its source."""
+    source, dim, dtype = all_arguments(node)
+    if fits_over(source, node) and dtype in (None, value_of(source).dtype):
+        yield _in_place("in place", safe_softmax_, (source, dim), source, {})
+
+
+def safe_softmax_(source: torch.Tensor, dim: int) -> torch.Tensor:
+    """``_safe_softmax`` over its source."""
+    masked = source.amax(dim, keepdim=True).eq(-torch.inf)
+    return aten._softmax.out(source, dim, False, out=source).masked_fill_(masked, 0)
 
 
 @rule(*_OVER_GRADIENT)

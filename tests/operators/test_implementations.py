@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from explorer.capture import Capture, capture
 from explorer.capture.traced import Source
@@ -65,6 +66,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "cross_entropy_ignored": (lambda: Classified(ignore_index=3), (33, 7)),
     "cross_entropy_weighted": (lambda: Classified(weight=torch.rand(7)), (33, 7)),
     "cross_entropy_smoothed": (lambda: Classified(label_smoothing=0.1), (33, 7)),
+    "cross_entropy_smoothed_weighted": (lambda: Classified(label_smoothing=0.2, weight=torch.rand(7)), (33, 7)),
+    "cross_entropy_smoothed_pixels": (lambda: Classified(label_smoothing=0.2, ignore_index=0), (9, 4, 5, 3)),
+    "cross_entropy_smoothed_none": (lambda: Classified(label_smoothing=0.2, reduction="none"), (33, 7)),
     "cross_entropy_pixels": (lambda: Classified(ignore_index=1), (9, 4, 5, 3)),
     "cross_entropy_places": (lambda: Classified(reduction="mean"), (9, 4, 5)),
     "nll_loss": (lambda: Picked(0.5), (33, 7)),
@@ -109,6 +113,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear_sequence": (lambda: nn.Linear(11, 7), SEQUENCE),
     "skip": (lambda: Skip(0.5), IMAGE),
     "attention": (lambda: Attention(causal=False), (2, 5, 8)),
+    "attention_masked": (lambda: Masked(5), (2, 5, 8)),
     "attention_causal": (lambda: Attention(causal=True), (2, 5, 8)),
 }
 
@@ -166,6 +171,21 @@ class Picked(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found = nn.functional.log_softmax(x, 1)
         return nn.functional.nll_loss(found, torch.arange(len(x)) % x.shape[1]) + self.share * found.square().mean()
+
+
+class Masked(nn.Module):
+    """Attention in plain products, where one row attends to nothing."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        mask[1] = False
+        self.register_buffer("mask", mask)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (y.view(2, 5, 2, 4).transpose(1, 2) for y in (x, x.sin(), x.cos()))
+        with sdpa_kernel(SDPBackend.MATH):
+            return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
 
 
 class Attention(nn.Module):
