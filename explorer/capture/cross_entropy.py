@@ -9,13 +9,17 @@ from torch import fx
 
 from explorer.operators.cross_entropy import cross_entropy_backward
 from explorer.operators.registry import all_arguments, value_of
+from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
+_MOST = 0.0005
+"""Of the joined call's peak: what autograd would have freed between its calls, such as classes that were shifted."""
 _BACKWARD = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 
 
 def join_backward(graph: fx.Graph) -> None:
     """Replace the calls of a loss and of the log-softmax that it reads alone by ``cross_entropy_backward``."""
+    there = {storage_key(value_of(x)) for x in graph.nodes if x.op == "placeholder"}
     for node in list(graph.nodes):
         if node.target is not aten._log_softmax_backward_data.default:
             continue
@@ -25,6 +29,8 @@ def join_backward(graph: fx.Graph) -> None:
             continue
         loss, smoothed, shares = parts
         gradient, _, *others = all_arguments(loss)
+        if _kept_longer(gradient, *others, smoothed, given=there) > _MOST * 3 * value_of(log_probabilities).nbytes:
+            continue
         other = dtype if dtype != value_of(log_probabilities).dtype else None
         with graph.inserting_before(node):
             args = (gradient, log_probabilities, *others, smoothed, shares, other)
@@ -33,6 +39,12 @@ def join_backward(graph: fx.Graph) -> None:
         node.replace_all_uses_with(joined)
         graph.erase_node(node)
         # What made the gradient of the log-probabilities alone is swept away with what else nobody reads.
+
+
+def _kept_longer(*read: Any, given: set[int]) -> int:
+    """Bytes of what the step makes for the loss's own call alone; in ``given`` is what the caller has."""
+    values = [value_of(x) for x in read if isinstance(x, fx.Node)]
+    return sum(x.nbytes for x in values if x.numel() > 1 and storage_key(x) not in given)
 
 
 def _parts(given: Any, log_probabilities: Any) -> tuple[fx.Node, fx.Node | None, Any] | None:

@@ -59,18 +59,24 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "log_softmax": (lambda: nn.LogSoftmax(1), ROWS),
     "softmax_channels": (lambda: nn.Softmax(1), IMAGE),
     "log_softmax_channels": (lambda: nn.LogSoftmax(1), IMAGE),
-    "cross_entropy": (lambda: Classified(reduction="mean"), (130, 7)),
-    "cross_entropy_wide": (lambda: Classified(reduction="mean"), (9, 3001)),
-    "cross_entropy_sum": (lambda: Classified(reduction="sum"), (9, 7)),
-    "cross_entropy_none": (lambda: Classified(reduction="none"), (9, 7)),
-    "cross_entropy_ignored": (lambda: Classified(ignore_index=3), (33, 7)),
-    "cross_entropy_weighted": (lambda: Classified(weight=torch.rand(7)), (33, 7)),
-    "cross_entropy_smoothed": (lambda: Classified(label_smoothing=0.1), (33, 7)),
-    "cross_entropy_smoothed_weighted": (lambda: Classified(label_smoothing=0.2, weight=torch.rand(7)), (33, 7)),
-    "cross_entropy_smoothed_pixels": (lambda: Classified(label_smoothing=0.2, ignore_index=0), (9, 4, 5, 3)),
-    "cross_entropy_smoothed_none": (lambda: Classified(label_smoothing=0.2, reduction="none"), (33, 7)),
-    "cross_entropy_pixels": (lambda: Classified(ignore_index=1), (9, 4, 5, 3)),
-    "cross_entropy_places": (lambda: Classified(reduction="mean"), (9, 4, 5)),
+    "cross_entropy": (lambda: Classified((130, 7), reduction="mean"), (130, 7)),
+    "cross_entropy_wide": (lambda: Classified((9, 3001), reduction="mean"), (9, 3001)),
+    "cross_entropy_sum": (lambda: Classified((9, 7), reduction="sum"), (9, 7)),
+    "cross_entropy_none": (lambda: Classified((9, 700), reduction="none"), (9, 700)),
+    "cross_entropy_ignored": (lambda: Classified((33, 7), ignore_index=3), (33, 7)),
+    "cross_entropy_weighted": (lambda: Classified((33, 7), weight=torch.rand(7)), (33, 7)),
+    "cross_entropy_smoothed": (lambda: Classified((9, 700), label_smoothing=0.1), (9, 700)),
+    "cross_entropy_smoothed_weighted": (
+        lambda: Classified((9, 700), label_smoothing=0.2, weight=torch.rand(700)),
+        (9, 700),
+    ),
+    "cross_entropy_smoothed_pixels": (
+        lambda: Classified((9, 700, 2, 1), label_smoothing=0.2, ignore_index=0),
+        (9, 700, 2, 1),
+    ),
+    "cross_entropy_smoothed_none": (lambda: Classified((9, 1400), label_smoothing=0.2, reduction="none"), (9, 1400)),
+    "cross_entropy_pixels": (lambda: Classified((9, 4, 5, 3), ignore_index=1), (9, 4, 5, 3)),
+    "cross_entropy_places": (lambda: Classified((9, 4, 5), reduction="mean"), (9, 4, 5)),
     "nll_loss": (lambda: Picked(0.5), (33, 7)),
     "dropout": (lambda: nn.Dropout(0.4), IMAGE),
     "dropout_in_place": (lambda: nn.Dropout(0.3, inplace=True), IMAGE),
@@ -152,13 +158,14 @@ class Skip(nn.Module):
 class Classified(nn.Module):
     """Cross-entropy against classes that come in turn."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, shape: tuple[int, ...], **options: Any) -> None:
         super().__init__()
+        samples, classes, *places = shape
         self.loss = nn.CrossEntropyLoss(**options)
+        self.register_buffer("target", (torch.arange(samples * math.prod(places)) % classes).view(samples, *places))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        places = (len(x), *x.shape[2:])
-        return self.loss(x, torch.arange(math.prod(places)).view(places) % x.shape[1])
+        return self.loss(x, self.target)
 
 
 class Picked(nn.Module):
