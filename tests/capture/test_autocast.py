@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -281,7 +282,11 @@ def test_files_of_before_are_applied_under_what_is_active(context: Any, sample: 
         explorer.apply(sample[0], schedule, sample[1])
 
 
-def test_bundled_profiles_are_as_they_were() -> None:
-    graph = explorer.load_profile("resnet50-small-cpu").graph
+def test_a_profile_that_notes_no_autocast_is_read_and_fits_any(tmp_path: Path) -> None:
+    """As files from before it was noted."""
+    noted = explorer.load_profile("resnet50-small-cpu")
+    before = replace(noted, graph=replace(noted.graph, autocast=None))
+    before.save(tmp_path / "before.json")
+    graph = explorer.load_profile(tmp_path / "before.json").graph
     assert graph.autocast is None
-    assert graph.identity.autocast is None
+    assert graph.identity.difference(noted.graph.identity) is None

@@ -90,7 +90,8 @@ def test_the_program_of_the_small_bundled_profile_trains(
     said = re.search(r"^(\d+) bytes at the peak; predicted are (\d+)$", printed, re.MULTILINE)
     assert said is not None
     assert int(said[2]) == peak
-    assert int(said[1]) == pytest.approx(peak, rel=1e-3)  # that processor's convolutions took other scratch memory
+    # The processor that was profiled took more scratch memory for its convolutions than one with narrower vectors does.
+    assert 0.99 * peak < int(said[1]) < 1.001 * peak
 
 
 class Keywords(nn.Module):

@@ -131,7 +131,7 @@ def test_with_room_for_everything_the_blueprint_takes_as_long_as_the_bound_says(
 
 
 def test_a_short_search_from_a_blueprint_beats_many_from_scratch(search: PlanSearch):
-    population, budget, _ = _population(search, 0.8)
+    population, budget, _ = _population(search, 0.77)
     found = relaxation.build(relax(search.problem), budget, threshold=1.0)
     blueprints: list[np.ndarray] = []
     minimise(
