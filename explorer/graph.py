@@ -68,7 +68,7 @@ class Optimization(StrEnum):
     INTERMEDIATE = "intermediate"
     """Backward from a compact tensor that an optional operator makes."""
     CONVOLUTION = "convolution"
-    """Another algorithm, of a convolution or a pooling: the same reads and writes, another time and workspace."""
+    """Another algorithm (convolution, pooling, loss): the same reads and writes, another time and workspace."""
     INPLACE = "inplace"
     """The result takes the memory of what is read."""
     SPARSE = "sparse"

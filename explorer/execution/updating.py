@@ -96,9 +96,9 @@ def check_apart(updater: Updater) -> None:
         ValueError: what comes of it differs: the optimizer looks at all gradients at once, or counts its steps once for
             a group (as Prodigy and schedule-free ones do), so that updates one by one would silently train otherwise.
     """
-    if updater.label.startswith("LBFGS"):
-        raise ValueError("LBFGS works on all parameters together, so it cannot update one after the other")
     (together, all_at_once), (apart, one_by_one) = (_few(updater) for _ in range(2))
+    if isinstance(together, optim.LBFGS):
+        raise ValueError("LBFGS works on all parameters together, so it cannot update one after the other")
     for factor in (1.0, -0.5, 0.25):
         for x, y in zip(all_at_once, one_by_one, strict=True):
             x.grad, y.grad = (_spread(x) * factor for _ in range(2))

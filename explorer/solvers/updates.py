@@ -33,14 +33,12 @@ def solve_with_updates(profile: Profile, update: str, solve: Callable[[Profile, 
     """
     if update not in CHOICES:
         raise ValueError(f"update is {shown(update)}; allowed: {', '.join(map(repr, CHOICES))}, or None")
-    iteration = profile.graph.iteration
-    if iteration.optimizer is None:
-        raise ValueError(f"update is {update!r}, and this profile has no optimizer: profile(…, optimizer=…)")
     if update != "best":
-        return solve(profile.in_iteration(replace(iteration, within=update == "within")), 1.0)
+        return solve(with_updates(profile, update), 1.0)
+    at_end = with_updates(profile, "end")
     if not profile.can_update_within:
-        return solve(profile, 1.0)
-    end, within = (solve(profile.in_iteration(replace(iteration, within=x)), 0.5) for x in (False, True))
+        return solve(at_end, 1.0)
+    end, within = (solve(x, 0.5) for x in (at_end, with_updates(profile, "within")))
     better, other = sorted((end, within), key=lambda x: (x.schedule is None, x.time_ms or 0.0, x.peak_bytes or 0))
     elapsed_s = end.elapsed_s + within.elapsed_s
     if better.schedule is None:  # neither fits: the smaller of what would
@@ -50,6 +48,18 @@ def solve_with_updates(profile: Profile, update: str, solve: Callable[[Profile, 
     bounds = _of_both(better, other)
     status = better.status if bounds or better.status is not Status.OPTIMAL else Status.FEASIBLE
     return replace(better, bounds=bounds, status=status, elapsed_s=elapsed_s)
+
+
+def with_updates(profile: Profile, update: str) -> Profile:
+    """The same profile with updates at the ``"end"``, or ``"within"`` the backward pass.
+
+    Raises:
+        ValueError: it knows no such updates.
+    """
+    iteration = profile.graph.iteration
+    if iteration.optimizer is None:
+        raise ValueError(f"update is {update!r}, and this profile has no optimizer: profile(…, optimizer=…)")
+    return profile.in_iteration(replace(iteration, within=update == "within"))
 
 
 def _of_both(better: Solution, other: Solution) -> tuple[Bound, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from explorer.device_profile import Profile
 from explorer.graph import Optimization
 from explorer.solvers.options import Options
 from explorer.solvers.problem.pins import NO_PINS, Pins
 from explorer.solvers.search.plain_schedule import plain_schedule
+from explorer.solvers.updates import with_updates
 from explorer.units import shown
 
 
@@ -50,9 +51,9 @@ class Choice:
         if self.update not in (None, "end", "within"):
             raise ValueError(f"update is {shown(self.update)}; allowed: 'end' or 'within', the backward pass")
         if profile is not None:
-            profile = self.profile_of(profile)
+            chosen = self.profile_of(profile)
             if self.pins:
-                plain_schedule(options.problem(profile))
+                plain_schedule(options.problem(chosen))
 
     def profile_of(self, profile: Profile) -> Profile:
         """The profile with updates when they are asked for.
@@ -60,8 +61,4 @@ class Choice:
         Raises:
             ValueError: it knows no such updates.
         """
-        if self.update is None:
-            return profile
-        if profile.graph.iteration.optimizer is None:
-            raise ValueError(f"update is {self.update!r}, and this profile has no optimizer: profile(…, optimizer=…)")
-        return profile.in_iteration(replace(profile.graph.iteration, within=self.update == "within"))
+        return profile if self.update is None else with_updates(profile, self.update)
