@@ -376,6 +376,7 @@ def _check_structure(graph: TrainingGraph) -> None:
         _check_operator(operator, known, len(graph.storages))
         if not operator.optional:
             _check_default(operator, sure)
+            _check_held(operator, graph)
             sure |= set(operator.default().writes)
             backward_sure |= set(operator.default().writes) if backward else set()
     for storage in graph.storages:
@@ -393,6 +394,14 @@ def _check_default(operator: Operator, sure: set[int]) -> None:
         )
 
 
+def _check_held(operator: Operator, graph: TrainingGraph) -> None:
+    """What the caller receives is made by PyTorch's own implementation, too."""
+    own = set(operator.default().writes)
+    extra = {x for way in operator.implementations for x in way.writes if graph.storages[x].held} - own
+    if extra:
+        raise ValueError(f"a way of {operator.name!r} writes {sorted(extra)} for the caller, the default not")
+
+
 def _check_optional(operator: Operator, graph: TrainingGraph, known: set[int], backward_sure: set[int]) -> None:
     """An optional operator makes something of its own in the forward pass, in the backward what another one makes."""
     written = {x for implementation in operator.implementations for x in implementation.writes}
@@ -408,16 +417,17 @@ def _check_operator(operator: Operator, known: set[int], storages: int) -> None:
     if not operator.implementations:
         raise ValueError(f"operator {operator.name!r} has no implementation")
     operator.default()
-    written = set(operator.default().writes)
+    written = {storage for implementation in operator.implementations for storage in implementation.writes}
     if any(not 0 <= storage < storages for storage in written) or (written & known and not operator.optional):
         raise ValueError(f"operator {operator.name!r} writes {sorted(written)}: unknown, or written before")
+    extra = written - set(operator.default().writes)
+    if extra and operator.phase is not Phase.FORWARD:
+        raise ValueError(f"a way of {operator.name!r} writes {sorted(extra)}, the default not, in the backward pass")
     for implementation in operator.implementations:
         # A recomputation may read what the first run made: a dropout mask, a normalisation's statistics.
         readable = known | written if implementation.when is When.AGAIN else known
         if missing := set(implementation.reads) - readable:
             raise ValueError(f"operator {operator.name!r} reads {sorted(missing)} before anything wrote it")
-        if extra := set(implementation.writes) - written:
-            raise ValueError(f"{implementation.name!r} of {operator.name!r} writes {sorted(extra)}, the default not")
         if implementation.overwrites is not None and implementation.overwrites not in implementation.reads:
             raise ValueError(f"{implementation.name!r} of {operator.name!r} overwrites what it does not read")
     known |= written

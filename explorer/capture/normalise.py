@@ -18,6 +18,7 @@ from explorer.capture.eager_memory import (
     settle_views,
     tighten_results,
 )
+from explorer.capture.linear_cross_entropy import join_linear_layers
 from explorer.capture.scatter import write_at_once
 from explorer.capture.traced import GraphInput, Source, Traced
 from explorer.operators.dropout import dropout_from_mask, dropout_of_eager, dropout_scale
@@ -62,6 +63,7 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     _keep_masks(traced)
     _dropout_as_eager(traced)
     join_backward(traced.graph)
+    traced = _join_linear_layers(traced)
     traced = _own_gradients(traced)
     mark_sums_of_gradients(backward_nodes(traced))
     _sweep(traced)
@@ -283,6 +285,17 @@ def _dropout_as_eager(traced: Traced) -> None:
                 node.args = (gradient, mask, dropout_scale(drawn.args[1], gradient))
             if device_kind(value_of(gradient).device) == "cpu" and fits_over(gradient, node):
                 node.meta[AS_EAGER] = (dropout_from_mask, node.args, {})
+
+
+def _join_linear_layers(traced: Traced) -> Traced:
+    """With the results and gradients of the joined calls in place of others'."""
+    _sweep(traced)
+    joined = join_linear_layers(traced.graph)
+    return replace(
+        traced,
+        outputs=tuple(joined.get(x, x) if isinstance(x, fx.Node) else x for x in traced.outputs),
+        gradients=tuple((graph_input, joined.get(x, x)) for graph_input, x in traced.gradients),
+    )
 
 
 def _own_gradients(traced: Traced) -> Traced:

@@ -28,14 +28,14 @@ def cross_entropy_backward(gradient: torch.Tensor, log_probabilities: torch.Tens
     Args:
         gradient: of the loss, of each row's where ``reduction`` is "none".
         log_probabilities: of (N, C) or (N, C, H, W), over C.
-        others: what ``_given`` takes besides, and the dtype of the logits, where it is another one.
+        others: what ``gradient_of_log_probabilities`` takes besides, and the dtype of the logits, where it is another one.
     """
     *of_loss, dtype = others
-    given = _given(torch.empty_like(log_probabilities), gradient, log_probabilities, *of_loss)
+    given = gradient_of_log_probabilities(torch.empty_like(log_probabilities), gradient, log_probabilities, *of_loss)
     return aten._log_softmax_backward_data.default(given, log_probabilities, 1, dtype or given.dtype)
 
 
-def _given(  # noqa: PLR0913, PLR0917  (the arguments of PyTorch's own, and two)
+def gradient_of_log_probabilities(  # noqa: PLR0913, PLR0917  (the arguments of PyTorch's own, and two)
     result: torch.Tensor,
     gradient: torch.Tensor,
     log_probabilities: torch.Tensor,
@@ -117,6 +117,6 @@ def _by_rows(
         of_rows = gradient[rows] if reduction == _NONE else gradient
         smoothed_rows = None if smoothed is None else smoothed[rows]
         loss = (weight, reduction, ignored, total_weight, smoothed_rows, shares)
-        given = _given(buffer[: len(part)], of_rows, part, target[rows], *loss)
+        given = gradient_of_log_probabilities(buffer[: len(part)], of_rows, part, target[rows], *loss)
         aten._log_softmax_backward_data.out(given, part, 1, dtype or part.dtype, out=result[rows])
     return result

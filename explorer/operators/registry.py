@@ -20,7 +20,9 @@ from explorer.graph import Optimization, When
 
 DEFAULT = "aten"
 AS_EAGER = "explorer.as_eager"
-"""In the notes of a call that eager mode computes another way, with other last bits: target, args and kwargs."""
+"""In the notes of a call that eager mode computes another way, such as with other last bits: target, args and kwargs."""
+OWN_RESULTS = "explorer.own_results"
+"""In the notes of a call of which eager mode makes some of the results alone: their numbers."""
 
 _CAPTURED_FOR: ContextVar[str | None] = ContextVar("captured for", default=None)
 
@@ -101,7 +103,7 @@ def variants_of(node: fx.Node) -> tuple[Variant, ...]:
     assert callable(node.target)
     when = When.FIRST if draws_random_numbers(node) or changes_its_arguments(node) else When.ALWAYS
     target, args, kwargs = node.meta.get(AS_EAGER, (node.target, node.args, node.kwargs))
-    own = Variant(DEFAULT, target, args, when=when, kwargs=dict(kwargs))
+    own = Variant(DEFAULT, target, args, node.meta.get(OWN_RESULTS), when=when, kwargs=dict(kwargs))
     return (own, *(variant for function in _RULES.get(node.target, ()) for variant in function(node)))
 
 

@@ -78,6 +78,21 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "cross_entropy_pixels": (lambda: Classified((9, 4, 5, 3), ignore_index=1), (9, 4, 5, 3)),
     "cross_entropy_places": (lambda: Classified((9, 4, 5), reduction="mean"), (9, 4, 5)),
     "nll_loss": (lambda: Picked(0.5), (33, 7)),
+    "head": (lambda: Head(50), (40, 4)),
+    "head_long": (lambda: Head(60, bias=True), (130, 4)),
+    "head_sum": (lambda: Head(50, reduction="sum"), (40, 4)),
+    "head_none": (lambda: Head(1500, reduction="none"), (40, 4)),
+    "head_ignored": (lambda: Head(50, ignore_index=3), (40, 4)),
+    "head_weighted": (lambda: Head(50, weight=torch.rand(50), ignore_index=2), (40, 4)),
+    "head_smoothed": (lambda: Head(1500, label_smoothing=0.1, ignore_index=1), (40, 4)),
+    "head_smoothed_sum": (lambda: Head(1500, label_smoothing=0.1, reduction="sum"), (40, 4)),
+    "head_capped": (lambda: Head(60, cap=2.0), (40, 4)),
+    "head_shifted": (lambda: Head(60, shift=True), (1, 161, 4)),
+    "head_capped_shifted": (lambda: Head(90, cap=2.0, shift=True), (2, 112, 4)),
+    "head_shifted_capped": (lambda: Head(90, cap=2.0, shift=True, cap_first=False), (2, 100, 4)),
+    "head_frozen": (lambda: Head(50, frozen=True), (40, 4)),
+    "head_transposed": (lambda: Head(50, transposed=True), (40, 4)),
+    "head_squashed": (lambda: Head(60, squash=nn.functional.silu), (40, 4)),
     "dropout": (lambda: nn.Dropout(0.4), IMAGE),
     "dropout_in_place": (lambda: nn.Dropout(0.3, inplace=True), IMAGE),
     "dropout_all": (lambda: nn.Dropout(1.0), IMAGE),
@@ -166,6 +181,42 @@ class Classified(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.loss(x, self.target)
+
+
+class Head(nn.Module):
+    """A layer for more classes than it has inputs, and a loss on what it gives alone."""
+
+    def __init__(  # noqa: PLR0913 - a family of them
+        self,
+        classes: int,
+        *,
+        bias: bool = False,
+        cap: float | None = None,
+        cap_first: bool = True,
+        shift: bool = False,
+        frozen: bool = False,
+        transposed: bool = False,
+        squash: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, classes, bias=bias).requires_grad_(not frozen)
+        self.stored = nn.Parameter(torch.randn(4, classes)) if transposed else None
+        self.cap, self.cap_first, self.shift, self.squash = cap, cap_first, shift, squash
+        self.loss = nn.CrossEntropyLoss(**options)
+        self.register_buffer("target", torch.arange(230) % classes)
+
+    def capped(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = self.layer(x) if self.stored is None else x @ self.stored
+        logits = self.capped(logits) if self.cap_first else logits
+        logits = logits[:, :-1] if self.shift else logits
+        logits = logits if self.cap_first else self.capped(logits)
+        logits = logits if self.squash is None else self.squash(logits)
+        rows = logits.reshape(-1, logits.shape[-1])
+        return self.loss(rows, self.target[: len(rows)])
 
 
 class Picked(nn.Module):

@@ -1,0 +1,301 @@
+"""A linear layer and the cross-entropy behind it as one call in each pass, so that they may go by parts of the rows.
+
+Joined only where logits are that large that eager mode has its peak among them: then nothing that the joined backward
+call keeps to its end, and autograd does not, can be seen in any peak.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from explorer.operators import linear_cross_entropy as ways
+from explorer.operators.cross_entropy import cross_entropy_backward
+from explorer.operators.linear_cross_entropy import Made, Plan, Step
+from explorer.operators.registry import AS_EAGER, OWN_RESULTS, all_arguments, output_of, value_of
+from explorer.torch_private import storage_key
+
+aten = torch.ops.aten
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+_MOVES = (*_VIEWS, aten.clone.default)
+_COPY = aten._to_copy.default
+_MOST = 0.005
+"""Of the joined backward call's worst moment: what autograd would have freed by then, such as the row of a last token."""
+_NONE = 0  # ``reduction="none"``
+
+
+def join_linear_layers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """Replace every layer whose logits nothing but a joined cross-entropy reads.
+
+    Returns:
+        For each node that another one stands for now, that one.
+    """
+    replaced: dict[fx.Node, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.target is cross_entropy_backward:
+            try:
+                found = _Found(node)
+            except _OtherwiseError:
+                continue
+            replaced |= found.join(graph)
+    return replaced
+
+
+class _OtherwiseError(Exception):
+    """It is no such layer."""
+
+
+def _require(condition: object) -> None:
+    if not condition:
+        raise _OtherwiseError
+
+
+@dataclass
+class _Chain:
+    """Steps between a layer and a loss, in one pass, with their nodes."""
+
+    nodes: list[fx.Node] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+
+class _Found:
+    """The calls of a layer and its loss in both passes.
+
+    Raises:
+        _OtherwiseError: something else reads logits or their gradient, or computes otherwise with them.
+    """
+
+    def __init__(self, backward: fx.Node) -> None:
+        """From the loss's backward call."""
+        self.backward = backward
+        gradient, log_softmax, *loss, total, smoothed, shares, self.dtype = backward.args
+        self.of_loss = (gradient, total, smoothed, shares)
+        self.target, self.class_weight, self.reduction, self.ignored = loss
+        _require(isinstance(log_softmax, fx.Node) and log_softmax.target is aten._log_softmax.default)
+        self.log_softmax = log_softmax
+        self.forward = self._forward()
+        self.loss, self.sums = self._losses()
+        self.after = self._after()
+        self.products = self._products()
+        _require(any(x is not None for x in self.products))
+        self.saved = [x for x in self._numbers() if any(Made(x) in step.args for step in self.after.steps)]
+        self._check_readers()
+        _require(self._no_higher())
+
+    def _forward(self) -> _Chain:
+        """From the layer to log-softmax."""
+        found = _Chain()
+        value = self.log_softmax.args[0]
+        while value.target not in (aten.mm.default, aten.addmm.default):
+            found.nodes.insert(0, value)
+            found.steps.insert(0, _step(value, {}))
+            value = value.args[0]
+            _require(isinstance(value, fx.Node) and value.op == "call_function")
+        bias, self.source, self.weight = (None, *value.args) if value.target is aten.mm.default else value.args[:3]
+        _require(len(all_arguments(value)) == len(value.args) or all_arguments(value)[3:] == [1, 1])
+        _require(bias is None or value_of(bias).shape == value_of(self.weight).shape[1:])
+        self.layer, self.bias = value, bias
+        return found
+
+    def _numbers(self) -> dict[int, fx.Node]:
+        """What ``Made`` stands for."""
+        return dict(enumerate((self.layer, *self.forward.nodes), start=-1))
+
+    def _losses(self) -> tuple[fx.Node, fx.Node | None]:
+        """The loss's own call, and the sums of log-probabilities if there are any."""
+        readers = [x for x in _read(self.log_softmax) if x is not self.backward]
+        losses = [x for x in readers if x.target is aten.nll_loss_forward.default]
+        sums = [x for x in readers if x.target is aten.sum.dim_IntList]
+        _require(len(losses) == 1 and len(sums) <= 1 and len(readers) == len(losses) + len(sums))
+        wanted = [self.log_softmax, self.target, self.class_weight, self.reduction, self.ignored]
+        _require(all_arguments(losses[0]) == wanted)
+        _require(all(x.args[1:] == ([1],) and not x.kwargs and losses[0] < x for x in sums))
+        results = [output_of(losses[0], number) for number in (0, 1)]
+        _require(None not in results and results[1] is self.of_loss[1])
+        self.results = [x for x in results if x is not None]
+        return losses[0], next(iter(sums), None)
+
+    def _after(self) -> _Chain:
+        """From the gradient of what log-softmax reads to that of the layer's result."""
+        found, value = _Chain(), self.backward
+        number_of = {node: number for number, node in self._numbers().items()}
+        while True:
+            readers = _read(value)
+            if any(x.target in (aten.mm.default, aten.t.default) for x in readers):
+                return found
+            _require(len(readers) == 1)
+            (value,) = readers
+            found.nodes.append(value)
+            found.steps.append(_step(value, number_of))
+
+    def _products(self) -> tuple[fx.Node | None, fx.Node | None, fx.Node | None]:
+        """Gradients of the layer's source, weight and bias."""
+        of_logits = self.after.nodes[-1] if self.after.nodes else self.backward
+        of_source = of_weight = of_bias = None
+        self.by_class = True
+        for reader in _read(of_logits):
+            if reader.target is aten.t.default:
+                (of_weight,) = _read(reader) if of_weight is None and len(_read(reader)) == 1 else (None,)
+                _require(of_weight is not None and of_weight.args == (reader, self.source))
+            elif reader.target is aten.sum.dim_IntList:
+                _require(reader.args[1:] == ([0], True) and not reader.kwargs and of_bias is None)
+                of_bias = reader
+            elif reader.target is aten.mm.default and reader.args[0] is of_logits:
+                _require(of_source is None and _is_transposed(reader.args[1], self.weight))
+                of_source = reader
+            else:
+                _require(reader.target is aten.mm.default and of_weight is None)
+                _require(_is_transposed(reader.args[0], self.source))
+                of_weight, self.by_class = reader, False
+        return of_source, of_weight, of_bias
+
+    def _check_readers(self) -> None:
+        """Nothing else reads what leads to the loss."""
+        for number, node in self._numbers().items():
+            following = [*self.forward.nodes, self.log_softmax][number + 1]
+            _require(set(_read(node)) <= {following, *self.after.nodes})
+
+    def _no_higher(self) -> bool:
+        """Is the joined backward call's worst moment one that autograd's calls have, too?"""
+        kept = _bytes(self.log_softmax) + sum(_bytes(self._numbers()[x]) for x in self.saved)
+        first = kept + _bytes(self.log_softmax) + _bytes(self.backward)
+        steps = [self.backward, *(x for x in self.after.nodes if x.target not in _VIEWS)]
+        moments = [kept + _bytes(x) + _bytes(y) for x, y in zip(steps, steps[1:], strict=False)]
+        results = sum(_bytes(x) for x in self.products if x is not None)
+        return max(*moments, kept + _bytes(steps[-1]) + results, 0) <= first * (1 + _MOST)
+
+    def plan(self) -> Plan:
+        """What happens in between."""
+        moves = all(x.target in _VIEWS for x in self.forward.nodes if _moves(x))
+        rows = () if moves else tuple(_of_one_number(x) for x in self.forward.nodes if _moves(x))
+        halves = value_of(self.layer).dtype is torch.float16
+        return Plan(
+            forward=tuple(self.forward.steps),
+            backward=tuple(self.after.steps),
+            rows=rows,
+            half_to_float=bool(all_arguments(self.log_softmax)[2]),
+            dtype=self.dtype,
+            reduction=self.reduction,
+            ignored=self.ignored,
+            sums=self.sums is not None,
+            saved=tuple(self.saved),
+            wanted=tuple(x is not None for x in self.products),  # type: ignore[arg-type]  # three of them
+            by_class=self.by_class,
+            # Of halves, gradients of a loss that is not scaled yet may be too small for numbers of sixteen bits.
+            at_once=self.reduction != _NONE and self.of_loss[2] is None and not halves,
+        )
+
+    def join(self, graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+        """Put the joined calls in; returns what stands for what."""
+        plan = self.plan()
+        args = (self.source, self.weight, self.bias, self.class_weight, self.target, plan)
+        sums = () if self.sums is None else (self.sums,)
+        old = [*self.results, *sums, self.log_softmax, *(self._numbers()[x] for x in self.saved)]
+        with graph.inserting_before(self.loss):
+            layer = graph.call_function(ways.linear_cross_entropy, args)
+        made = _gradients_like([x for x in self.products if x is not None]) if plan.at_once else []
+        layer.meta = {**self.layer.meta, "val": (*map(value_of, old), *made)}
+        layer.meta[AS_EAGER] = (ways.as_eager, args, {})
+        layer.meta[OWN_RESULTS] = tuple(range(plan.kept))
+        results = _replace(layer, old)
+        log_probabilities = results[plan.losses]
+        saved = tuple(results[plan.losses + 1 : plan.kept])
+        before = tuple(_element(layer, n, after=results[-1]) for n in range(plan.kept, plan.kept + len(made)))
+        # By now ``of_loss`` has the total weight of the new call.
+        gradient, total, smoothed, shares = self.backward.args[0], results[1], *self.backward.args[7:9]
+        own = (gradient, total, smoothed, shares, self.source, self.weight, self.class_weight, self.target)
+        own = (*own, log_probabilities, saved, plan)
+        with graph.inserting_before(self.backward):
+            products = graph.call_function(ways.linear_cross_entropy_backward, (*own, self.bias, before))
+        wanted = [x for x in self.products if x is not None]
+        products.meta = {**wanted[-1].meta, "val": tuple(map(value_of, wanted))}
+        products.meta[AS_EAGER] = (ways.linear_cross_entropy_backward, own, {})
+        return dict(zip([*old, *wanted], [*results, *_replace(products, wanted)], strict=True))
+
+
+def _step(node: fx.Node, made: dict[fx.Node, int]) -> Step:
+    """A node that works row by row on its first argument, as a step.
+
+    Args:
+        node: a call.
+        made: what other arguments may be, by number.
+    """
+    kwargs = tuple((k, x) for k, x in node.kwargs.items() if node.target is not _COPY or k == "dtype")
+    args = tuple(Made(made[x]) if isinstance(x, fx.Node) and x in made else x for x in node.args[1:])
+    _require(not any(isinstance(x, fx.Node) for x in (*args, *(x for _, x in kwargs))))
+    if _moves(node):
+        return Step(node.target, args, kwargs, moves=True)
+    tags = getattr(node.target, "tags", ())
+    _require(node.target is _COPY or torch.Tag.pointwise in tags)
+    _require(isinstance(node.args[0], fx.Node) and value_of(node).shape == value_of(node.args[0]).shape)
+    return Step(node.target, args, kwargs)
+
+
+def _moves(node: fx.Node) -> bool:
+    """Does it move rows, and leave each as it is?"""
+    source = value_of(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
+    if source is None or not isinstance(value_of(node), torch.Tensor) or not source.dim():
+        return False
+    same_rows = value_of(node).shape[-1:] == source.shape[-1:]
+    if node.target is aten.slice.Tensor:
+        return same_rows and all_arguments(node)[1] % source.dim() != source.dim() - 1
+    if node.target is aten.slice_backward.default:
+        return same_rows and node.args[2] % source.dim() != source.dim() - 1  # type: ignore[operator]
+    return same_rows and node.target in _MOVES
+
+
+def _of_one_number(node: fx.Node) -> Step:
+    """The same for rows of one number."""
+    args = tuple(node.args[1:])
+    if node.target in _VIEWS:
+        (shape,) = args
+        return Step(aten.reshape.default, ([*shape[:-1], 1],), moves=True)  # type: ignore[misc]
+    return Step(node.target, args, tuple(node.kwargs.items()), moves=True)
+
+
+def _read(node: fx.Node) -> list[fx.Node]:
+    """Who reads it, and is of use."""
+    return [x for x in node.users if x.users or x.op != "call_function"]
+
+
+def _is_transposed(node: Any, of: fx.Node) -> bool:
+    """Are these the same numbers, transposed?"""
+    if not isinstance(node, fx.Node):
+        return False
+    one, other = value_of(node), value_of(of)
+    same_place = storage_key(one) == storage_key(other) and one.storage_offset() == other.storage_offset()
+    return same_place and one.shape == other.shape[::-1] and one.stride() == other.stride()[::-1]
+
+
+def _bytes(node: fx.Node) -> int:
+    return value_of(node).nbytes
+
+
+def _gradients_like(products: Sequence[fx.Node]) -> list[torch.Tensor]:
+    """Fake tensors of the layouts of these, in memory of their own."""
+    values = [value_of(x) for x in products]
+    with values[0].fake_mode:
+        return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) for x in values]
+
+
+def _replace(node: fx.Node, old: Sequence[fx.Node]) -> list[fx.Node]:
+    """Let the results of ``node`` stand for these."""
+    found: list[fx.Node] = []
+    for number, other in enumerate(old):
+        found.append(_element(node, number, after=found[-1] if found else node))
+        other.replace_all_uses_with(found[-1])
+    return found
+
+
+def _element(node: fx.Node, number: int, *, after: fx.Node) -> fx.Node:
+    with node.graph.inserting_after(after):
+        element = node.graph.call_function(operator.getitem, (node, number))
+    element.meta = {**node.meta, "val": value_of(node)[number]}
+    for key in (AS_EAGER, OWN_RESULTS):
+        element.meta.pop(key, None)
+    return element
