@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import fx
 
 from explorer.operators import linear_cross_entropy as ways
 from explorer.operators.cross_entropy import cross_entropy_backward
-from explorer.operators.linear_cross_entropy import Made, Plan, Step
+from explorer.operators.loss_by_rows import Made, Plan, Step, counts_of_parts
 from explorer.operators.registry import AS_EAGER, OWN_RESULTS, all_arguments, output_of, value_of
 from explorer.torch_private import storage_key
 
@@ -25,7 +26,7 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default)
 _MOVES = (*_VIEWS, aten.clone.default)
 _COPY = aten._to_copy.default
 _MOST = 0.005
-"""Of the joined backward call's worst moment: what autograd would have freed by then, such as the row of a last token."""
+"""Of the joined backward call's worst moment: what autograd would have freed by then, such as a last token's row."""
 _NONE = 0  # ``reduction="none"``
 
 
@@ -73,11 +74,12 @@ class _Found:
     def __init__(self, backward: fx.Node) -> None:
         """From the loss's backward call."""
         self.backward = backward
-        gradient, log_softmax, *loss, total, smoothed, shares, self.dtype = backward.args
+        args: Any = backward.args
+        gradient, log_softmax, *loss, total, smoothed, shares, self.dtype = args
         self.of_loss = (gradient, total, smoothed, shares)
         self.target, self.class_weight, self.reduction, self.ignored = loss
         _require(isinstance(log_softmax, fx.Node) and log_softmax.target is aten._log_softmax.default)
-        self.log_softmax = log_softmax
+        self.log_softmax: fx.Node = log_softmax
         self.forward = self._forward()
         self.loss, self.sums = self._losses()
         self.after = self._after()
@@ -85,19 +87,24 @@ class _Found:
         _require(any(x is not None for x in self.products))
         self.saved = [x for x in self._numbers() if any(Made(x) in step.args for step in self.after.steps)]
         self._check_readers()
+        _require(counts_of_parts(len(value_of(self.target))))
         _require(self._no_higher())
 
     def _forward(self) -> _Chain:
         """From the layer to log-softmax."""
         found = _Chain()
-        value = self.log_softmax.args[0]
+        value: Any = self.log_softmax.args[0]
         while value.target not in (aten.mm.default, aten.addmm.default):
             found.nodes.insert(0, value)
             found.steps.insert(0, _step(value, {}))
             value = value.args[0]
             _require(isinstance(value, fx.Node) and value.op == "call_function")
-        bias, self.source, self.weight = (None, *value.args) if value.target is aten.mm.default else value.args[:3]
-        _require(len(all_arguments(value)) == len(value.args) or all_arguments(value)[3:] == [1, 1])
+        arguments = all_arguments(value)
+        self.source: Any
+        self.weight: Any
+        *biases, self.source, self.weight = arguments[:2] if value.target is aten.mm.default else arguments[:3]
+        bias = biases[0] if biases else None
+        _require(arguments[3:] in ([], [1, 1]))
         _require(bias is None or value_of(bias).shape == value_of(self.weight).shape[1:])
         self.layer, self.bias = value, bias
         return found
@@ -165,7 +172,7 @@ class _Found:
         kept = _bytes(self.log_softmax) + sum(_bytes(self._numbers()[x]) for x in self.saved)
         first = kept + _bytes(self.log_softmax) + _bytes(self.backward)
         steps = [self.backward, *(x for x in self.after.nodes if x.target not in _VIEWS)]
-        moments = [kept + _bytes(x) + _bytes(y) for x, y in zip(steps, steps[1:], strict=False)]
+        moments = [kept + _bytes(x) + _bytes(y) for x, y in pairwise(steps)]
         results = sum(_bytes(x) for x in self.products if x is not None)
         return max(*moments, kept + _bytes(steps[-1]) + results, 0) <= first * (1 + _MOST)
 
@@ -193,7 +200,7 @@ class _Found:
     def join(self, graph: fx.Graph) -> dict[fx.Node, fx.Node]:
         """Put the joined calls in; returns what stands for what."""
         plan = self.plan()
-        args = (self.source, self.weight, self.bias, self.class_weight, self.target, plan)
+        args: Any = (self.source, self.weight, self.bias, self.class_weight, self.target, plan)
         sums = () if self.sums is None else (self.sums,)
         old = [*self.results, *sums, self.log_softmax, *(self._numbers()[x] for x in self.saved)]
         with graph.inserting_before(self.loss):
@@ -208,7 +215,7 @@ class _Found:
         before = tuple(_element(layer, n, after=results[-1]) for n in range(plan.kept, plan.kept + len(made)))
         # By now ``of_loss`` has the total weight of the new call.
         gradient, total, smoothed, shares = self.backward.args[0], results[1], *self.backward.args[7:9]
-        own = (gradient, total, smoothed, shares, self.source, self.weight, self.class_weight, self.target)
+        own: Any = (gradient, total, smoothed, shares, self.source, self.weight, self.class_weight, self.target)
         own = (*own, log_probabilities, saved, plan)
         with graph.inserting_before(self.backward):
             products = graph.call_function(ways.linear_cross_entropy_backward, (*own, self.bias, before))

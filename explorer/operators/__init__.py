@@ -6,10 +6,10 @@ from explorer.operators import (  # noqa: F401  (families register themselves)
     batch_norm_inplace,
     convolution,
     cross_entropy,
-    linear_cross_entropy_rules,
     cudnn_algorithms,
     dropout,
     inplace,
+    linear_cross_entropy,
     normalisation,
     pooling,
 )

@@ -28,7 +28,7 @@ def cross_entropy_backward(gradient: torch.Tensor, log_probabilities: torch.Tens
     Args:
         gradient: of the loss, of each row's where ``reduction`` is "none".
         log_probabilities: of (N, C) or (N, C, H, W), over C.
-        others: what ``gradient_of_log_probabilities`` takes besides, and the dtype of the logits, where it is another one.
+        others: what ``gradient_of_log_probabilities`` takes besides; the dtype of the logits, where it is another one.
     """
     *of_loss, dtype = others
     given = gradient_of_log_probabilities(torch.empty_like(log_probabilities), gradient, log_probabilities, *of_loss)

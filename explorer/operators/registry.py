@@ -20,7 +20,7 @@ from explorer.graph import Optimization, When
 
 DEFAULT = "aten"
 AS_EAGER = "explorer.as_eager"
-"""In the notes of a call that eager mode computes another way, such as with other last bits: target, args and kwargs."""
+"""In the notes of a call that eager mode computes another way, as with other last bits: target, args and kwargs."""
 OWN_RESULTS = "explorer.own_results"
 """In the notes of a call of which eager mode makes some of the results alone: their numbers."""
 

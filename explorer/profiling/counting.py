@@ -24,7 +24,7 @@ from explorer.profiling.rates import Family, KernelWork, time_ms
 from explorer.torch_private import storage_key
 
 _TILE = 128
-_ALLOCATIONS = {"empty", "empty_strided", "new_empty", "new_empty_strided", "empty_like", "_unsafe_view"}
+_ALLOCATIONS = {"empty", "empty_strided", "new_empty", "new_empty_strided", "empty_like"}
 _FAMILIES = {
     Family.REDUCTION: {"sum", "mean", "amax", "logsumexp", "var_mean", "nll_loss_forward", "nll_loss2d_forward"},
     Family.COPY: {"cat", "copy_", "clone", "_to_copy", "constant_pad_nd", "split_with_sizes_copy", "repeat", "index"},
@@ -194,7 +194,7 @@ class _Counter(TorchDispatchMode):
             # An optimizer's kernel, which works in place: there is none on meta.
             self.time_ms += self.prices.cost(func, args, kwargs, None).time_ms
             return None
-        if func.is_view:
+        if func.is_view or func is torch.ops.aten._unsafe_view.default:
             return func(*args, **kwargs)
         key = (func, _layouts(args), _layouts(tuple(kwargs.items())))
         seen = self.seen.get(key)
@@ -216,7 +216,7 @@ class _Counter(TorchDispatchMode):
         """What is to be known of an operator that has run for the first time."""
         allocates = func.overloadpacket.__name__ in _ALLOCATIONS
         cost = Cost(0.0, 0) if allocates else self.prices.cost(func, args, kwargs, result)
-        if func._schema.is_mutable:  # noqa: SLF001 - every operator of ATen has one
+        if func._schema.is_mutable:
             # In place, its first argument is its result; where results are written to elsewhere, shapes may change.
             return _Seen(cost, argument=0 if args and result is args[0] and not _moves(func) else None)
         several = isinstance(result, tuple | list)

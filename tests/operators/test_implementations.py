@@ -186,7 +186,7 @@ class Classified(nn.Module):
 class Head(nn.Module):
     """A layer for more classes than it has inputs, and a loss on what it gives alone."""
 
-    def __init__(  # noqa: PLR0913 - a family of them
+    def __init__(
         self,
         classes: int,
         *,
