@@ -42,6 +42,7 @@ class _Drawing:
         self.allowed = allowed
         self.overwriting = overwriting
         self.needed_always = _needed_always(graph)
+        self.extras = _extras(graph)
         self.alive: set[int] = set()
         self.readable = set(graph.persistent)
 
@@ -59,7 +60,8 @@ class _Drawing:
         for operator in self.graph.backward:
             if operator.optional and not owed & set(operator.default().writes):
                 continue
-            chosen = self.choose(operator, operator.implementations)
+            there = [x for x in operator.implementations if self.extras.intersection(x.reads) <= self.alive]
+            chosen = self.choose(operator, there)
             owed |= set(operator.default().writes) - set(chosen.writes)
             order: list[Run] = []
             for storage in chosen.reads:
@@ -78,7 +80,7 @@ class _Drawing:
         if self.allowed is None:
             return among[0]
         own = () if operator.optional else operator.implementations[:1]
-        found = [x for x in among if x.overwrites is None and (self.allowed(x) or x in own)]
+        found = [x for x in among if x.overwrites in {None, *self.extras} and (self.allowed(x) or x in own)]
         return self.rng.choice(found or list(among[:1]))
 
     def recompute(self, storage: int, order: list[Run]) -> None:
@@ -133,4 +135,10 @@ def _needed_always(graph: TrainingGraph) -> set[int]:
 
 def _made_once(operator: Operator) -> set[int]:
     again = {storage for x in operator.implementations if x.again for storage in x.writes}
-    return set(operator.default().writes) - again
+    return {storage for x in operator.implementations for storage in x.writes} - again
+
+
+def _extras(graph: TrainingGraph) -> set[int]:
+    """What PyTorch's own implementations never make; one operator reads it, once."""
+    own = {storage for operator in graph.operators for storage in operator.default().writes}
+    return {x.id for x in graph.storages} - own - graph.persistent

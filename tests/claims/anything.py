@@ -43,6 +43,7 @@ class _Maker:
     operators: list[Operator] = field(default_factory=list)
     costs: dict[str, Cost] = field(default_factory=dict)
     activations: list[int] = field(default_factory=list)
+    extras: list[int] = field(default_factory=list)
     gradients: list[int] = field(default_factory=list)
 
     def profile(self) -> Profile:
@@ -79,7 +80,13 @@ class _Maker:
             source = self._some([*self.activations, *writes], 1, 3)
             made = self._some(writes, 1, len(writes))
             found.append(self._implementation("again", source, made, when=When.AGAIN))
-        found += self._others(reads, writes, self.activations)
+        found += self._others(reads, writes, [*self.activations, *self.extras])
+        if not auxiliary and self._one_in(3):  # also, or instead, what PyTorch's own way does not make
+            extras = self._made(Role.ACTIVATION, random.choice((1, 1, 2)))
+            held = [x for x in writes if self.storages[x].held]
+            kept = writes if self._one_in(2) else held
+            found.append(self._implementation("more", reads, (*kept, *extras), optimization=Optimization.CONVOLUTION))
+            self.extras += extras
         self._operator(Phase.FORWARD, found, optional=auxiliary)
         self.activations += writes
 
@@ -96,7 +103,7 @@ class _Maker:
         writes = self._made(Role.GRADIENT, random.choice((0, 1, 1, 1, 2)))
         writes += self._made(Role.PARAMETER_GRADIENT, random.choice((0, 0, 1, 2)) if writes else 1, held=1)
         found = [self._implementation("default", reads, writes)]
-        found += self._others(reads, writes, [*self.gradients[-3:], *self.activations])
+        found += self._others(reads, writes, [*self.gradients[-3:], *self.activations, *self.extras, *self.extras])
         pieces: list[tuple[int, tuple[Implementation, ...]]] = []
         if len(writes) > 1 and self._one_in(2):
             first = self._some(writes, 1, len(writes) - 1)
@@ -106,7 +113,7 @@ class _Maker:
                 found.append(self._implementation("first piece", self._like(reads), first, optimization=self._part()))
             for part in parts:
                 ways = [self._implementation("piece", self._like(reads), part, optimization=self._part())]
-                ways += self._others(ways[0].reads, part, [*self.gradients[-3:], *self.activations])
+                ways += self._others(ways[0].reads, part, [*self.gradients[-3:], *self.activations, *self.extras])
                 pieces.append((len(self.operators), tuple(ways)))
         self._operator(Phase.BACKWARD, found)
         self.gradients += [x for x in writes if not self.storages[x].held]

@@ -104,6 +104,25 @@ class Families(nn.Module):
         return self.mean_square(rows).softmax(-1).square().mean(), torch.sigmoid(rows).mean()
 
 
+class Language(nn.Module):
+    """Tokens to tokens: a tied embedding, one block, logits that are capped or not, and a loss alone."""
+
+    def __init__(self, *, cap: float | None = None) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(90, 8)
+        self.block = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+        self.head = nn.Linear(8, 90, bias=cap is None)
+        self.head.weight = self.embedding.weight
+        self.cap = cap
+
+    def forward(self, tokens: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        logits = self.head(x + self.block(x))
+        if self.cap is not None:
+            logits = self.cap * torch.tanh(logits / self.cap)
+        return nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=3)
+
+
 def families() -> Sample:
     torch.manual_seed(0)
     return Families().train(), torch.randn(4, 3, 8, 8), None
@@ -123,6 +142,20 @@ def tied_attention() -> Sample:
 def shared() -> Sample:
     torch.manual_seed(0)
     return Shared().train(), torch.randn(6, 12), None
+
+
+def language() -> Sample:
+    torch.manual_seed(0)
+    return Language(), _tokens(), None
+
+
+def capped_language() -> Sample:
+    torch.manual_seed(0)
+    return Language(cap=2.0), _tokens(), None
+
+
+def _tokens() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randint(0, 90, (4, 40)), torch.randint(0, 90, (4, 40))
 
 
 @cache
@@ -156,4 +189,10 @@ def applied(make: Callable[[], Sample], schedule: Schedule, model: nn.Module | N
     return module
 
 
-SAMPLES = {"branches": branches, "tied_attention": tied_attention, "shared": shared}
+SAMPLES = {
+    "branches": branches,
+    "tied_attention": tied_attention,
+    "shared": shared,
+    "language": language,
+    "capped_language": capped_language,
+}

@@ -139,6 +139,13 @@ class BackwardWays:
         found: dict[int, tuple[Implementation, ...]] = {op.id: () for op in self.graph.backward}
         for family in self.families:
             found |= dict(self._best(family).groups)
+        # What an optional operator makes for one of the ways that others do not take is made for nobody.
+        read: set[int] = set(self.held)
+        for operator in reversed(self.graph.backward):
+            chosen = found[operator.id]
+            if operator.optional and not any(read & set(x.writes) for x in chosen):
+                found[operator.id] = ()
+            read |= {x for way in found[operator.id] for x in way.reads}
         return found
 
     def all(self) -> dict[int, list[Piece]]:
