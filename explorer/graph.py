@@ -68,7 +68,7 @@ class Optimization(StrEnum):
     INTERMEDIATE = "intermediate"
     """Backward from a compact tensor that an optional operator makes."""
     CONVOLUTION = "convolution"
-    """Another algorithm (convolution, pooling, loss): the same reads and writes, another time and workspace."""
+    """Another algorithm (convolution, pooling, loss): another time and workspace, for the same result."""
     INPLACE = "inplace"
     """The result takes the memory of what is read."""
     SPARSE = "sparse"
@@ -154,7 +154,7 @@ class Operator:
         target: what it calls (``"aten.convolution.default"``).
         phase: forward or backward.
         layer: module path it came from (``"layer1.0.conv2"``), empty outside modules.
-        implementations: the first is PyTorch's own.
+        implementations: the first is PyTorch's own. Others may make less, and in the forward pass more.
         optional: it need not run. In the forward pass: it makes an auxiliary tensor (a bit mask) for another operator's
             backward. In the backward pass: it makes what an implementation of an earlier operator leaves out.
     """

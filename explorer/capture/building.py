@@ -23,7 +23,7 @@ from explorer.graph import FAITHFUL, Implementation, Operator, Phase, Role, Stor
 from explorer.iteration import Iteration
 from explorer.operators import Guard, Variant, variants_of
 from explorer.operators.encodings import Encoding, encoded_variants
-from explorer.operators.registry import auxiliaries_of, changes_its_arguments, device_kind, served_by
+from explorer.operators.registry import ROLE, auxiliaries_of, changes_its_arguments, device_kind, served_by
 from explorer.rearranging import in_iteration
 from explorer.torch_private import OpOverload, storage_key
 
@@ -180,6 +180,7 @@ class _Builder:
         (tensor,) = tensors_of(node)
         key = storage_key(tensor)
         if key not in self.by_data:
+            role = node.meta.get(ROLE, role)
             held = not role.persistent and key in self.held
             if role is Role.GRADIENT and key in self.parameter_gradients:
                 role = Role.PARAMETER_GRADIENT

@@ -24,7 +24,7 @@ def join_backward(graph: fx.Graph) -> None:
         if node.target is not aten._log_softmax_backward_data.default:
             continue
         given, log_probabilities, dim, dtype = all_arguments(node)
-        parts = _parts(given, log_probabilities) if dim == 1 else None
+        parts = _parts(given, log_probabilities) if dim % value_of(log_probabilities).dim() == 1 else None
         if parts is None:
             continue
         loss, smoothed, shares = parts

@@ -7,7 +7,7 @@ call keeps to its end, and autograd does not, can be seen in any peak.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from explorer.graph import Role
 from explorer.operators import linear_cross_entropy as ways
 from explorer.operators.cross_entropy import cross_entropy_backward
-from explorer.operators.loss_by_rows import Made, Plan, Step, counts_of_parts
-from explorer.operators.registry import AS_EAGER, OWN_RESULTS, all_arguments, output_of, value_of
+from explorer.operators.loss_by_rows import Made, Plan, Step, counts_of_parts, precise
+from explorer.operators.registry import AS_EAGER, OWN_RESULTS, ROLE, all_arguments, output_of, value_of
 from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
@@ -30,8 +31,12 @@ _MOST = 0.005
 _NONE = 0  # ``reduction="none"``
 
 
-def join_linear_layers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+def join_linear_layers(graph: fx.Graph, named: Collection[fx.Node]) -> dict[fx.Node, fx.Node]:
     """Replace every layer whose logits nothing but a joined cross-entropy reads.
+
+    Args:
+        graph: joint, without what nobody reads; it is changed in place.
+        named: nodes that are results or gradients.
 
     Returns:
         For each node that another one stands for now, that one.
@@ -40,7 +45,7 @@ def join_linear_layers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     for node in list(graph.nodes):
         if node.target is cross_entropy_backward:
             try:
-                found = _Found(node)
+                found = _Found(node, named)
             except _OtherwiseError:
                 continue
             replaced |= found.join(graph)
@@ -71,7 +76,7 @@ class _Found:
         _OtherwiseError: something else reads logits or their gradient, or computes otherwise with them.
     """
 
-    def __init__(self, backward: fx.Node) -> None:
+    def __init__(self, backward: fx.Node, named: Collection[fx.Node]) -> None:
         """From the loss's backward call."""
         self.backward = backward
         args: Any = backward.args
@@ -87,6 +92,7 @@ class _Found:
         _require(any(x is not None for x in self.products))
         self.saved = [x for x in self._numbers() if any(Made(x) in step.args for step in self.after.steps)]
         self._check_readers()
+        _require(not {backward, log_softmax, *self._numbers().values(), *self.after.nodes}.intersection(named))
         _require(counts_of_parts(len(value_of(self.target))))
         _require(self._no_higher())
 
@@ -115,7 +121,7 @@ class _Found:
 
     def _losses(self) -> tuple[fx.Node, fx.Node | None]:
         """The loss's own call, and the sums of log-probabilities if there are any."""
-        readers = [x for x in _read(self.log_softmax) if x is not self.backward]
+        readers = [x for x in self.log_softmax.users if x is not self.backward]
         losses = [x for x in readers if x.target is aten.nll_loss_forward.default]
         sums = [x for x in readers if x.target is aten.sum.dim_IntList]
         _require(len(losses) == 1 and len(sums) <= 1 and len(readers) == len(losses) + len(sums))
@@ -132,7 +138,7 @@ class _Found:
         found, value = _Chain(), self.backward
         number_of = {node: number for number, node in self._numbers().items()}
         while True:
-            readers = _read(value)
+            readers = list(value.users)
             if any(x.target in (aten.mm.default, aten.t.default) for x in readers):
                 return found
             _require(len(readers) == 1)
@@ -145,9 +151,9 @@ class _Found:
         of_logits = self.after.nodes[-1] if self.after.nodes else self.backward
         of_source = of_weight = of_bias = None
         self.by_class = True
-        for reader in _read(of_logits):
+        for reader in of_logits.users:
             if reader.target is aten.t.default:
-                (of_weight,) = _read(reader) if of_weight is None and len(_read(reader)) == 1 else (None,)
+                (of_weight,) = reader.users if of_weight is None and len(reader.users) == 1 else (None,)
                 _require(of_weight is not None and of_weight.args == (reader, self.source))
             elif reader.target is aten.sum.dim_IntList:
                 _require(reader.args[1:] == ([0], True) and not reader.kwargs and of_bias is None)
@@ -165,7 +171,7 @@ class _Found:
         """Nothing else reads what leads to the loss."""
         for number, node in self._numbers().items():
             following = [*self.forward.nodes, self.log_softmax][number + 1]
-            _require(set(_read(node)) <= {following, *self.after.nodes})
+            _require(set(node.users) <= {following, *self.after.nodes})
 
     def _no_higher(self) -> bool:
         """Is the joined backward call's worst moment one that autograd's calls have, too?"""
@@ -197,6 +203,17 @@ class _Found:
             at_once=self.reduction != _NONE and self.of_loss[2] is None and not halves,
         )
 
+    def _sums(self) -> list[torch.Tensor]:
+        """Fake tensors for the gradients that are made in the forward pass."""
+        found = []
+        for product in self.products:
+            if product is not None:
+                value = value_of(product)
+                dtype = value.dtype if product is self.products[0] else precise(value.dtype)
+                with value.fake_mode:
+                    found.append(torch.empty(value.shape, dtype=dtype, device=value.device))
+        return found
+
     def join(self, graph: fx.Graph) -> dict[fx.Node, fx.Node]:
         """Put the joined calls in; returns what stands for what."""
         plan = self.plan()
@@ -205,7 +222,7 @@ class _Found:
         old = [*self.results, *sums, self.log_softmax, *(self._numbers()[x] for x in self.saved)]
         with graph.inserting_before(self.loss):
             layer = graph.call_function(ways.linear_cross_entropy, args)
-        made = _gradients_like([x for x in self.products if x is not None]) if plan.at_once else []
+        made = self._sums() if plan.at_once else []
         layer.meta = {**self.layer.meta, "val": (*map(value_of, old), *made)}
         layer.meta[AS_EAGER] = (ways.as_eager, args, {})
         layer.meta[OWN_RESULTS] = tuple(range(plan.kept))
@@ -213,6 +230,8 @@ class _Found:
         log_probabilities = results[plan.losses]
         saved = tuple(results[plan.losses + 1 : plan.kept])
         before = tuple(_element(layer, n, after=results[-1]) for n in range(plan.kept, plan.kept + len(made)))
+        for element, product in zip(before, [x for x in self.products if x is not None], strict=False):
+            element.meta[ROLE] = Role.GRADIENT if product is self.products[0] else Role.PARAMETER_GRADIENT
         # By now ``of_loss`` has the total weight of the new call.
         gradient, total, smoothed, shares = self.backward.args[0], results[1], *self.backward.args[7:9]
         own: Any = (gradient, total, smoothed, shares, self.source, self.weight, self.class_weight, self.target)
@@ -265,11 +284,6 @@ def _of_one_number(node: fx.Node) -> Step:
     return Step(node.target, args, tuple(node.kwargs.items()), moves=True)
 
 
-def _read(node: fx.Node) -> list[fx.Node]:
-    """Who reads it, and is of use."""
-    return [x for x in node.users if x.users or x.op != "call_function"]
-
-
 def _is_transposed(node: Any, of: fx.Node) -> bool:
     """Are these the same numbers, transposed?"""
     if not isinstance(node, fx.Node):
@@ -281,13 +295,6 @@ def _is_transposed(node: Any, of: fx.Node) -> bool:
 
 def _bytes(node: fx.Node) -> int:
     return value_of(node).nbytes
-
-
-def _gradients_like(products: Sequence[fx.Node]) -> list[torch.Tensor]:
-    """Fake tensors of the layouts of these, in memory of their own."""
-    values = [value_of(x) for x in products]
-    with values[0].fake_mode:
-        return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) for x in values]
 
 
 def _replace(node: fx.Node, old: Sequence[fx.Node]) -> list[fx.Node]:

@@ -18,6 +18,7 @@ from explorer.capture.eager_memory import (
     settle_views,
     tighten_results,
 )
+from explorer.capture.embedding import join_sums
 from explorer.capture.linear_cross_entropy import join_linear_layers
 from explorer.capture.scatter import write_at_once
 from explorer.capture.traced import GraphInput, Source, Traced
@@ -63,7 +64,9 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     _keep_masks(traced)
     _dropout_as_eager(traced)
     join_backward(traced.graph)
-    traced = _join_linear_layers(traced)
+    for join in (join_linear_layers, join_sums):
+        _sweep(traced)
+        traced = _with(traced, join(traced.graph, _named(traced)))
     traced = _own_gradients(traced)
     mark_sums_of_gradients(backward_nodes(traced))
     _sweep(traced)
@@ -118,8 +121,7 @@ def _drop_aliases(traced: Traced) -> Traced:
 
 def _merge_views(traced: Traced) -> None:
     """Equal views of one tensor are one: a result that is a view of it is then one of a result with a gradient."""
-    named = {x for x in traced.outputs if isinstance(x, fx.Node)}
-    named |= {node for _, node in (*traced.mutations, *traced.gradients)}
+    named = _named(traced)
     first: dict[Any, fx.Node] = {}
     for node in list(traced.graph.nodes):
         if is_view(node):
@@ -128,6 +130,12 @@ def _merge_views(traced: Traced) -> None:
             if known is not node and node not in named:
                 node.replace_all_uses_with(known)
                 traced.graph.erase_node(node)
+
+
+def _named(traced: Traced) -> set[fx.Node]:
+    """Results, new values of buffers, and gradients."""
+    found = {x for x in traced.outputs if isinstance(x, fx.Node)}
+    return found | {node for _, node in (*traced.mutations, *traced.gradients)}
 
 
 def is_view(node: fx.Node) -> bool:
@@ -287,10 +295,8 @@ def _dropout_as_eager(traced: Traced) -> None:
                 node.meta[AS_EAGER] = (dropout_from_mask, node.args, {})
 
 
-def _join_linear_layers(traced: Traced) -> Traced:
-    """With the results and gradients of the joined calls in place of others'."""
-    _sweep(traced)
-    joined = join_linear_layers(traced.graph)
+def _with(traced: Traced, joined: dict[fx.Node, fx.Node]) -> Traced:
+    """With results and gradients of joined calls in place of others'."""
     return replace(
         traced,
         outputs=tuple(joined.get(x, x) if isinstance(x, fx.Node) else x for x in traced.outputs),
@@ -345,8 +351,7 @@ def tensors_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
 
 def _sweep(traced: Traced) -> None:
     """Erase what leads to no result, buffer or gradient."""
-    wanted = {x for x in traced.outputs if isinstance(x, fx.Node)}
-    wanted |= {node for _, node in (*traced.mutations, *traced.gradients)}
+    wanted = _named(traced)
     for node in reversed(list(traced.graph.nodes)):
         # Random numbers that nobody reads are drawn too: those that follow depend on how many there were.
         happens = node.op == "call_function" and (changes_its_arguments(node) or draws_random_numbers(node))

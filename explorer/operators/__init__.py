@@ -8,6 +8,7 @@ from explorer.operators import (  # noqa: F401  (families register themselves)
     cross_entropy,
     cudnn_algorithms,
     dropout,
+    embedding,
     inplace,
     linear_cross_entropy,
     normalisation,

@@ -88,7 +88,7 @@ def with_gradients(
     plan: Plan,
     parts: int,
 ) -> tuple[torch.Tensor, ...]:
-    """``loss_alone``, and the gradients as they are where that of the loss is 1."""
+    """``loss_alone``, and the gradients as they are where that of the loss is 1; sums are not rounded yet."""
     layer = Layer(source, weight, bias, class_weight, target, plan)
     losses, gradients = LossesSoFar(plan), Gradients(layer)
     begin: list[OfLoss] = []
@@ -104,7 +104,7 @@ def with_gradients(
 
     for rows, part in layer.parts(parts):
         gradients.add(rows, part, of_part(rows, part))
-    return (*losses.results(), *gradients.results())
+    return (*losses.results(), *gradients.sums())
 
 
 def linear_cross_entropy(*args: Any) -> tuple[torch.Tensor, ...]:
@@ -206,10 +206,18 @@ def logits_again(*args: Any) -> tuple[torch.Tensor, ...]:
     return gradients.results()
 
 
-def gradients_made_before(gradient: torch.Tensor, *made: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The gradients of ``with_gradients`` times that of the loss; the first of the largest in its own memory."""
-    largest = max(made, key=torch.Tensor.numel)
-    return tuple(x.mul_(gradient) if x is largest else x * gradient.to(x.dtype) for x in made)
+def gradients_made_before(
+    gradient: torch.Tensor, dtype: torch.dtype, largest: torch.Tensor, *others: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of ``with_gradients`` times that of the loss; the largest in its own memory.
+
+    Args:
+        gradient: of the loss.
+        dtype: of the results.
+        largest: of the others, which is of no use afterwards.
+        others: all of them.
+    """
+    return tuple((x.mul_(gradient) if x is largest else x * gradient.to(x.dtype)).to(dtype) for x in others)
 
 
 @rule(linear_cross_entropy)
@@ -255,5 +263,5 @@ def backward_ways(node: fx.Node) -> Iterator[Variant]:
         yield Variant(f"logits again, in {parts} parts", logits_again, again, **_IN_PARTS)
     if made:
         largest = max(made, key=lambda x: value_of(x).numel())
-        args = (of_loss[0], *made)
+        args = (of_loss[0], value_of(weight).dtype, largest, *made)
         yield Variant("made before", gradients_made_before, args, overwrites=largest, **_IN_PARTS)

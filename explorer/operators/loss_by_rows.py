@@ -231,7 +231,7 @@ class LossesSoFar:
         if self.plan.reduction == NONE:
             return torch.cat(losses), totals[-1], *map(torch.cat, sums)
         dtype = losses[0].dtype
-        loss, total = (torch.stack(x).to(_precise(dtype)).sum() for x in (losses, totals))
+        loss, total = (torch.stack(x).to(precise(dtype)).sum() for x in (losses, totals))
         loss = loss / total if self.plan.reduction == MEAN else loss
         return loss.to(dtype), total.to(dtype), *map(torch.cat, sums)
 
@@ -243,7 +243,7 @@ class Gradients:
         """Begin with nothing; takes the memory for all of them."""
         plan, source, weight = layer.plan, layer.source, layer.weight
         of_source, of_weight, of_bias = plan.wanted
-        precise = _precise(weight.dtype)
+        accurate = precise(weight.dtype)
         self.layer = layer
         self.chosen = plan.chosen(len(source), source.device)
         shape = (source.shape[1], weight.shape[1])
@@ -253,9 +253,9 @@ class Gradients:
             if self.chosen is not None:
                 self.source.zero_()
         if of_weight:
-            self.weight = weight.new_empty(shape[::-1] if plan.by_class else shape, dtype=precise)
+            self.weight = weight.new_empty(shape[::-1] if plan.by_class else shape, dtype=accurate)
         if of_bias:
-            self.bias = weight.new_zeros((1, weight.shape[1]), dtype=precise)
+            self.bias = weight.new_zeros((1, weight.shape[1]), dtype=accurate)
 
     def add(self, rows: slice, part: torch.Tensor, of_logits: torch.Tensor) -> None:
         """Rows of the source and the gradient of the layer's result for them."""
@@ -269,13 +269,16 @@ class Gradients:
             first, second = (of_logits, part) if self.layer.plan.by_class else (part, of_logits)
             _add_product(self.weight, first.t(), second, first=rows.start == 0)
 
+    def sums(self) -> tuple[torch.Tensor, ...]:
+        """Those that are wanted, sums in the precision in which they were made."""
+        return tuple(x for x in (self.source, self.weight, self.bias) if x is not None)
+
     def results(self) -> tuple[torch.Tensor, ...]:
         """Those that are wanted."""
-        dtype = self.layer.weight.dtype
-        return tuple(x.to(dtype) for x in (self.source, self.weight, self.bias) if x is not None)
+        return tuple(x.to(self.layer.weight.dtype) for x in self.sums())
 
 
-def _precise(dtype: torch.dtype) -> torch.dtype:
+def precise(dtype: torch.dtype) -> torch.dtype:
     """In which sums over parts are made: halves would be rounded after each."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 

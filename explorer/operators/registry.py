@@ -24,6 +24,9 @@ AS_EAGER = "explorer.as_eager"
 OWN_RESULTS = "explorer.own_results"
 """In the notes of a call of which eager mode makes some of the results alone: their numbers."""
 
+ROLE = "explorer.role"
+"""In the notes of a result that is not what its pass makes otherwise: what its storage is for."""
+
 _CAPTURED_FOR: ContextVar[str | None] = ContextVar("captured for", default=None)
 
 # Results of calls that make compact tensors, by callable and layouts: fake calls take milliseconds each.
