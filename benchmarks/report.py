@@ -181,6 +181,21 @@ def checkmate(rows: Rows) -> Iterable[str]:
         )
 
 
+def language_models(rows: Rows) -> Iterable[str]:
+    """Transformers beside torch.compile: peaks and times."""
+    yield from _head(
+        "model", "eager", "`torch.compile`", "ours at that peak", "× its time", "ours, smallest", "× its peak"
+    )
+
+    def cell(row: dict[str, Any], which: str) -> str:
+        return f"{row[f'{which}_bytes'] / 2**20:.0f} MiB, {row[f'{which}_ms']:.0f} ms"
+
+    for row in rows:
+        at_its_peak, smallest = row["at_compiled_ms"] / row["compiled_ms"], row["least_bytes"] / row["compiled_bytes"]
+        cells = [cell(row, x) for x in ("eager", "compiled", "at_compiled", "least")]
+        yield _line(row["model"], *cells[:3], f"{at_its_peak:.2f}", cells[3], f"{smallest:.2f}")
+
+
 TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "end_to_end": end_to_end,
     "optimizations": optimizations,
@@ -189,6 +204,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "training_run": training_run,
     "compare": compare,
     "run_methods": run_methods,
+    "language_models": language_models,
     "dominance": dominance,
     "checkmate": checkmate,
 }
