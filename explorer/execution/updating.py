@@ -17,6 +17,8 @@ from explorer.units import shown
 
 _FEW = 2
 """Parameters of a group that show whether it is trained one by one as together."""
+_RATE = 0.01
+"""Learning rate at which that shows, at least."""
 
 
 class UpdatesWithin:
@@ -122,12 +124,22 @@ def _few(updater: Updater) -> tuple[optim.Optimizer, list[torch.Tensor]]:
         made = updater.over(tensors)
     few: list[torch.Tensor] = []
     for group in made.param_groups:
+        _hurry(group)
         for x in sorted(group["params"], key=lambda x: x.numel())[:_FEW]:
             there = updater.trained[position[id(x)]]
             copy = _spread(torch.empty_like(x, device="cpu" if there.is_meta else there.device)).requires_grad_()
             group["params"] = [copy if y is x else y for y in group["params"]]
             few.append(copy)
     return made, few
+
+
+def _hurry(group: dict[str, Any]) -> None:
+    """Give a group a rate at which a difference shows: a warm-up begins with 0, or with next to nothing."""
+    rate = group.get("lr")
+    if isinstance(rate, torch.Tensor):
+        group["lr"] = rate.detach().clone().clamp_(min=_RATE)
+    elif isinstance(rate, int | float):
+        group["lr"] = max(rate, _RATE)
 
 
 def _spread(like: torch.Tensor) -> torch.Tensor:

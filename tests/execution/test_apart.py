@@ -62,7 +62,7 @@ class ByNorm(optim.Optimizer):
         held = [x for group in self.param_groups for x in group["params"] if x.grad is not None]
         norm = torch.cat([x.grad.flatten() for x in held]).norm()
         for x in held:
-            x.data.sub_(x.grad / norm, alpha=0.1)
+            x.data.sub_(x.grad / norm, alpha=self.param_groups[0]["lr"])
 
 
 Makes = Callable[[Any], optim.Optimizer]
@@ -92,6 +92,18 @@ def test_an_optimizer_that_works_on_all_together_is_refused(make: Makes, *, grou
         explorer.solve(profile, budget=2**30, update="within")
     assert [dict(group) for group in optimizer.param_groups] == before
     assert not optimizer.state
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-9, torch.tensor(0.0)])
+def test_a_warm_up_that_begins_with_nothing_hides_no_difference(rate: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = ByNorm(model.parameters())
+    optimizer.param_groups[0]["lr"] = float(rate) if isinstance(rate, torch.Tensor) else rate
+    with pytest.raises(ValueError, match=TOGETHER):
+        explorer.update_within(model, optimizer)
+    adam = optim.Adam(model.parameters(), lr=rate, capturable=False, foreach=False)
+    explorer.update_within(model, adam).remove()
+    assert adam.param_groups[0]["lr"] is rate
 
 
 @pytest.mark.parametrize("make", ALONE, ids=lambda x: x.__name__)
