@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
-    from explorer.solvers import SolveSession, largest_batch, smallest_budget, solve, trade_off
+    from explorer.solvers import SolveSession, largest_batch, largest_sequence, smallest_budget, solve, trade_off
     from explorer.units import format_bytes, parse_bytes
     from widgets import Explorer, explore
 
@@ -56,6 +56,7 @@ _HOMES = {
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
     "largest_batch": "explorer.solvers",
+    "largest_sequence": "explorer.solvers",
     "load_profile": "explorer.profiles.loading",
     "load_schedule": "explorer.schedule",
     "measure": "explorer.execution",
@@ -94,6 +95,7 @@ __all__ = [
     "format_bytes",
     "keep_all",
     "largest_batch",
+    "largest_sequence",
     "load_profile",
     "load_schedule",
     "measure",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.solvers.methods.batch_size import largest_batch
+    from explorer.solvers.sequences import largest_sequence
     from explorer.solvers.service.messages import SolveEvent
     from explorer.solvers.service.session import SolveSession
     from explorer.solvers.solving import smallest_budget, solve, trade_off, trade_off_in_steps
@@ -18,12 +19,22 @@ _HOMES = {
     "SolveEvent": "service.messages",
     "SolveSession": "service.session",
     "largest_batch": "methods.batch_size",
+    "largest_sequence": "sequences",
     "smallest_budget": "solving",
     "solve": "solving",
     "trade_off": "solving",
     "trade_off_in_steps": "solving",
 }
-__all__ = ["SolveEvent", "SolveSession", "largest_batch", "smallest_budget", "solve", "trade_off", "trade_off_in_steps"]
+__all__ = [
+    "SolveEvent",
+    "SolveSession",
+    "largest_batch",
+    "largest_sequence",
+    "smallest_budget",
+    "solve",
+    "trade_off",
+    "trade_off_in_steps",
+]
 
 
 def __getattr__(name: str) -> Any:
