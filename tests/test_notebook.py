@@ -14,6 +14,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PRINTED = {
     "compare": "share of the peak without recomputation",
     "convolutions": "with a choice",
+    "language-models": "tokens within",
     "teach-checkpointing": "is optimal",
     "train": "measured peak",
     "your-model": "measured peak",
