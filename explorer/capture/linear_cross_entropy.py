@@ -19,7 +19,15 @@ from explorer.graph import Role
 from explorer.operators import linear_cross_entropy as ways
 from explorer.operators.cross_entropy import cross_entropy_backward
 from explorer.operators.loss_by_rows import Made, Plan, Step, counts_of_parts, precise
-from explorer.operators.registry import AS_EAGER, OWN_RESULTS, ROLE, all_arguments, output_of, value_of
+from explorer.operators.registry import (
+    AS_EAGER,
+    OWN_RESULTS,
+    ROLE,
+    all_arguments,
+    draws_random_numbers,
+    output_of,
+    value_of,
+)
 from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
@@ -257,15 +265,20 @@ def _step(node: fx.Node, made: dict[fx.Node, int]) -> Step:
     if _moves(node):
         return Step(node.target, args, kwargs, moves=True)
     tags = getattr(node.target, "tags", ())
-    _require(node.target is _COPY or torch.Tag.pointwise in tags)
-    _require(isinstance(node.args[0], fx.Node) and value_of(node).shape == value_of(node.args[0]).shape)
+    _require(node.target is _COPY or (torch.Tag.pointwise in tags and not draws_random_numbers(node)))
+    source = node.args[0]
+    _require(isinstance(source, fx.Node))
+    assert isinstance(source, fx.Node)
+    result, read = value_of(node), value_of(source)
+    _require(isinstance(result, torch.Tensor) and isinstance(read, torch.Tensor))
+    _require(result.shape == read.shape and result.device == read.device)
     return Step(node.target, args, kwargs)
 
 
 def _moves(node: fx.Node) -> bool:
     """Does it move rows, and leave each as it is?"""
     source = value_of(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
-    if source is None or not isinstance(value_of(node), torch.Tensor) or not source.dim():
+    if not isinstance(source, torch.Tensor) or not isinstance(value_of(node), torch.Tensor) or not source.dim():
         return False
     same_rows = value_of(node).shape[-1:] == source.shape[-1:]
     if node.target is aten.slice.Tensor:

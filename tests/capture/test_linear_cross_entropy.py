@@ -58,6 +58,13 @@ APART: dict[str, Logits] = {
     "read_twice": lambda x, y: loss(x, y) + 1e-4 * torch.logsumexp(x, -1).square().mean(),
     "two_losses": lambda x, y: loss(x, y) + loss(x, y, reduction="sum"),
     "mixed": lambda x, y: loss(x.softmax(1), y),
+    "dropped": lambda x, y: loss(F.dropout(x, 0.1), y),
+    "normalised": lambda x, y: loss(F.layer_norm(x, x.shape[-1:]), y),
+    "sorted": lambda x, y: loss(x.sort(-1).values, y),
+    "masked": lambda x, y: loss(x.masked_fill(torch.arange(x.shape[-1]) % 7 == 3, -1e4), y),
+    "joined": lambda x, y: loss(torch.cat([x, -x], 1), torch.cat([y, y], 1)),
+    "indexed": lambda x, y: loss(x[:, torch.arange(0, 100, 2)], y[:, ::2].contiguous()),
+    "transposed": lambda x, y: F.cross_entropy(x.transpose(1, 2), y),
     "learned": lambda x, y: loss(x * x.detach().mean(), y),
 }
 
