@@ -61,36 +61,22 @@ def over_logits(*args: Any) -> tuple[torch.Tensor, ...]:
     return as_eager(*args, over=True)
 
 
-def loss_alone(
-    source: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    class_weight: torch.Tensor | None,
-    target: torch.Tensor,
-    plan: Plan,
-    parts: int,
-) -> tuple[torch.Tensor, ...]:
-    """Forward in parts: nothing that is as large as the logits."""
-    layer = Layer(source, weight, bias, class_weight, target, plan)
-    losses = LossesSoFar(plan)
+def loss_alone(*args: Any) -> tuple[torch.Tensor, ...]:
+    """Forward in as many parts as the last argument says: nothing that is as large as the logits."""
+    *arguments, parts = args
+    layer = Layer(*arguments)
+    plan, losses = layer.plan, LossesSoFar(layer.plan)
     for rows, part in layer.parts(parts):
         reduction = SUM if plan.reduction == MEAN else plan.reduction
         losses.found.append(layer.losses(layer.log_probabilities(part, {}), rows, reduction))
     return losses.results()
 
 
-def with_gradients(
-    source: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    class_weight: torch.Tensor | None,
-    target: torch.Tensor,
-    plan: Plan,
-    parts: int,
-) -> tuple[torch.Tensor, ...]:
+def with_gradients(*args: Any) -> tuple[torch.Tensor, ...]:
     """``loss_alone``, and the gradients as they are where that of the loss is 1; sums are not rounded yet."""
-    layer = Layer(source, weight, bias, class_weight, target, plan)
-    losses, gradients = LossesSoFar(plan), Gradients(layer)
+    *arguments, parts = args
+    layer = Layer(*arguments)
+    losses, gradients = LossesSoFar(layer.plan), Gradients(layer)
     begin: list[OfLoss] = []
 
     def of_part(rows: slice, part: torch.Tensor) -> torch.Tensor:
@@ -111,7 +97,7 @@ def linear_cross_entropy(*args: Any) -> tuple[torch.Tensor, ...]:
     """All that any implementation makes; the arguments are those of ``as_eager``."""
     plan: Plan = args[-1]
     whole = as_eager(*args)
-    return (*whole, *with_gradients(*args, parts=1)[plan.losses :]) if plan.at_once else whole
+    return (*whole, *with_gradients(*args, 1)[plan.losses :]) if plan.at_once else whole
 
 
 def linear_cross_entropy_backward(
