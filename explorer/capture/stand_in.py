@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -43,17 +44,28 @@ def capture_for_cuda(
     Raises:
         ValueError: as ``capture`` does.
     """
-    active = next((x for x in ("cuda", "cpu") if torch.is_autocast_enabled(x)), "cpu")
-    casts = autocast_now(active) if autocast is None else an_autocast(autocast, "cpu")
-    # Fake tensors of a CUDA device need a PyTorch that is built for one: these are of the CPU, and stand for the other.
+    standing, batch = stand_in_for(model, batch, dtype=dtype)
+    with as_on_cuda(autocast) as casts:
+        return capture(standing, batch, loss=loss, autocast=casts)
+
+
+def stand_in_for(model: nn.Module, batch: Batch, *, dtype: torch.dtype | None) -> tuple[nn.Module, Batch]:
+    """Copies without values. Fake tensors of a CUDA device need a PyTorch that is built for one: these are of the CPU."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         known: dict[int, Any] = {}
         for tensor in _tensors(model):
             known.setdefault(id(tensor), _stand_in(tensor, dtype))
         standing = copy.deepcopy(model, known)
-        batch = pytree.tree_map_only(torch.Tensor, lambda x: _stand_in(x, dtype), batch)
+        return standing, pytree.tree_map_only(torch.Tensor, lambda x: _stand_in(x, dtype), batch)
+
+
+@contextmanager
+def as_on_cuda(autocast: Autocast | torch.dtype | str | None) -> Iterator[Autocast]:
+    """While open, what stands for a CUDA device's tensors meets that device's kernels; gives the autocast to capture."""
+    active = next((x for x in ("cuda", "cpu") if torch.is_autocast_enabled(x)), "cpu")
+    casts = autocast_now(active) if autocast is None else an_autocast(autocast, "cpu")
     with captured_for("cuda"), _FusedAttention(), nullcontext() if casts.dtype is None else cuda_casts():
-        return capture(standing, batch, loss=loss, autocast=casts)
+        yield casts
 
 
 def _tensors(model: nn.Module) -> list[torch.Tensor]:

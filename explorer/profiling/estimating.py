@@ -12,7 +12,7 @@ from explorer.arguments import a_callback
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss
 from explorer.capture.building import TANGENTS, Call
-from explorer.capture.stand_in import capture_for_cuda
+from explorer.capture.depth import capture_in_depth
 from explorer.device_profile import Cost, Device, Profile
 from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.execution.optimizers import OptimizerLike, with_loss
@@ -29,7 +29,7 @@ from explorer.profiling.counting import Counting, Precisions, bytes_moved, convo
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
 from explorer.profiling.profiling import Progress, halves_like_wholes, planned, subjects_of, uses_cublas
 from explorer.profiling.rates import Family, KernelWork, time_ms
-from explorer.profiling.updating import Updates
+from explorer.profiling.updating import Updates, parameter_names
 from explorer.torch_arguments import a_model
 from explorer.units import shown
 
@@ -100,12 +100,16 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
     updater, iteration = planned(
         model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
     )
-    captured = capture_for_cuda(model, batch, loss=loss, dtype=half, autocast=autocast)
+    captured, graph = capture_in_depth(model, batch, loss=loss, dtype=half, autocast=autocast)
     precisions = _precisions(spec, precision)
     estimated = estimate_capture(captured, spec=spec, precisions=precisions, progress=progress)
+    estimated = replace(estimated, graph=graph)
     if iteration == STEP_ALONE:
         return estimated
-    updates = Updates(captured, with_loss(model, loss), updater)
+    names = {storage: f"model.{graph.storages[storage].name}" for storage, _ in graph.gradients}
+    if graph is captured.graph:
+        names = parameter_names(captured)
+    updates = Updates(graph, names=names, model=with_loss(model, loss), updater=updater)
     updates.estimate(Counting(spec, precisions), half)
     return updates.added_to(estimated, optimizer).in_iteration(iteration)
 
@@ -125,7 +129,7 @@ def estimate_capture(
     """Estimate the operators of a capture.
 
     Args:
-        captured: from ``capture_for_cuda``.
+        captured: for CUDA.
         spec: the device.
         precisions: of products in float32.
         progress: called as the work goes on.

@@ -23,7 +23,7 @@ from explorer.graph import TrainingGraph
 from explorer.iteration import STEP_ALONE, Buckets, Iteration
 from explorer.operators.encodings import Encoding
 from explorer.profiling.costing import Subject, measure_costs
-from explorer.profiling.updating import Updates
+from explorer.profiling.updating import Updates, parameter_names
 from explorer.rearranging import UPDATE
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
@@ -89,7 +89,9 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
         model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
     )
     captured = capture(model, batch, loss=loss, encoding=encoding, autocast=autocast)
-    updates = Updates(captured, with_loss(model, loss), updater)
+    updates = Updates(
+        captured.graph, names=parameter_names(captured), model=with_loss(model, loss), updater=updater
+    )
     if iteration != STEP_ALONE:
         updates.measure(here)
     measured = profile_capture(

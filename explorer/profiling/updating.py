@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -32,6 +32,12 @@ _USES: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 _ADVICE = "Profile without an optimizer, or free what else is on the device."
 
 
+def parameter_names(captured: Capture) -> dict[int, str]:
+    """Of each parameter's storage, as ``Updates`` wants them."""
+    inputs = [x for x in captured.traced.inputs if x.source is Source.PARAMETER]
+    return {captured.built.storage_of[x.node]: x.name for x in inputs}
+
+
 class Updates:
     """Costs of an optimizer's step, of the update of each parameter alone, and of adding up gradients.
 
@@ -40,25 +46,23 @@ class Updates:
         state_bytes: what the optimizer holds from its first step on, as the device's allocator takes it.
     """
 
-    def __init__(self, captured: Capture, model: nn.Module, updater: Updater | None) -> None:
+    def __init__(
+        self, graph: TrainingGraph, *, names: Mapping[int, str], model: nn.Module, updater: Updater | None
+    ) -> None:
         """Nothing is known yet.
 
         Args:
-            captured: of the model.
+            graph: of the model.
+            names: of the storages of its parameters, behind ``model.`` or ``loss.``.
             model: with its loss, if that is a module.
             updater: None: gradients are accumulated only.
         """
         self.costs: dict[str, Cost] = {}
         self.state_bytes = 0
-        self._graph: TrainingGraph = captured.graph
+        self._graph = graph
         self._updater = updater
         parameters = dict(model.named_parameters(remove_duplicate=False))
-        names = {
-            captured.built.storage_of[x.node]: x.name for x in captured.traced.inputs if x.source is Source.PARAMETER
-        }
-        self._parameters = {
-            storage: parameters[_path(names[storage], parameters)] for storage, _ in captured.graph.gradients
-        }
+        self._parameters = {storage: parameters[_path(names[storage], parameters)] for storage, _ in graph.gradients}
 
     def measure(self, device: torch.device) -> None:
         """On the device where the model is; parameters, gradients and state are there a second time meanwhile.
