@@ -1,9 +1,9 @@
 """Graphs of equal blocks: from those of a few blocks to that of any number, by induction.
 
-A deep model repeats one block. Its graph is then a beginning, the block's operators again and again, and an end, in each
-pass; so are its storages, parameters and gradients. Which block a block's operators read from, and the numbers in names,
-are functions of the first degree of which block it is and of how many there are. They are found in the graphs of some
-blocks, one more and two more, which have to be exactly what these functions say. Nothing here knows a model.
+A deep model repeats one block. Its graph is then a beginning, the block's operators again and again, and an end, in
+each pass; so are its storages, parameters and gradients. Which block a block's operators read from, and the numbers in
+names, are functions of the first degree of which block it is and of how many there are. They are found in the graphs of
+some blocks, one more and two more, which have to be exactly what these functions say. Nothing here knows a model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from explorer.graph import Implementation, Operator, Phase, Storage, TensorSpec, TrainingGraph
 
@@ -190,7 +190,7 @@ def _section(number: int, lines: Sequence[Sequence[_Line]]) -> _Section:
     fixed = [[x.fixed for x in of_graph] for of_graph in lines]
     *_, less, most = fixed
     period = len(most) - len(less)
-    if any(len(y) - len(x) != period for x, y in zip(fixed, fixed[1:], strict=False)):
+    if any(len(y) - len(x) != period for x, y in pairwise(fixed)):
         raise NotRepeating
     if period == 0:
         return _Section(number, len(most), 0, 0)
@@ -200,7 +200,7 @@ def _section(number: int, lines: Sequence[Sequence[_Line]]) -> _Section:
         start -= 1
     whole = (same + period - start) // period
     # At least four in the largest graph: a first one, a last one, and two between them to compare.
-    if whole < 4 or less[same:] != most[same + period :]:  # noqa: PLR2004 - see above
+    if whole < 4 or less[same:] != most[same + period :]:
         raise NotRepeating
     end = len(most) - start - whole * period
     return _Section(number, start, period, end, extra=whole - (len(lines) - 1))
@@ -243,7 +243,9 @@ def _sections(graph: TrainingGraph) -> list[list[_Line]]:
     operators = [_of_operator(x) for x in graph.operators]
     forward, backward = operators[: graph.forward_count], operators[graph.forward_count :]
     parameters = [_of_parameter(x) for x in graph.parameters]
-    return [*storages, forward, backward, parameters, [_Line((), storages=pair) for pair in graph.gradients]]
+    told = [line.fixed for lines in storages for line in lines]
+    gradients = [_Line((told[x], told[y]), storages=(x, y)) for x, y in graph.gradients]
+    return [*storages, forward, backward, parameters, gradients]
 
 
 def _of_storage(storage: Storage) -> _Line:
@@ -272,6 +274,7 @@ def _parameter(line: _Line) -> TensorSpec:
 def _of_operator(operator: Operator) -> _Line:
     """Storages in order of implementations: what each reads and writes; one that is overwritten is among the reads."""
     name, numbers = _split_of_call(operator.name)
+    target, of_target = _split_of_call(operator.target) if _is_ours(operator) else (operator.target, ())
     layer, of_layer = _split(operator.layer)
     fixed, storages = [], []
     for x in operator.implementations:
@@ -279,22 +282,27 @@ def _of_operator(operator: Operator) -> _Line:
         reads, writes = tuple(range(len(x.reads))), tuple(range(len(x.writes)))
         fixed.append(replace(x, reads=reads, writes=writes, overwrites=over))
         storages += [*x.reads, *x.writes]
-    plain = replace(operator, id=0, name=name, layer=layer, implementations=tuple(fixed))
-    return _Line(plain, tuple(storages), numbers + of_layer)
+    plain = replace(operator, id=0, name=name, target=target, layer=layer, implementations=tuple(fixed))
+    return _Line(plain, tuple(storages), numbers + of_target + of_layer)
 
 
 def _operator(line: _Line, number: int) -> Operator:
     operator = line.fixed
     assert isinstance(operator, Operator)
     numbers, storages = iter(line.numbers), iter(line.storages)
-    name, layer = _joined_of_call(operator.name, numbers), _joined(operator.layer, numbers)
     return replace(
         operator,
         id=number,
-        name=name,
-        layer=layer,
+        name=_joined_of_call(operator.name, numbers),
+        target=_joined_of_call(operator.target, numbers) if _is_ours(operator) else operator.target,
+        layer=_joined(operator.layer, numbers),
         implementations=tuple(_implementation(x, storages) for x in operator.implementations),
     )
+
+
+def _is_ours(operator: Operator) -> bool:
+    """Is it none of ATen's, so that its target has the number of the call?"""
+    return operator.target.startswith("explorer.")
 
 
 def _implementation(plain: Implementation, storages: Iterator[int]) -> Implementation:
@@ -313,7 +321,7 @@ def _joined(name: str, numbers: Iterator[int]) -> str:
 
 
 def _split_of_call(name: str) -> tuple[str, tuple[int, ...]]:
-    """The same for the name of a call or of what it makes: the first of its kind has the number 0, which is not said."""
+    """The same for the name of a call or of what it makes: the first of a kind has the number 0, which is not said."""
     found = _OF_CALL.fullmatch(name)
     assert found is not None
     kind, number, rest = found.groups()

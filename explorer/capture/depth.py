@@ -1,13 +1,13 @@
 """Deep models: one block again and again is captured a few times, and the graph of all of them follows.
 
-A capture takes PyTorch about a second for a block of a transformer, and a language model has up to a hundred. Whether its
-blocks are equal is seen from a forward pass of fake tensors, which takes a thirtieth of that.
+A capture takes PyTorch about a second for a block of a transformer, and a language model has up to a hundred. Whether
+its blocks are equal is seen from a forward pass of fake tensors, which takes a tenth of that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,9 @@ from explorer.graph import TrainingGraph
 from explorer.repeating import NotRepeating, deeper
 from explorer.torch_private import as_if_compiling, without_checkpoints
 
-_PERIODS = (3, 4, 5)
-"""How many periods the captured models have: the fewest from which every function of a block can be told."""
+_LEAST_PERIODS = 3
+_GRAPHS = 3
+"""From so many graphs, each with a period more, every function of a block can be told."""
 _LONGEST_PERIOD = 6
 
 
@@ -46,13 +47,13 @@ class Repetition:
     period: int
 
     def depths(self) -> list[int]:
-        """How many modules the models have that are captured instead."""
-        return [self.count % self.period + x * self.period for x in _PERIODS]
-
-    @property
-    def pays(self) -> bool:
-        """Are fewer modules captured than there are?"""
-        return sum(self.depths()) < self.count
+        """How many modules the models may have that are captured instead: all together fewer than there are."""
+        found: list[int] = []
+        depth = self.count % self.period + _LEAST_PERIODS * self.period
+        while sum(found) + depth < self.count:
+            found.append(depth)
+            depth += self.period
+        return found if len(found) >= _GRAPHS else []
 
 
 def capture_in_depth(
@@ -102,25 +103,33 @@ def _by_induction(
     standing, batch = stand_in_for(model, batch, dtype=dtype)
     with as_on_cuda(autocast) as casts:
         repetition = repetition_of(standing, batch, loss=loss)
-        if repetition is None or not repetition.pays:
+        if repetition is None:
             return None
         modules: Any = standing.get_submodule(repetition.path)
+        of_all = list(modules)
+        del modules[:]
         captures: list[Capture] = []
-        for depth in reversed(repetition.depths()):
-            del modules[depth:]
+        for depth in repetition.depths():
+            modules.extend(of_all[len(modules) : depth])
             captures.append(capture(standing, batch, loss=loss, autocast=casts))
-    more = (repetition.count - max(repetition.depths())) // repetition.period
-    try:
-        return captures[0], deeper([x.graph for x in reversed(captures)], more=more)
-    except NotRepeating:
-        return None
+            graphs = [x.graph for x in captures[-_GRAPHS:]]
+            if len(graphs) == _GRAPHS:
+                # A first and a last block may be others than those between: then it takes one more of these.
+                with suppress(NotRepeating):
+                    return captures[-1], deeper(graphs, more=(repetition.count - depth) // repetition.period)
+    return None
 
 
 def _longest(model: nn.Module) -> tuple[str, nn.ModuleList | nn.Sequential] | None:
     """The longest list of modules of a kind, if it is so long that it can pay."""
+    least = sum(range(_LEAST_PERIODS, _LEAST_PERIODS + _GRAPHS))
     lists = [(path, x) for path, x in model.named_modules() if isinstance(x, nn.ModuleList | nn.Sequential)]
     path, modules = max(lists, key=lambda x: len(x[1]), default=("", None))
-    return None if modules is None or len(modules) <= sum(_PERIODS) else (path, modules)
+    return (
+        None
+        if modules is None or len(modules) <= sum(range(_LEAST_PERIODS, _LEAST_PERIODS + _GRAPHS))
+        else (path, modules)
+    )
 
 
 def repetition_of(model: nn.Module, batch: Batch, *, loss: Loss | None) -> Repetition | None:
@@ -169,8 +178,11 @@ def _calls_of(
     for as_compiled in (nullcontext, as_if_compiling):
         calls = _Calls()
         try:
-            with TRACING, mode, without_checkpoints(), as_compiled():
-                with torch.enable_grad(), calls.by_module(modules), calls:
+            with ExitStack() as stack:
+                for context in (TRACING, mode, without_checkpoints(), as_compiled(), torch.enable_grad()):
+                    stack.enter_context(context)
+                stack.enter_context(calls.by_module(modules))
+                with calls:
                     step(*args, **kwargs)
         except RuntimeError:
             continue

@@ -50,7 +50,7 @@ def capture_for_cuda(
 
 
 def stand_in_for(model: nn.Module, batch: Batch, *, dtype: torch.dtype | None) -> tuple[nn.Module, Batch]:
-    """Copies without values. Fake tensors of a CUDA device need a PyTorch that is built for one: these are of the CPU."""
+    """Copies without values, of the CPU: fake tensors of a CUDA device need a PyTorch that is built for one."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         known: dict[int, Any] = {}
         for tensor in _tensors(model):
@@ -61,7 +61,7 @@ def stand_in_for(model: nn.Module, batch: Batch, *, dtype: torch.dtype | None) -
 
 @contextmanager
 def as_on_cuda(autocast: Autocast | torch.dtype | str | None) -> Iterator[Autocast]:
-    """While open, what stands for a CUDA device's tensors meets that device's kernels; gives the autocast to capture."""
+    """While open, what stands for a CUDA device's tensors meets its kernels; gives the autocast to capture under."""
     active = next((x for x in ("cuda", "cpu") if torch.is_autocast_enabled(x)), "cpu")
     casts = autocast_now(active) if autocast is None else an_autocast(autocast, "cpu")
     with captured_for("cuda"), _FusedAttention(), nullcontext() if casts.dtype is None else cuda_casts():

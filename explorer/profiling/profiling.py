@@ -89,9 +89,7 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
         model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
     )
     captured = capture(model, batch, loss=loss, encoding=encoding, autocast=autocast)
-    updates = Updates(
-        captured.graph, names=parameter_names(captured), model=with_loss(model, loss), updater=updater
-    )
+    updates = Updates(captured.graph, names=parameter_names(captured), model=with_loss(model, loss), updater=updater)
     if iteration != STEP_ALONE:
         updates.measure(here)
     measured = profile_capture(
