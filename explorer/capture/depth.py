@@ -125,11 +125,7 @@ def _longest(model: nn.Module) -> tuple[str, nn.ModuleList | nn.Sequential] | No
     least = sum(range(_LEAST_PERIODS, _LEAST_PERIODS + _GRAPHS))
     lists = [(path, x) for path, x in model.named_modules() if isinstance(x, nn.ModuleList | nn.Sequential)]
     path, modules = max(lists, key=lambda x: len(x[1]), default=("", None))
-    return (
-        None
-        if modules is None or len(modules) <= sum(range(_LEAST_PERIODS, _LEAST_PERIODS + _GRAPHS))
-        else (path, modules)
-    )
+    return None if modules is None or len(modules) <= least else (path, modules)
 
 
 def repetition_of(model: nn.Module, batch: Batch, *, loss: Loss | None) -> Repetition | None:

@@ -107,10 +107,12 @@ def _fused(
     """The result of the fused kernel, or None where PyTorch would take none."""
     query, key, value, attn_mask = cast_for_autocast(query, key, value, attn_mask)
     boolean = attn_mask is not None and attn_mask.dtype == torch.bool
-    if enable_gqa or boolean or any(x.dim() != 4 or x.shape[-1] % 8 for x in (query, key, value)):
+    if boolean or any(x.dim() != 4 or x.shape[-1] % 8 for x in (query, key, value)):
         return None
-    if query.dtype in _HALVES and attn_mask is None:
+    if query.dtype in _HALVES and attn_mask is None:  # the only one that takes several queries for a key as they are
         kernel = aten._scaled_dot_product_flash_attention.default  # noqa: SLF001 - an operator of ATen
         return kernel(query, key, value, dropout_p, is_causal, scale=scale)[0]
+    if enable_gqa:
+        return None
     kernel = aten._scaled_dot_product_efficient_attention.default  # noqa: SLF001 - an operator of ATen
     return kernel(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]

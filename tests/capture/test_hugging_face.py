@@ -88,3 +88,33 @@ def test_a_branch_of_the_model_is_named_and_not_one_of_the_library() -> None:
     batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": torch.zeros_like(tokens)}
     with pytest.raises(ValueError, match=r"modeling_electra.py:\d+: active_logits"):
         capture(model.train(), batch)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_one_sample_needs_no_mask_where_the_model_counts_its_positions() -> None:
+    """As in eager mode, which looks at them; positions of the batch, or changed ones, may begin anew."""
+    model = build("llama")
+    vars(model)["config"].use_cache = False  # with a cache it does not look
+    tokens = torch.randint(1, 97, (1, 11))
+
+    def masked(model: torch.nn.Module, batch: dict[str, Any]) -> bool:
+        return any(x.target == "aten.le.Tensor" for x in capture(model, batch).graph.operators)
+
+    class Packed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            positions = torch.arange(11).unsqueeze(0)
+            positions[:, 5:] -= 5
+            return self.model(input_ids=tokens, labels=tokens, position_ids=positions).loss
+
+    batch = {"input_ids": tokens, "labels": tokens}
+    assert not masked(model, batch)
+    assert masked(model, {**batch, "position_ids": torch.arange(11).unsqueeze(0)})
+    packed = Packed().train()
+    assert masked(packed, {"tokens": tokens})
+    plain = copy.deepcopy(packed)
+    scheduled = explorer.apply(packed, keep_all(capture(packed, {"tokens": tokens}).graph), {"tokens": tokens})
+    assert torch.allclose(scheduled(tokens=tokens), plain(tokens=tokens), rtol=1e-6)
