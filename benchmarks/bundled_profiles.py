@@ -1,9 +1,10 @@
-"""Make the estimated profiles that come with the package: every bundled model at full size, for two devices.
+"""Make the estimated profiles that come with the package: every bundled model at full size, for two devices each.
 
     python -m benchmarks.bundled_profiles [MODEL …]
 
 writes explorer/profiles/MODEL-DEVICE.json.gz. Nothing is measured, so any machine gives the same files with the same
-version of PyTorch. A100s compute float32 products in TF32, as ``torch.set_float32_matmul_precision("high")`` has it.
+version of PyTorch. A100s compute float32 products in TF32, as ``torch.set_float32_matmul_precision("high")`` has it;
+transformers are all in bfloat16.
 """
 
 from __future__ import annotations
@@ -16,26 +17,27 @@ import torch
 
 import explorer
 from benchmarks.provenance import record
-from explorer.models import MODELS
+from explorer.models import MODELS, TRANSFORMERS, model_spec
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.units import format_bytes
 
 DEVICES = {"p100-16gb": "float32", "a100-80gb": "tf32"}
+DEVICES_OF_TRANSFORMERS = {"a100-80gb": "bfloat16", "h100": "bfloat16"}
 FOLDER = Path(explorer.__file__).with_name("profiles")
 
 
 def main() -> None:
     """Estimate, write, and say what was written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(MODELS), help=", ".join(MODELS))
+    parser.add_argument("models", nargs="*", default=[*MODELS, *TRANSFORMERS], help=", ".join(MODELS | TRANSFORMERS))
     arguments = parser.parse_args()
     record(arguments, seeds=())
     for name in arguments.models:
-        spec = MODELS[name]
+        spec = model_spec(name)
         with torch.device("meta"):
             model, batch = spec.build(), spec.batch()
-        for device, precision in DEVICES.items():
+        for device, precision in (DEVICES if name in MODELS else DEVICES_OF_TRANSFORMERS).items():
             began = time.perf_counter()
             profile = explorer.estimate(model, batch, loss=spec.loss, device=device, precision=precision)
             path = FOLDER / f"{name}-{device}.json.gz"

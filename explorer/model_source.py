@@ -19,7 +19,7 @@ def bundled(name: str, *, like: Sequence[TensorSpec] = (), **sizes: Any) -> tupl
     """A bundled model with random weights and a random batch for it, equal at every call.
 
     Args:
-        name: a key of ``explorer.models.MODELS``.
+        name: as ``explorer.models.model_spec`` knows it.
         like: a batch whose shapes to take, as ``TrainingGraph.batch``; the model's own sizes where empty.
         **sizes: what ``ModelSpec.batch`` takes, instead of ``like``'s: ``batch_size``, ``image_size`` …
 
@@ -30,12 +30,11 @@ def bundled(name: str, *, like: Sequence[TensorSpec] = (), **sizes: Any) -> tupl
         ValueError: there is no such model, or it has no such size.
     """
     import torch
+    from torch.utils import _pytree as pytree
 
-    from explorer.models import MODELS
+    from explorer.models import model_spec
 
-    if name not in MODELS:
-        raise ValueError(f"no bundled model {name!r}; bundled: {', '.join(MODELS)}")
-    spec = MODELS[name]
+    spec = model_spec(name)
     wanted = {**_sizes(like), **sizes}
     # The caller's own random numbers go on as if nothing was drawn here.
     with torch.random.fork_rng(devices=[]):
@@ -44,7 +43,8 @@ def bundled(name: str, *, like: Sequence[TensorSpec] = (), **sizes: Any) -> tupl
             batch = spec.batch(**wanted)
         except TypeError as error:
             raise ValueError(f"{spec.title} does not take all of {', '.join(wanted)}: {error}") from error
-        return spec.build(), batch, spec.loss
+        batch = pytree.tree_map_only(torch.Tensor, lambda x: x.to(spec.dtype) if x.is_floating_point() else x, batch)
+        return spec.build().to(spec.dtype), batch, spec.loss
 
 
 def factory(path: str) -> tuple[Any, Any, Any]:

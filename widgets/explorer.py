@@ -231,7 +231,7 @@ class Explorer(Traits):
 
     @property
     def bundled(self) -> str | None:
-        """Name of the bundled model that is explored, as ``MODELS`` has it; None for anything of the user's own."""
+        """Name of the bundled model that is explored; None for anything of the user's own."""
         return None if self._subject.bundled is None else bundled_model(self._subject.bundled)
 
     @property

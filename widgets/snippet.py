@@ -61,7 +61,7 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         profile: of the schedule.
         solution: has one.
         file: where the schedule lies, from where the program runs.
-        bundled: name of the bundled model it is for, as ``MODELS`` has it; None for a user's own, whose place is then
+        bundled: name of the bundled model it is for; None for a user's own, whose place is then
             marked.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The models of the papers, small enough to read, by name.
+"""The models of the papers, small enough to read, and transformers of the size that people train, by name.
 
 ``MODELS["resnet50"].build()`` makes the model, ``.batch(batch_size=8, image_size=112)`` a random batch for it.
 A spec with a loss has batches of the form (inputs, target), and ``loss(model(inputs), target)`` is the step's scalar;
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from explorer.models import transformers
 from explorer.models.googlenet import googlenet, three_losses
 from explorer.models.gpt import GPTConfig, gpt2
 from explorer.models.mobilenet import mobilenet_v2
@@ -24,7 +25,7 @@ from explorer.models.unet import unet, unet3d
 from explorer.models.vgg import vgg16
 from explorer.models.vit import vit_b_16
 
-__all__ = ["MODELS", "ModelSpec"]
+__all__ = ["MODELS", "TRANSFORMERS", "ModelSpec", "model_spec"]
 
 Size = int | tuple[int, ...]
 
@@ -40,14 +41,16 @@ class ModelSpec:
         batch: makes a random batch; keyword ``batch_size``, and ``image_size``, ``volume_size`` or ``sequence_length``.
         loss: of (outputs, target), or None where the model returns its loss.
         batch_size: that of MONeT's experiments (section 5) where the paper has the model, else one for a 16 GB device.
+        dtype: of all floating-point tensors of model and batch, which ``build`` and ``batch`` make in float32.
     """
 
     name: str
     title: str
     build: Callable[[], nn.Module]
-    batch: Callable[..., tuple[Any, ...]]
+    batch: Callable[..., Any]
     loss: Callable[[Any, torch.Tensor], torch.Tensor] | None
     batch_size: int
+    dtype: torch.dtype = torch.float32
 
 
 def image_batch(*, batch_size: int, image_size: Size = 224) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,13 +89,21 @@ def _spec(
     name: str,
     title: str,
     build: Callable[[], nn.Module],
-    batch: Callable[..., tuple[Any, ...]],
+    batch: Callable[..., Any],
     *,
     batch_size: int,
     loss: Callable[[Any, torch.Tensor], torch.Tensor] | None = F.cross_entropy,
 ) -> ModelSpec:
     """A spec whose batches have ``batch_size`` unless told otherwise."""
     return ModelSpec(name, title, build, partial(batch, batch_size=batch_size), loss, batch_size)
+
+
+def _transformer(
+    name: str, title: str, build: Callable[[], nn.Module], batch: Callable[..., Any], *, batch_size: int, **sizes: int
+) -> ModelSpec:
+    """One in bfloat16 that returns its loss; ``sizes`` are those of its batches unless told otherwise."""
+    batch = partial(batch, batch_size=batch_size, **sizes)
+    return ModelSpec(name, title, build, batch, None, batch_size, torch.bfloat16)
 
 
 _mask_loss = F.binary_cross_entropy_with_logits
@@ -109,3 +120,67 @@ MODELS: dict[str, ModelSpec] = {
         _spec("vit_b16", "ViT-B/16", vit_b_16, image_batch, batch_size=64),
     )
 }
+"""Those of the papers; they are ours, and small enough to read."""
+
+TRANSFORMERS: dict[str, ModelSpec] = {
+    spec.name: spec
+    for spec in (
+        _transformer(
+            "llama3_8b",
+            "Llama 3 8B",
+            transformers.llama3_8b,
+            partial(transformers.text_batch, vocabulary=128256),
+            batch_size=1,
+            sequence_length=8192,
+        ),
+        _transformer(
+            "llama3_70b_shard",
+            "Llama 3 70B, an eighth of each layer",
+            transformers.llama3_70b_shard,
+            partial(transformers.text_batch, vocabulary=128256 // 8),
+            batch_size=1,
+            sequence_length=8192,
+        ),
+        _transformer(
+            "qwen2_5_7b",
+            "Qwen2.5 7B",
+            transformers.qwen2_5_7b,
+            partial(transformers.text_batch, vocabulary=152064),
+            batch_size=1,
+            sequence_length=8192,
+        ),
+        _transformer(
+            "bert_large",
+            "BERT large",
+            transformers.bert_large,
+            partial(transformers.text_batch, vocabulary=30522),
+            batch_size=64,
+            sequence_length=512,
+        ),
+        _transformer(
+            "t5_base",
+            "T5 base",
+            transformers.t5_base,
+            partial(transformers.text_batch, vocabulary=32128),
+            batch_size=32,
+            sequence_length=512,
+        ),
+        _transformer(
+            "whisper_small", "Whisper small", transformers.whisper_small, transformers.sound_batch, batch_size=32
+        ),
+        _transformer("vit_l16", "ViT-L/16", transformers.vit_l_16, transformers.picture_batch, batch_size=128),
+    )
+}
+"""Hugging Face's, at the sizes in which people train them."""
+
+
+def model_spec(name: str) -> ModelSpec:
+    """A bundled model.
+
+    Raises:
+        ValueError: there is none of that name; lists those there are.
+    """
+    known = MODELS | TRANSFORMERS
+    if name not in known:
+        raise ValueError(f"no bundled model {name!r}; bundled: {', '.join(known)}")
+    return known[name]

@@ -55,5 +55,5 @@ def bundled_profiles() -> dict[str, Path]:
 
 
 def bundled_model(name: str) -> str:
-    """The model, as ``explorer.models.MODELS`` has it, of a bundled profile."""
+    """The model, as ``explorer.models.model_spec`` knows it, of a bundled profile."""
     return name.partition("-")[0]

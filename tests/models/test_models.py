@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
-from explorer.models import MODELS
+from explorer.model_source import bundled
+from explorer.models import MODELS, TRANSFORMERS
 from explorer.models.googlenet import AUXILIARY_WEIGHT, three_losses
 from explorer.models.gpt import GPT, GPTConfig
 from explorer.models.resnet import ResNet
@@ -53,6 +56,43 @@ def test_every_model_has_a_count_and_a_size_here():
 def test_parameter_count_is_the_published_one(name):
     with torch.device("meta"):
         assert count(MODELS[name].build()) == PARAMETERS[name]
+
+
+TRANSFORMER_PARAMETERS = {
+    "llama3_8b": 8_030_261_248,
+    "qwen2_5_7b": 7_615_616_512,
+    "bert_large": 335_174_458,
+    "t5_base": 222_903_552,
+    "whisper_small": 241_734_912,
+    "vit_l16": 304_326_632,
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMER_PARAMETERS)
+def test_transformers_have_the_published_parameters_too(name):
+    with torch.device("meta"):
+        assert count(TRANSFORMERS[name].build()) == TRANSFORMER_PARAMETERS[name]
+
+
+def test_a_shard_is_an_eighth_of_each_layer():
+    with torch.device("meta"):
+        shard = TRANSFORMERS["llama3_70b_shard"].build()
+    whole = 70_553_706_496
+    norms = (2 * 80 + 1) * 8192
+    assert count(shard) == (whole - norms) // 8 + norms
+
+
+def test_a_transformer_comes_in_its_precision():
+    model, batch, loss = bundled("vit_l16", batch_size=1, image_size=224)
+    assert {x.dtype for x in model.parameters()} == {batch["pixel_values"].dtype} == {torch.bfloat16}
+    assert batch["labels"].dtype == torch.int64
+    assert loss is None
+
+
+def test_without_their_library_transformers_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ValueError, match="pip install transformers"):
+        TRANSFORMERS["bert_large"].build()
 
 
 def test_a_deeper_resnet_comes_with_it():
