@@ -79,17 +79,17 @@ def with_gradients(*args: Any) -> tuple[torch.Tensor, ...]:
     losses, gradients = LossesSoFar(layer.plan), Gradients(layer)
     begin: list[OfLoss] = []
 
-    def of_part(rows: slice, part: torch.Tensor) -> torch.Tensor:
+    def of_part(rows: slice, part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         made: dict[int, torch.Tensor] = {}
         value = layer.log_probabilities(part, made)
         losses.found.append(layer.losses(value, rows, SUM))
         if not begin:
             one = value.new_ones(())
             begin.append(OfLoss(one, layer.total_weight(one.dtype)))
-        return begin[0].of_logits(layer, rows, value, made)
+        return begin[0].of_logits(layer, rows, value, made, over=True)
 
     for rows, part in layer.parts(parts):
-        gradients.add(rows, part, of_part(rows, part))
+        gradients.add(rows, part, *of_part(rows, part))
     return (*losses.results(), *gradients.sums())
 
 
@@ -173,7 +173,7 @@ def in_parts(*args: Any) -> tuple[torch.Tensor, ...]:
         # What was saved before rows were chosen has all of them.
         chosen = [rows if len(x) == len(target) or gradients.chosen is None else gradients.chosen[rows] for x in saved]
         made = {number: x[at] for number, x, at in zip(plan.saved, saved, chosen, strict=True)}
-        gradients.add(rows, part, begin.of_logits(layer, rows, log_probabilities[rows], made))
+        gradients.add(rows, part, *begin.of_logits(layer, rows, log_probabilities[rows], made))
     return gradients.results()
 
 
@@ -183,12 +183,12 @@ def logits_again(*args: Any) -> tuple[torch.Tensor, ...]:
     layer = Layer(source, weight, bias, class_weight, target, plan)
     begin, gradients = OfLoss(*of_loss), Gradients(layer)
 
-    def of_part(rows: slice, part: torch.Tensor) -> torch.Tensor:
+    def of_part(rows: slice, part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         made: dict[int, torch.Tensor] = {}
-        return begin.of_logits(layer, rows, layer.log_probabilities(part, made), made)
+        return begin.of_logits(layer, rows, layer.log_probabilities(part, made), made, over=True)
 
     for rows, part in layer.parts(parts):
-        gradients.add(rows, part, of_part(rows, part))
+        gradients.add(rows, part, *of_part(rows, part))
     return gradients.results()
 
 

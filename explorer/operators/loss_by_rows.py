@@ -192,9 +192,65 @@ class OfLoss:
     shares: torch.Tensor | None = None
 
     def of_logits(
-        self, layer: Layer, rows: slice, log_probabilities: torch.Tensor, made: dict[int, torch.Tensor]
+        self,
+        layer: Layer,
+        rows: slice,
+        log_probabilities: torch.Tensor,
+        made: dict[int, torch.Tensor],
+        *,
+        over: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The gradient of some rows of the layer's result.
+
+        Args:
+            layer: the forward pass's.
+            rows: which.
+            log_probabilities: of those.
+            made: what the backward pass reads besides.
+            over: the log-probabilities are of no use afterwards.
+
+        Returns:
+            A row for each, and what each is to be multiplied by; None: 1.
+        """
+        if self.smoothed is None and is_precise(log_probabilities):
+            value = self._probabilities_less_one(layer, rows, log_probabilities, over=over)
+            scale = self._scale(layer, rows)
+        else:
+            value, scale = self._by_kernels(layer, rows, log_probabilities), None
+        for step in layer.plan.backward:
+            if not step.moves:
+                value = step.run(value, made)
+        return value, scale
+
+    @staticmethod
+    def _probabilities_less_one(
+        layer: Layer, rows: slice, log_probabilities: torch.Tensor, *, over: bool
     ) -> torch.Tensor:
-        """The gradient of some rows of the layer's result."""
+        """Less one for each row's class: the gradient but for a factor, which need not go through all of it.
+
+        Halves would lose what is left of a probability of nearly 1.
+        """
+        into = log_probabilities
+        if not over:
+            into = layer.buffer("gradient", len(log_probabilities), log_probabilities.dtype)
+        value = torch.exp(log_probabilities, out=into)
+        target = layer.target[rows]
+        places = torch.where(target != layer.plan.ignored, target, 0).unsqueeze(1)
+        value.scatter_add_(1, places, value.new_full((1, 1), -1.0).expand(len(target), 1))
+        return value if layer.plan.dtype is None else value.to(layer.plan.dtype)
+
+    def _scale(self, layer: Layer, rows: slice) -> torch.Tensor:
+        """The loss's gradient, a row's weight, and what the loss was divided by."""
+        plan, target = layer.plan, layer.target[rows]
+        counts = target != plan.ignored
+        scale = self.gradient[rows] if plan.reduction == NONE else self.gradient
+        scale = scale / self.total if plan.reduction == MEAN else scale
+        if layer.class_weight is not None:
+            scale = scale * layer.class_weight[torch.where(counts, target, 0)]
+        return torch.where(counts, scale, 0.0)
+
+    def _by_kernels(self, layer: Layer, rows: slice, log_probabilities: torch.Tensor) -> torch.Tensor:
+        """The gradient of what log-softmax reads, by PyTorch's kernels."""
         plan = layer.plan
         value = gradient_of_log_probabilities(
             layer.buffer("gradient", len(log_probabilities), log_probabilities.dtype),
@@ -212,9 +268,6 @@ class OfLoss:
             aten._log_softmax_backward_data.out(value, log_probabilities, 1, value.dtype, out=value)
         else:
             value = aten._log_softmax_backward_data.default(value, log_probabilities, 1, plan.dtype)
-        for step in plan.backward:
-            if not step.moves:
-                value = step.run(value, made)
         return value
 
 
@@ -257,15 +310,22 @@ class Gradients:
         if of_bias:
             self.bias = weight.new_zeros((1, weight.shape[1]), dtype=accurate)
 
-    def add(self, rows: slice, part: torch.Tensor, of_logits: torch.Tensor) -> None:
-        """Rows of the source and the gradient of the layer's result for them."""
-        if self.source is not None and self.chosen is None:
-            torch.mm(of_logits, self.layer.weight.t(), out=self.source[rows])
-        elif self.source is not None and self.chosen is not None:
-            self.source.index_copy_(0, self.chosen[rows], of_logits @ self.layer.weight.t())
-        if self.bias is not None:
+    def add(self, rows: slice, part: torch.Tensor, of_logits: torch.Tensor, scale: torch.Tensor | None) -> None:
+        """Rows of the source and the gradient of the layer's result for them, as ``OfLoss.of_logits`` gives it."""
+        scales = None if scale is None else scale.unsqueeze(1).to(of_logits.dtype)
+        if self.source is not None:
+            into = self.source[rows] if self.chosen is None else None
+            found = torch.mm(of_logits, self.layer.weight.t(), out=into)
+            if scales is not None:
+                found.mul_(scales)
+            if self.chosen is not None:
+                self.source.index_copy_(0, self.chosen[rows], found)
+        if self.bias is not None and scales is None:
             self.bias += of_logits.sum(0, keepdim=True, dtype=self.bias.dtype)
+        elif self.bias is not None and scales is not None:
+            self.bias += scales.t() @ of_logits
         if self.weight is not None:
+            part = part if scales is None else part * scales
             first, second = (of_logits, part) if self.layer.plan.by_class else (part, of_logits)
             _add_product(self.weight, first.t(), second, first=rows.start == 0)
 
@@ -276,6 +336,11 @@ class Gradients:
     def results(self) -> tuple[torch.Tensor, ...]:
         """Those that are wanted."""
         return tuple(x.to(self.layer.weight.dtype) for x in self.sums())
+
+
+def is_precise(tensor: torch.Tensor) -> bool:
+    """Is it no half?"""
+    return precise(tensor.dtype) == tensor.dtype
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:
