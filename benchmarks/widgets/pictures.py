@@ -21,7 +21,7 @@ _LONG_MS = 180_000
 _SETTLED = "() => /^(Optimal|Solved)/.test(document.querySelector('.schedule-explorer [role=status]')?.textContent)"
 _DRAWN = "() => Number(document.querySelector('.schedule-explorer-{}')?.dataset.drawn ?? 0) > {}"
 _TABS = {
-    "Convolutions": "convolutions",
+    "Implementations": "implementations",
     "Schedule matrix": "matrix",
     "Solver": "solver",
     "Explain and pin": None,

@@ -206,7 +206,7 @@ def to_figures(rng: random.Random) -> str:
     drawn = figures(scene)
     held = Held.of(profile, "now", scene.solution.schedule, scene.drawn)
     drawn["compare"] = compare_figure(held, held)
-    assert {"timeline", "trade_off", "layers", "matrix", "convolutions"} <= drawn.keys()
+    assert {"timeline", "trade_off", "layers", "matrix", "implementations"} <= drawn.keys()
     for figure in drawn.values():
         check_figure(json.loads(figure.to_json()))
     return "held"

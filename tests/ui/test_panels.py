@@ -154,14 +154,14 @@ def test_a_click_on_a_bar_a_row_or_the_timeline_selects_the_layer(page: Page, pa
         _until(panels, "timeline", "selected layer")
         assert panels.layer.input_value() != "none"
     panels.layer.select_option("stem.0")
-    panels.tab("Convolutions")
-    row = panels.box.get_by_role("button", name="blocks.1.0")
+    panels.tab("Implementations")
+    row = panels.box.get_by_role("button", name="blocks.1.0: convolution")
     row.focus()
     row.press("Enter")
     expect(row).to_have_attribute("aria-pressed", "true")
     expect(panels.layer).to_have_value("blocks.1.0")
     assert "selected layer" in _until(panels, "timeline", "selected layer")
-    panels.box.screenshot(path=shots / "panel-convolutions.png")
+    panels.box.screenshot(path=shots / "panel-implementations.png")
     panels.tab("Schedule matrix")
     assert "selected layer" in _until(panels, "matrix", "selected layer")
     panels.box.get_by_label("Only the selected layer").check()
@@ -272,14 +272,14 @@ def _write_lines(lab: Lab, page: Page, count: int) -> None:
 
 
 def test_tabs_are_reached_by_keyboard(page: Page, panels: Panels) -> None:
-    panels.tab("Convolutions")
-    panels.box.get_by_role("tab", name="Convolutions").focus()
+    panels.tab("Implementations")
+    panels.box.get_by_role("tab", name="Implementations").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(panels.box.get_by_role("tab", name="Schedule matrix")).to_have_attribute("aria-selected", "true")
 
 
-@pytest.mark.parametrize("name", ["Convolutions", "Schedule matrix", "Solver", "Explain and pin", "Export"])
+@pytest.mark.parametrize("name", ["Implementations", "Schedule matrix", "Solver", "Explain and pin", "Export"])
 def test_tab_leads_to_every_control_and_shows_where_it_is(panels: Panels, name: str) -> None:
     panels.tab(name)
     panels.slider.focus()
@@ -351,7 +351,7 @@ def test_every_control_has_a_name_and_every_text_is_readable(
     panels.button("Hold as reference").click()
     shade = "light" if "Light" in theme else "dark"
     shown = {
-        "Convolutions": panels.plot("convolutions"),
+        "Implementations": panels.plot("implementations"),
         "Schedule matrix": panels.plot("matrix"),
         "Solver": panels.plot("solver"),
         "Explain and pin": panels.button("Pin and solve"),

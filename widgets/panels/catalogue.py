@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from explorer.arguments import several
 from explorer.units import shown
 from widgets.panels.compare import ComparePanel
-from widgets.panels.convolutions import ConvolutionsPanel
 from widgets.panels.explain import ExplainPanel
 from widgets.panels.export import ExportPanel
+from widgets.panels.implementations import ImplementationsPanel
 from widgets.panels.layers import LayersPanel
 from widgets.panels.matrix import MatrixPanel
 from widgets.panels.panel import PanelMaker
@@ -21,7 +21,7 @@ MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, Tr
 """Always in sight."""
 TABS: dict[str, PanelMaker] = {
     panel.name: panel
-    for panel in (ConvolutionsPanel, MatrixPanel, SolverPanel, ExplainPanel, ComparePanel, ExportPanel)
+    for panel in (ImplementationsPanel, MatrixPanel, SolverPanel, ExplainPanel, ComparePanel, ExportPanel)
 }
 """Behind tabs, in this order."""
 PANELS = (*MAIN, *TABS)

@@ -18,13 +18,13 @@ _TITLES = {
     "timeline": "Timeline",
     "trade_off": "Trade-off",
     "layers": "Layers",
-    "convolutions": "Convolutions",
+    "implementations": "Implementations",
     "matrix": "Schedule matrix",
     "solver": "Solver",
     "compare": "Comparison",
 }
 _MISSING = {
-    "convolutions": "this model has no convolutions",
+    "implementations": "every operator of this model has one implementation",
     "compare": "there is nothing to compare with; hold a schedule as reference first",
     "solver": "nothing was solved yet",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widgets.panels.convolutions import ConvolutionsPanel
+from widgets.panels.implementations import ImplementationsPanel
 from widgets.panels.layers import LayersPanel
 from widgets.panels.matrix import MatrixPanel
 from widgets.panels.solver import SolverPanel
@@ -11,7 +11,7 @@ from widgets.panels.trade_off import TradeOffPanel
 from widgets.plots.figure import Figure
 from widgets.scene.scene import Scene
 
-_PANELS = (TimelinePanel, TradeOffPanel, LayersPanel, MatrixPanel, ConvolutionsPanel, SolverPanel)  # in this order
+_PANELS = (TimelinePanel, TradeOffPanel, LayersPanel, MatrixPanel, ImplementationsPanel, SolverPanel)  # in this order
 
 
 def figures(scene: Scene) -> dict[str, Figure]:

@@ -41,6 +41,11 @@ def open_tab(made: Explorer, panel: str) -> None:
     made._view._tabs.selected_index = made._view._tabbed.index(panel)
 
 
+def rows_selected(table: Any) -> list[str]:
+    """The first cells of the marked rows."""
+    return [row["cells"][0] for row in table.rows if row["key"] in table.selected]
+
+
 def test_panels_are_chosen_by_name(trained: Trained) -> None:
     with explorer.explore(trained.profile, budget="1 GiB", panels=["solver", "timeline"]) as made:
         made.wait(120)
@@ -58,15 +63,15 @@ def test_unknown_panels_are_refused(trained: Trained, panels: Any, told: str) ->
 
 
 def test_a_layer_selected_anywhere_is_selected_everywhere(opened: Explorer) -> None:
-    open_tab(opened, "convolutions")
+    open_tab(opened, "implementations")
     timeline: Any = opened._view.panels["timeline"]
     timeline.plot._handle_custom_msg({"picked": "blocks.1.0"}, [])
     assert opened.selection == "blocks.1.0"
     assert opened._view.controls.layer.value == "blocks.1.0"
     assert "selected layer" in drawn(opened, "timeline")
     assert max(drawn(opened, "layers")["kept"]["marker"]["line"]["width"]) > 0
-    panel: Any = opened._view.panels["convolutions"]
-    assert panel.table.selected == ["blocks.1.0"]
+    panel: Any = opened._view.panels["implementations"]
+    assert rows_selected(panel.table) == ["blocks.1.0: convolution"]
     assert "blocks.1.0" in panel.heading.value
     open_tab(opened, "matrix")
     assert "selected layer" in drawn(opened, "matrix")
