@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -165,14 +165,23 @@ class _Explainer:
         for stay in self.line.lifetimes:
             self.stays.setdefault(stay.storage, []).append(stay)
         self.used = [self._implementation(n) for n in range(len(self.line.operators))]
+        backward = [n for n, x in enumerate(self.line.stages) if x is Stage.BACKWARD]
+        ran = {n: self.graph.operators[self.line.operators[n]] for n in backward}
+        # By storage: looked up for each of thousands.
+        self.made_again = _by_storage(
+            (n, self.used[n].writes) for n, x in enumerate(self.line.stages) if x is Stage.RECOMPUTE
+        )
+        self.readers = _by_storage((n, self.used[n].reads) for n in backward)
+        self.own_readers = _by_storage((n, ran[n].default().reads) for n in backward)
+        self.possible_readers = _by_storage((n, way.reads) for n in backward for way in ran[n].implementations)
+        self.there: dict[int, frozenset[int]] = {}
 
     def _implementation(self, run: int) -> Implementation:
         return self.graph.operators[self.line.operators[run]].implementation(self.line.implementations[run])
 
     def tensor(self, storage: Storage) -> TensorExplanation:
         stays = tuple(sorted(self.stays.get(storage.id, ()), key=lambda x: x.start))
-        again = [n for n in self._runs(Stage.RECOMPUTE) if storage.id in self.used[n].writes]
-        readers = [n for n in self._runs(Stage.BACKWARD) if storage.id in self.used[n].reads]
+        again = self.made_again.get(storage.id, [])
         persistent = storage.id in self.graph.persistent
         whole = persistent or not len(self.line.operators)
         return TensorExplanation(
@@ -186,7 +195,7 @@ class _Explainer:
             made_again=len(again),
             made_again_ms=sum(float(self.line.times_ms[n]) for n in again),
             stand_ins=self._stand_ins(storage),
-            readers=tuple(self.line.operators[n] for n in readers),
+            readers=tuple(self.line.operators[n] for n in self.readers.get(storage.id, ())),
             recomputation=None if persistent else self._recomputation(storage),
         )
 
@@ -207,9 +216,6 @@ class _Explainer:
         )
         return OperatorExplanation(operator, runs, alternatives)
 
-    def _runs(self, stage: Stage) -> Iterator[int]:
-        return (n for n, x in enumerate(self.line.stages) if x is stage)
-
     def _duration(self, stay: Lifetime) -> float:
         return float(self.line.times_ms[stay.start : stay.end + 1].sum())
 
@@ -229,9 +235,9 @@ class _Explainer:
     def _stand_ins(self, storage: Storage) -> tuple[int, ...]:
         """What backward operators read beyond what PyTorch's implementation does, where that reads the tensor."""
         found: dict[int, None] = {}
-        for n in self._runs(Stage.BACKWARD):
+        for n in self.own_readers.get(storage.id, ()):
             own = self.graph.operators[self.line.operators[n]].default()
-            if storage.id in own.reads and storage.id not in self.used[n].reads:
+            if storage.id not in self.used[n].reads:
                 more = (x for x in self.used[n].reads if x not in own.reads and x not in self.graph.persistent)
                 found |= dict.fromkeys(x for x in more if self.graph.producer[x] < self.boundary)
         return tuple(found)
@@ -241,9 +247,10 @@ class _Explainer:
         reader = self._first_reader(storage)
         if reader is None:
             return None
-        there = {x.storage for x in self.line.alive_at(reader) if x.start < reader} | self.graph.persistent
-        there.discard(storage.id)
-        operators = self._closure(storage.id, there)
+        if reader not in self.there:
+            alive = (x.storage for x in self.line.alive_at(reader) if x.start < reader)
+            self.there[reader] = self.graph.persistent.union(alive)
+        operators = self._closure(storage.id, self.there[reader] - {storage.id})
         if operators is None:
             return None
         time_ms = sum(self.profile.cost(x).time_ms for x in operators.values())
@@ -251,17 +258,12 @@ class _Explainer:
 
     def _first_reader(self, storage: Storage) -> int | None:
         """The first backward run that reads it, or might by another implementation."""
-        reading = [n for n in self._runs(Stage.BACKWARD) if storage.id in self.used[n].reads]
-        able = [
-            n
-            for n in self._runs(Stage.BACKWARD)
-            if any(storage.id in x.reads for x in self.graph.operators[self.line.operators[n]].implementations)
-        ]
-        return next(iter(reading), next(iter(able), None))
+        readers = self.readers.get(storage.id) or self.possible_readers.get(storage.id)
+        return readers[0] if readers else None
 
-    def _closure(self, wanted: int, there: Iterable[int]) -> dict[int, Implementation] | None:
+    def _closure(self, wanted: int, there: frozenset[int]) -> dict[int, Implementation] | None:
         """Operators that must run again to have a storage, each by its quickest way; None where one cannot."""
-        there, pending, found = set(there), [wanted], dict[int, Implementation]()
+        pending, found = [wanted], dict[int, Implementation]()
         while pending:
             storage = pending.pop()
             maker = self.graph.operators[self.graph.producer[storage]]
@@ -275,6 +277,15 @@ class _Explainer:
             quickest = found[maker.id] = min(able, key=lambda x: self.profile.cost(x).time_ms)
             pending += [x for x in quickest.reads if x not in there]
         return found
+
+
+def _by_storage(touched: Iterable[tuple[int, Iterable[int]]]) -> dict[int, list[int]]:
+    """The runs that touch each storage, in order, a run once."""
+    found: dict[int, dict[int, None]] = {}
+    for run, storages in touched:
+        for storage in storages:
+            found.setdefault(storage, {})[run] = None
+    return {storage: list(runs) for storage, runs in found.items()}
 
 
 def sentence(profile: Profile, found: TensorExplanation) -> str:

@@ -19,10 +19,17 @@ class Row:
     Attributes:
         key: what choosing the row reports; empty if it cannot be chosen.
         cells: as many as there are columns.
+        folded: rows that this one stands for, shown once someone unfolds it.
     """
 
     key: str
     cells: tuple[str, ...]
+    folded: tuple[Row, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the page has it."""
+        below = {"folded": [row.to_dict() for row in self.folded]} if self.folded else {}
+        return {"key": self.key, "cells": self.cells, **below}
 
 
 class Table(anywidget.AnyWidget):
@@ -58,7 +65,7 @@ class Table(anywidget.AnyWidget):
     def fill(self, rows: Iterable[Row], *, selected: Iterable[str] = (), title: str | None = None) -> None:
         """Show these rows in place of those before, and mark those whose key is among ``selected``."""
         with self.hold_sync():
-            self.rows = [{"key": row.key, "cells": row.cells} for row in rows]
+            self.rows = [row.to_dict() for row in rows]
             self.selected = list(selected)
             if title is not None:
                 self.title = title

@@ -15,6 +15,7 @@ from widgets.elements.table import Row, Table
 from widgets.panels.panel import PanelOwner
 from widgets.plots.figure import Figure
 from widgets.plots.implementations_plot import implementations_figure
+from widgets.scene.blocks import blocks_of, folded
 from widgets.scene.implementations import Calls, Choices, Part, Way, differ_in_workspace_alone
 from widgets.scene.layers import covers
 from widgets.scene.scene import Scene
@@ -79,9 +80,14 @@ class ImplementationsPanel:
         calls = choices.foremost(scene.selection)
         return None if calls is None else implementations_figure(calls.label, choices.ways(calls, scene.drawn))
 
+    @property
+    def _wanted(self) -> str:
+        """The kind of operators asked for; empty for all."""
+        return self.kind.value or ""
+
     def _narrow(self) -> None:
         with self._lock:
-            if self._shown is not None and self.kind.value not in ("", self._shown.kind):
+            if self._shown is not None and self._wanted not in ("", self._shown.kind):
                 self._shown = None
             self._draw()
 
@@ -109,7 +115,7 @@ class ImplementationsPanel:
         if scene is None or choices is None:
             return
         if self._shown is None:
-            self._shown = choices.foremost(scene.selection, kind=self.kind.value)
+            self._shown = choices.foremost(scene.selection, kind=self._wanted)
         shown = self._shown
         self._there.layout.display = "none" if shown is None else None
         if shown is None:
@@ -122,12 +128,12 @@ class ImplementationsPanel:
         self.heading.value = f"<p>{_sentence(scene.selection, shown, ways)}</p>"
         self.plot.draw(implementations_figure(shown.label, ways))
         self.ways.fill(map(_way_row, ways), title=f"All implementations of {shown.label}")
-        rows, selected = _rows(choices, scene, self.kind.value)
+        rows, selected = _rows(choices, scene, self._wanted)
         self.table.fill(rows, selected=selected)
 
     def _offer(self, choices: Choices, shown: Calls, selection: str) -> None:
         """Name the selected layer's calls, or, where none is selected, the first of those that are alike."""
-        of_kind = [x for x in choices.calls if self.kind.value in ("", x.kind)]
+        of_kind = [x for x in choices.calls if self._wanted in ("", x.kind)]
         among = [x for x in of_kind if covers(selection, x.layer)] or of_kind
         firsts = {x.alike: x for x in reversed(among)}
         alike = {key: sum(x.alike == key for x in among) - 1 for key in firsts}
@@ -156,13 +162,27 @@ def _sentence(selection: str, shown: Calls, ways: Sequence[Way]) -> str:
 
 
 def _rows(choices: Choices, scene: Scene, kind: str) -> tuple[list[Row], list[str]]:
-    """A row for each layer's calls of this kind, or of all, and the keys of those that are selected."""
-    rows, selected = [], []
-    for place, (calls, ways) in enumerate(zip(choices.calls, choices.chosen(scene.drawn), strict=True)):
-        if kind in ("", calls.kind):
-            rows.append(Row(str(place), (calls.label, *(describe(ways, parts) for parts in _OF_COLUMN))))
-            if covers(scene.selection, calls.layer):
-                selected.append(str(place))
+    """A row for each layer's calls of this kind, or of all, and the keys of those that are selected.
+
+    Calls in repeated blocks that are run in the same way are one row, which unfolds.
+    """
+    chosen = choices.chosen(scene.drawn)
+    of_kind = [i for i, x in enumerate(choices.calls) if kind in ("", x.kind)]
+    told = {i: tuple(describe(chosen[i], parts) for parts in _OF_COLUMN) for i in of_kind}
+    rows = []
+    alike = folded(
+        of_kind,
+        blocks_of(scene.profile.graph),
+        layer=lambda i: choices.calls[i].layer,
+        equal=lambda i: (choices.calls[i].alike, told[i]),
+    )
+    for name, members in alike:
+        singles = tuple(Row(str(i), (choices.calls[i].label, *told[i])) for i in members)
+        first = choices.calls[members[0]]
+        label = f"{name}{first.label.removeprefix(first.layer)}, {len(members)} times"
+        together = Row(singles[0].key, (label, *told[members[0]]), singles)
+        rows.append(together if len(members) > 1 else singles[0])
+    selected = [str(i) for i in of_kind if covers(scene.selection, choices.calls[i].layer)]
     return rows, selected
 
 

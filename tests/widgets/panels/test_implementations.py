@@ -37,7 +37,8 @@ class Owner:
         return json.loads(self.panel.plot.figure)["layout"]["meta"]
 
     def row(self, label: str) -> str:
-        return next(row["key"] for row in self.panel.table.rows if row["cells"][0] == label)
+        rows = [x for row in self.panel.table.rows for x in (row, *row.get("folded", ()))]
+        return next(row["key"] for row in rows if row["cells"][0] == label)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_without_a_selection_the_operator_with_the_most_ways_is_drawn(gpt2: Prof
 
 def test_a_row_selects_its_layer_and_shows_its_operator(gpt2: Profile) -> None:
     owner = Owner(gpt2)
-    key = owner.row("blocks.3.mlp.1: gelu")
+    key = owner.row("blocks.3.mlp.1: gelu")  # folded with the other eleven
     owner.panel.table._handle_custom_msg({"picked": key}, [])
     assert owner.scene.selection == "blocks.3.mlp.1"
     assert "blocks.3.mlp.1: gelu" in owner.drawn
@@ -91,9 +92,9 @@ def test_one_kind_of_operators_alone(gpt2: Profile) -> None:
     owner = Owner(gpt2)
     owner.panel.kind.value = "attention"
     assert "blocks.0.attention: attention" in owner.drawn
-    assert [row["cells"][0] for row in owner.panel.table.rows] == [
-        f"blocks.{i}.attention: attention" for i in range(12)
-    ]
+    (row,) = owner.panel.table.rows
+    assert row["cells"][0] == "blocks.0-11.attention: attention, 12 times"
+    assert [x["cells"][0] for x in row["folded"]] == [f"blocks.{i}.attention: attention" for i in range(12)]
 
 
 def test_a_layer_without_a_choice_is_told_of(gpt2: Profile) -> None:

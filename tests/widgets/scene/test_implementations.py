@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_the_figure_has_every_way_of_a_choice_and_marks_the_chosen(bundled: Prof
         ways = choices.ways(calls, timeline)
         of_part = Counter(way.part for way in ways)
         found = [way for way in ways if of_part[way.part] > 1]
-        figure = checked(implementations_figure(calls.label, ways))
+        figure: Any = checked(implementations_figure(calls.label, ways))
         points = [trace for trace in figure.data if trace.mode != "lines"]
         assert sum(len(trace.x) for trace in points) == len(found)
         marked = [text for trace in points if trace.name == "chosen" for text in trace.hovertext]
@@ -113,7 +114,7 @@ def test_the_figure_has_every_way_of_a_choice_and_marks_the_chosen(bundled: Prof
 
 def test_ways_that_differ_in_a_number_are_one_line() -> None:
     parts = [Way(Part.FORWARD, f"in {k} parts", 10.0 + k, 4096 // k) for k in (4, 16, 64)]
-    figure = checked(implementations_figure("loss", [Way(Part.FORWARD, "aten", 9.0, 8192, runs=1), *parts]))
+    figure: Any = checked(implementations_figure("loss", [Way(Part.FORWARD, "aten", 9.0, 8192, runs=1), *parts]))
     (line,) = [trace for trace in figure.data if trace.mode == "lines"]
     assert line.y == (14.0, 26.0, 74.0)
     written = {text for trace in figure.data if trace.mode != "lines" for text in trace.text}

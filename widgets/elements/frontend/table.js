@@ -1,4 +1,5 @@
-// A table whose rows can be chosen: the first cell of a row with a key is a button.
+// A table whose rows can be chosen: the first cell of a row with a key is a button. Before that of a row that stands for
+// others is one that unfolds them; what was unfolded stays so when the rows are filled anew.
 function render({ model, el }) {
   el.classList.add("schedule-explorer-table");
   const table = document.createElement("table");
@@ -13,11 +14,26 @@ function render({ model, el }) {
     made.textContent = content;
     return made;
   };
-  const line = ({ key, cells }) => {
+  const unfolded = new Set();
+  const unfold = (name, below) => {
+    const button = cell("button", unfolded.has(name) ? "▾" : "▸");
+    button.type = "button";
+    button.className = "unfold";
+    button.setAttribute("aria-label", `${below.length} rows of ${name}`);
+    button.setAttribute("aria-expanded", String(unfolded.has(name)));
+    button.addEventListener("click", () => {
+      if (!unfolded.delete(name)) unfolded.add(name);
+      pull();
+    });
+    return button;
+  };
+  const lines = (row) => [line(row), ...(unfolded.has(row.cells[0]) ? (row.folded ?? []).map((x) => line(x, true)) : [])];
+  const line = ({ key, cells, folded = [] }, below = false) => {
     const row = document.createElement("tr");
-    const chosen = key !== "" && model.get("selected").includes(key);
-    row.className = chosen ? "selected" : "";
+    const chosen = key !== "" && [key, ...folded.map((x) => x.key)].some((x) => model.get("selected").includes(x));
+    row.className = `${chosen ? "selected" : ""} ${below ? "below" : ""}`;
     const head = cell("th", key === "" ? cells[0] : "", "row");
+    if (folded.length) head.append(unfold(cells[0], folded));
     if (key !== "") {
       const button = cell("button", cells[0]);
       button.type = "button";
@@ -34,13 +50,14 @@ function render({ model, el }) {
     names.append(...model.get("columns").map((name) => cell("th", name, "col")));
     head.append(names);
     const body = document.createElement("tbody");
-    body.append(...model.get("rows").map(line));
+    body.append(...model.get("rows").flatMap(lines));
     const held = document.activeElement?.closest("tr");
     const focused = held && table.contains(held) ? [...held.parentNode.children].indexOf(held) : -1;
+    const which = focused < 0 ? 0 : [...held.querySelectorAll("button")].indexOf(document.activeElement);
     summary.textContent = model.get("title");
     table.replaceChildren(...(fold ? [] : [cell("caption", model.get("title"))]), head, body);
     // Whoever chose a row by keyboard goes on from there.
-    if (focused >= 0) body.children[focused]?.querySelector("button")?.focus();
+    if (focused >= 0) body.children[focused]?.querySelectorAll("button")[which]?.focus();
   };
   model.on("change", pull);
   pull();
