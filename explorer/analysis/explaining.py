@@ -174,7 +174,6 @@ class _Explainer:
         self.readers = _by_storage((n, self.used[n].reads) for n in backward)
         self.own_readers = _by_storage((n, ran[n].default().reads) for n in backward)
         self.possible_readers = _by_storage((n, way.reads) for n in backward for way in ran[n].implementations)
-        self.there: dict[int, frozenset[int]] = {}
 
     def _implementation(self, run: int) -> Implementation:
         return self.graph.operators[self.line.operators[run]].implementation(self.line.implementations[run])
@@ -247,10 +246,7 @@ class _Explainer:
         reader = self._first_reader(storage)
         if reader is None:
             return None
-        if reader not in self.there:
-            alive = (x.storage for x in self.line.alive_at(reader) if x.start < reader)
-            self.there[reader] = self.graph.persistent.union(alive)
-        operators = self._closure(storage.id, self.there[reader] - {storage.id})
+        operators = self._closure(storage.id, reader)
         if operators is None:
             return None
         time_ms = sum(self.profile.cost(x).time_ms for x in operators.values())
@@ -261,9 +257,20 @@ class _Explainer:
         readers = self.readers.get(storage.id) or self.possible_readers.get(storage.id)
         return readers[0] if readers else None
 
-    def _closure(self, wanted: int, there: frozenset[int]) -> dict[int, Implementation] | None:
-        """Operators that must run again to have a storage, each by its quickest way; None where one cannot."""
+    def _there(self, storage: int, run: int) -> bool:
+        """Is it in memory just before a run?"""
+        return storage in self.graph.persistent or any(x.start < run <= x.end for x in self.stays.get(storage, ()))
+
+    def _closure(self, wanted: int, run: int) -> dict[int, Implementation] | None:
+        """Operators that must run again to have a storage before a run, each by its quickest way.
+
+        None where one cannot.
+        """
         pending, found = [wanted], dict[int, Implementation]()
+
+        def there(storage: int) -> bool:
+            return storage != wanted and self._there(storage, run)
+
         while pending:
             storage = pending.pop()
             maker = self.graph.operators[self.graph.producer[storage]]
@@ -271,11 +278,17 @@ class _Explainer:
                 continue
             # What it reads of its own making (a normalisation's statistics) must be there.
             own = set(maker.default().writes)
-            able = [x for x in maker.implementations if x.again and storage in x.writes and own & set(x.reads) <= there]
+            able = [
+                x
+                for x in maker.implementations
+                if x.again
+                and storage in x.writes
+                and all(there(own_result) for own_result in own.intersection(x.reads))
+            ]
             if not able:
                 return None
             quickest = found[maker.id] = min(able, key=lambda x: self.profile.cost(x).time_ms)
-            pending += [x for x in quickest.reads if x not in there]
+            pending += [x for x in quickest.reads if not there(x)]
         return found
 
 

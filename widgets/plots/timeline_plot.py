@@ -19,7 +19,7 @@ from widgets.scene.allocations import Allocation, allocations, describe
 from widgets.scene.layers import NO_MODULE, segments
 
 _HEADROOM = 1.12
-_BINS = 1500
+_BINS = 1500  # that a screen can show
 _CATEGORY_NAMES = [category.value for category in CATEGORIES]
 _amount = lru_cache(maxsize=8192)(format_bytes)  # the same amounts stand in run after run
 _escaped = lru_cache(maxsize=8192)(in_figure)
@@ -38,12 +38,12 @@ class Captions:
         self.profile = profile
         self._written: dict[tuple[int, str, Stage], tuple[str, str]] = {}
 
-    def of(self, timeline: Timeline) -> list[str]:
-        """Layer, operator, what it does, and the bytes of each category, for every run."""
-        runs = zip(timeline.operators, timeline.implementations, timeline.stages, strict=True)
-        totals, amounts = timeline.total_bytes.tolist(), timeline.bytes.tolist()
+    def of(self, timeline: Timeline, rows: np.ndarray) -> list[str]:
+        """Layer, operator, what it does, and the bytes of each category, for these runs."""
+        totals, amounts = timeline.total_bytes[rows].tolist(), timeline.bytes[rows].tolist()
         told = []
-        for run, total, parts in zip(runs, totals, amounts, strict=True):
+        for row, total, parts in zip(rows.tolist(), totals, amounts, strict=True):
+            run = timeline.operators[row], timeline.implementations[row], timeline.stages[row]
             if run not in self._written:
                 self._written[run] = self._write(*run)
             head, made = self._written[run]
@@ -77,6 +77,8 @@ def timeline_figure(
 ) -> Figure:
     """Stacked areas by category over the runs of the step, with budget, peak and what was measured.
 
+    Where there are more runs than a screen can show, the highest of some neighbours stands for them.
+
     Args:
         profile: of the timeline.
         timeline: to draw.
@@ -89,10 +91,12 @@ def timeline_figure(
     measured_bytes = 0 if measurement is None else measurement.peak_bytes
     top = _HEADROOM * max(ceiling_bytes, timeline.peak_bytes, budget_bytes or 0, measured_bytes) / style.GIB
     alive = allocations(profile, timeline, timeline.peak_run)
+    step = max(1, len(timeline.operators) // _BINS)
+    rows = _highest(timeline.total_bytes, step)
     traces = [
-        *_stages(timeline, top),
-        *_categories(timeline, top),
-        _total(profile, timeline, captions or Captions(profile)),
+        *_stages(timeline, rows, step, top),
+        *_categories(timeline, rows, step, top),
+        _total(profile, timeline, rows, step, captions or Captions(profile)),
     ]
     if selected:
         traces.append(_selected(timeline, selected, top))
@@ -141,12 +145,22 @@ def _phases(timeline: Timeline, forward: int, runs: int) -> list[dict]:
     return notes
 
 
-def _stages(timeline: Timeline, top: float) -> Iterator[Trace]:
+def _highest(amounts: np.ndarray, step: int) -> np.ndarray:
+    """Of every ``step`` runs the one with the most in memory, which stands for them: the peak is among these."""
+    if step == 1:
+        return np.arange(len(amounts))
+    padded = np.append(amounts, np.full(-len(amounts) % step, -1)).reshape(-1, step)
+    return np.arange(len(padded)) * step + padded.argmax(axis=1)
+
+
+def _stages(timeline: Timeline, rows: np.ndarray, step: int, top: float) -> Iterator[Trace]:
     """Full-height shading of the step's stages, behind everything."""
+    stages = [timeline.stages[row] for row in rows.tolist()]
     for stage in Stage:
-        inside = np.array([top if x is stage else 0.0 for x in timeline.stages])
+        inside = np.array([top if x is stage else 0.0 for x in stages])
         yield scatter(
             name=stage.value,
+            dx=step,
             y=_closed(inside),
             mode="lines",
             line={"width": 0, "shape": "hv"},
@@ -164,12 +178,13 @@ def _stages(timeline: Timeline, top: float) -> Iterator[Trace]:
         )
 
 
-def _categories(timeline: Timeline, top: float) -> Iterator[Trace]:
+def _categories(timeline: Timeline, rows: np.ndarray, step: int, top: float) -> Iterator[Trace]:
     """The stack; what is too thin to be seen is drawn but not listed."""
     for column, category in enumerate(CATEGORIES):
-        amounts = style.to_gib(timeline.bytes[:, column])
+        amounts = style.to_gib(timeline.bytes[rows, column])
         yield scatter(
             name=category.value,
+            dx=step,
             y=_closed(amounts),
             mode="lines",
             line={"width": 0, "shape": "hv", "color": style.CATEGORY_COLOUR[category]},
@@ -181,14 +196,16 @@ def _categories(timeline: Timeline, top: float) -> Iterator[Trace]:
         )
 
 
-def _total(profile: Profile, timeline: Timeline, captions: Captions) -> Trace:
+def _total(profile: Profile, timeline: Timeline, rows: np.ndarray, step: int, captions: Captions) -> Trace:
     """The stack's outline, which answers when pointed at."""
+    operators = (timeline.operators[row] for row in rows.tolist())
     return scatter(
         name="total",
-        x0=0.5,
-        y=style.to_gib(timeline.total_bytes),
-        text=captions.of(timeline),
-        customdata=[profile.graph.operators[x].layer or NO_MODULE for x in timeline.operators],
+        x0=0.5 * step,
+        dx=step,
+        y=style.to_gib(timeline.total_bytes[rows]),
+        text=captions.of(timeline, rows),
+        customdata=[profile.graph.operators[x].layer or NO_MODULE for x in operators],
         mode="lines",
         line={"width": 1, "color": "rgba(60, 60, 60, 0.55)", "shape": "hvh"},
         showlegend=False,

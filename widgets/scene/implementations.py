@@ -97,6 +97,7 @@ class Choices:
         """Look through the graph, once for all timelines."""
         self.profile = profile
         self.calls: tuple[Calls, ...] = tuple(_calls_with_choice(profile.graph))
+        self._ways: dict[tuple[int, str], tuple[Way, ...]] = {}
         self._calls_of = {operator: i for i, calls in enumerate(self.calls) for operator in calls.operators}
 
     @cached_property
@@ -116,36 +117,39 @@ class Choices:
 
     def ways(self, calls: Calls, timeline: Timeline) -> tuple[Way, ...]:
         """Every way to run some part of these calls; equal ones of several operators are one, with the runs of all."""
-        graph = self.profile.graph
         runs = _runs(timeline)
-        found: dict[tuple[Part, str], Way] = {}
-        for operator in (graph.operators[x] for x in calls.operators):
+        found: dict[tuple[Part, str, bool], Way] = {}
+        for operator in (self.profile.graph.operators[x] for x in calls.operators):
             for implementation in operator.implementations:
-                for part in _parts(graph, operator, implementation):
-                    count = runs[operator.id, implementation.name, part is Part.RECOMPUTE]
-                    _add(found, self._way(operator, implementation, part, count))
+                for way in self._ways_of(operator.id, implementation.name):
+                    _add(found, way, runs[operator.id, implementation.name, way.part is Part.RECOMPUTE])
         return tuple(found.values())
 
     def chosen(self, timeline: Timeline) -> tuple[tuple[Way, ...], ...]:
         """The ways that a schedule runs, for each of ``calls``."""
-        graph = self.profile.graph
-        found: list[dict[tuple[Part, str], Way]] = [{} for _ in self.calls]
-        for (operator_id, name, again), count in _runs(timeline).items():
-            place = self._calls_of.get(operator_id)
-            if place is None:
-                continue
-            operator = graph.operators[operator_id]
-            implementation = operator.implementation(name)
-            for part in _parts(graph, operator, implementation):
-                if (part is Part.RECOMPUTE) is again:
-                    _add(found[place], self._way(operator, implementation, part, count))
+        found: list[dict[tuple[Part, str, bool], Way]] = [{} for _ in self.calls]
+        for (operator, name, again), count in _runs(timeline).items():
+            place = self._calls_of.get(operator)
+            if place is not None:
+                for way in self._ways_of(operator, name):
+                    if (way.part is Part.RECOMPUTE) is again:
+                        _add(found[place], way, count)
         return tuple(tuple(ways.values()) for ways in found)
+
+    def _ways_of(self, operator_id: int, name: str) -> tuple[Way, ...]:
+        """One implementation's, part by part, without runs; made once."""
+        key = operator_id, name
+        if key not in self._ways:
+            operator = self.profile.graph.operators[operator_id]
+            way = operator.implementation(name)
+            self._ways[key] = tuple(self._way(operator, way, x) for x in _parts(self.profile.graph, operator, way))
+        return self._ways[key]
 
     def _ways_offered(self, calls: Calls) -> int:
         operators = (self.profile.graph.operators[x] for x in calls.operators)
         return len({(x.phase, x.optional, way.name) for x in operators for way in x.implementations})
 
-    def _way(self, operator: Operator, implementation: Implementation, part: Part, runs: int) -> Way:
+    def _way(self, operator: Operator, implementation: Implementation, part: Part) -> Way:
         profile, graph = self.profile, self.profile.graph
         results = [graph.storages[x] for x in implementation.writes if _is_of(part, graph.storages[x].role)]
         over = implementation.overwrites
@@ -160,15 +164,16 @@ class Choices:
             kept_bytes=0
             if operator.phase is Phase.FORWARD
             else sum(profile.allocated_bytes(graph.storages[x]) for x in kept),
-            runs=runs,
             both=part in _ROLES and _roles(graph, implementation) >= set(_ROLES.values()),
         )
 
 
-def _add(found: dict[tuple[Part, str], Way], way: Way) -> None:
+def _add(found: dict[tuple[Part, str, bool], Way], way: Way, runs: int) -> None:
     """One more operator's; both halves of a backward pass have an implementation of the same name."""
-    key = way.part, way.plain_name
-    found[key] = replace(way, runs=way.runs + found[key].runs) if key in found else way
+    key = way.part, way.implementation, way.both
+    if key in found:
+        runs += found[key].runs
+    found[key] = replace(way, runs=runs) if runs else way
 
 
 def differ_in_workspace_alone(ways: Iterable[Way]) -> bool:

@@ -57,24 +57,26 @@ def schedule_matrix(
         most_columns: neighbouring operators are gathered until so few are left.
     """
     stage_of_run, stages = _stages(timeline)
-    cells = np.zeros((len(stages), graph.forward_count), dtype=np.uint8)
-    for lifetime in timeline.lifetimes:
-        producer = graph.producer[lifetime.storage]
-        if producer < graph.forward_count:
-            rows = slice(stage_of_run[lifetime.start], stage_of_run[lifetime.end] + 1)
-            kept = Cell.KEPT_AGAIN if lifetime.category is Category.RECOMPUTED else Cell.KEPT
-            cells[rows, producer] = np.maximum(cells[rows, producer], kept)
-    operators = np.array(timeline.operators)
-    again = np.array([stage is Stage.RECOMPUTE for stage in timeline.stages], dtype=bool)
-    first = (operators < graph.forward_count) & ~again
-    cells[stage_of_run[first], operators[first]] = Cell.COMPUTED
-    cells[stage_of_run[again], operators[again]] = Cell.RECOMPUTED
     columns = np.array([x for x in range(graph.forward_count) if not among or x in among], dtype=np.int64)
     if not len(columns):
         columns = np.arange(graph.forward_count)
-    cells = cells[:, columns]
     row_starts, column_starts = _starts(len(stages), most_rows), _starts(len(columns), most_columns)
-    cells = np.maximum.reduceat(np.maximum.reduceat(cells, row_starts, axis=0), column_starts, axis=1)
+    row_of_run = np.searchsorted(row_starts, stage_of_run, side="right") - 1
+    column_of = np.full(graph.forward_count, -1)
+    column_of[columns] = np.searchsorted(column_starts, np.arange(len(columns)), side="right") - 1
+    # Written where it shows: stages by operators of a deep model would be a hundred million cells.
+    cells = np.zeros((len(row_starts), len(column_starts)), dtype=np.uint8)
+    for lifetime in timeline.lifetimes:
+        producer = graph.producer[lifetime.storage]
+        if producer < graph.forward_count and column_of[producer] >= 0:
+            shown = cells[row_of_run[lifetime.start] : row_of_run[lifetime.end] + 1, column_of[producer]]
+            kept = Cell.KEPT_AGAIN if lifetime.category is Category.RECOMPUTED else Cell.KEPT
+            np.maximum(shown, np.uint8(kept), out=shown)
+    operators = np.array(timeline.operators)
+    again = np.array([stage is Stage.RECOMPUTE for stage in timeline.stages], dtype=bool)
+    for runs, cell in ((~again & (operators < graph.forward_count), Cell.COMPUTED), (again, Cell.RECOMPUTED)):
+        runs[runs] = column_of[operators[runs]] >= 0
+        np.maximum.at(cells, (row_of_run[runs], column_of[operators[runs]]), np.uint8(cell))
     forward_rows = int((stages[row_starts] < graph.forward_count).sum())
     return Matrix(cells, stages[row_starts], columns[column_starts], forward_rows)
 
