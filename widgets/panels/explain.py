@@ -10,7 +10,7 @@ import ipywidgets
 
 from explorer.analysis.explaining import Fate, TensorExplanation, explain_all, sentence
 from explorer.analysis.pricing import memory_price
-from explorer.graph import Operator
+from explorer.graph import Operator, TrainingGraph
 from explorer.harmless import in_html
 from explorer.schedule import Schedule
 from explorer.solvers.problem.pins import Pins, Stay
@@ -19,6 +19,7 @@ from widgets import style
 from widgets.elements.button import button
 from widgets.elements.table import Row, Table
 from widgets.panels.panel import PanelOwner
+from widgets.scene.blocks import blocks_of, folded
 from widgets.scene.layers import members
 from widgets.scene.scene import Scene
 
@@ -52,6 +53,7 @@ class ExplainPanel:
         self.clear = button("Remove all pins", "times", "Let the solver decide everything again")
         self.pins = ipywidgets.HTML()
         self._chosen = ""
+        self._rows: list[Row] = []
         self._offered: tuple[str, Pins] | None = None
         self.operator.observe(lambda _: self._operator_chosen(), "value")
         for control in (self.stay, self.operator, self.implementation):
@@ -87,7 +89,9 @@ class ExplainPanel:
             self._explained = schedule
             self._found = {x.storage.name: x for x in explain_all(scene.profile, schedule)}
         self.price.value = f"<p>{in_html(price_sentence(scene))}</p>"
-        shown = self._shown(scene)
+        made = [x for x in self._found.values() if not scene.selected or x.producer in scene.selected]
+        self._rows = tensor_rows(scene.profile.graph, made)[: None if scene.selected else _LARGEST]
+        shown = [x.key for row in self._rows for x in (row.folded or (row,))]
         if self._chosen not in shown:
             self._chosen = next(iter(shown), "")
         self._draw()
@@ -100,21 +104,12 @@ class ExplainPanel:
         self.told.value = f"<p>There is no schedule to explain {when}.</p>"
         self.apply.disabled = True
 
-    def _shown(self, scene: Scene) -> list[str]:
-        """The tensors of the selected layer, or the largest of all, the largest first."""
-        made = [x for x in self._found.values() if not scene.selected or x.producer in scene.selected]
-        made.sort(key=lambda x: -x.allocated_bytes)
-        return [x.storage.name for x in made[: None if scene.selected else _LARGEST]]
-
     def _draw(self) -> None:
         scene = self._scene
         if scene is None or not self._found:
             return
-        shown = self._shown(scene)
         of = f"of {scene.selection}" if scene.selected else "of the model, the largest"
-        graph = scene.profile.graph
-        rows = (Row(x, row_cells(self._found[x], graph.operators[self._found[x].producer or 0])) for x in shown)
-        self.table.fill(rows, selected=[self._chosen], title=f"Tensors {of}")
+        self.table.fill(self._rows, selected=[self._chosen], title=f"Tensors {of}")
         found = self._found.get(self._chosen)
         self.told.value = "" if found is None else f"<p>{in_html(sentence(scene.profile, found))}</p>"
         self._offer_operators(scene, found)
@@ -199,6 +194,20 @@ class ExplainPanel:
         listed = "".join(f"<li>{in_html(name)}: {in_html(choice)}</li>" for name, choice in pins.pairs)
         self.pins.value = f"<p>Pinned:</p><ul>{listed}</ul>" if pins else "<p>Nothing is pinned.</p>"
         self._offer_pins()
+
+
+def tensor_rows(graph: TrainingGraph, found: Iterable[TensorExplanation]) -> list[Row]:
+    """A line for each tensor, the largest first; tensors that are equal in repeated blocks have one together."""
+    singles = [
+        Row(x.storage.name, row_cells(x, graph.operators[x.producer or 0]))
+        for x in sorted(found, key=lambda x: -x.allocated_bytes)
+    ]
+    rows = []
+    for layer, alike in folded(singles, blocks_of(graph), layer=lambda x: x.cells[1], equal=lambda x: x.cells[2:]):
+        first = alike[0]
+        told = f"{first.key} and {len(alike) - 1} more", layer, *first.cells[2:]
+        rows.append(Row(first.key, told, tuple(alike)) if len(alike) > 1 else first)
+    return rows
 
 
 def row_cells(found: TensorExplanation, producer: Operator) -> tuple[str, ...]:

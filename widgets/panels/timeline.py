@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import ipywidgets
 
 from explorer.units import format_bytes
@@ -11,6 +13,7 @@ from widgets.panels.panel import PanelOwner
 from widgets.plots.figure import Figure
 from widgets.plots.timeline_plot import Captions, timeline_figure
 from widgets.scene.allocations import Allocation, allocations
+from widgets.scene.blocks import Blocks, blocks_of, folded
 from widgets.scene.layers import covers
 from widgets.scene.scene import Scene
 
@@ -40,10 +43,10 @@ class TimelinePanel:
         self.plot.draw(self.figure(scene, captions=self._captions))
         operator = profile.graph.operators[timeline.operators[timeline.peak_run]]
         at = f"run {timeline.peak_run + 1} of {len(timeline.operators)}: {operator.name}"
-        rows = allocation_rows(allocations(profile, timeline, timeline.peak_run))
+        rows = allocation_rows(allocations(profile, timeline, timeline.peak_run), blocks_of(profile.graph))
         self.table.fill(
             rows,
-            selected=[row.key for row in rows if row.key and covers(scene.selection, row.key)],
+            selected=[x.key for row in rows for x in (row, *row.folded) if x.key and covers(scene.selection, x.key)],
             title=f"In memory at the peak ({at}" + (f" in {operator.layer})" if operator.layer else ")"),
         )
 
@@ -61,11 +64,23 @@ class TimelinePanel:
         )
 
 
-def allocation_rows(found: tuple[Allocation, ...], *, most: int = 15) -> list[Row]:
-    """The largest as rows of a table, and what the others come to."""
-    rows = [
-        Row(x.layer, (x.layer or "–", x.name, x.shape, x.category.value, format_bytes(x.bytes))) for x in found[:most]
-    ]
-    if rest := found[most:]:
+def allocation_rows(found: tuple[Allocation, ...], blocks: Blocks, *, most: int = 15) -> list[Row]:
+    """The largest as rows of a table, and what the others come to; equal ones in repeated blocks are one row."""
+    alike = folded(found, blocks, layer=lambda x: x.layer, equal=lambda x: (x.shape, x.category, x.bytes))
+    alike.sort(key=lambda x: -sum(y.bytes for y in x[1]))
+    rows = [_allocation_row(name, members) for name, members in alike[:most]]
+    if rest := [x for _, members in alike[most:] for x in members]:
         rows.append(Row("", ("", f"{len(rest)} smaller ones", "", "", format_bytes(sum(x.bytes for x in rest)))))
     return rows
+
+
+def _allocation_row(name: str, members: Sequence[Allocation]) -> Row:
+    first, count = members[0], len(members)
+    singles = tuple(
+        Row(x.layer, (x.layer or "–", x.name, x.shape, x.category.value, format_bytes(x.bytes))) for x in members
+    )
+    if count == 1:
+        return singles[0]
+    of = f"{format_bytes(sum(x.bytes for x in members))} ({count} × {format_bytes(first.bytes)})"
+    more = f"{first.name} and {count - 1} more"
+    return Row(first.layer, (name, more, first.shape, first.category.value, of), singles)

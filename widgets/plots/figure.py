@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from explorer.harmless import in_figure
 from widgets import style
 
 _FRONTEND = Path(__file__).with_name("frontend")
@@ -88,6 +89,21 @@ def base_layout(height: int, description: str) -> dict[str, Any]:
         # The reader's zoom outlives a new figure.
         "uirevision": "kept",
     }
+
+
+def short_path(layer: str, *, most: int) -> str:
+    """The end of a module path, for an axis: about as many characters as there is room for.
+
+    A number never stands without the name before it.
+    """
+    parts = layer.split(".")
+    kept = len(parts)
+    while kept > 1 and len(".".join(parts[-kept:])) > most:
+        kept -= 1
+    while kept < len(parts) and parts[-kept][:1].isdigit():
+        kept += 1
+    end = in_figure(".".join(parts[-kept:]))
+    return end if kept == len(parts) else f"…{end}"
 
 
 def subtitle(text: str, *, x: float, y: float = 1.0) -> dict[str, Any]:

@@ -10,45 +10,71 @@ from explorer.device_profile import Profile
 from explorer.harmless import in_figure
 from explorer.simulation import Category, Stage, Timeline
 from widgets import style
-from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, subtitle
+from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, short_path, subtitle
+from widgets.scene.blocks import blocks_of, folded
 from widgets.scene.layers import LayerGroups, covers, group_layers, sums
 
 _TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved)")
 _SPLIT = 0.5
+_TICK = 24  # characters below the axis
+_MOST_NAMED = 48  # bars
 
 
-def layers_figure(profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str = "") -> Figure:
-    """Bars by layer; each one's ``customdata`` is its layer.
+def layers_figure(
+    profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str = "", single: bool = False
+) -> Figure:
+    """Bars by layer; each one's ``customdata`` is its layer, or the first of those that it stands for.
+
+    Where there are too many, repeated blocks with equal bars are one, of their sum; that of the selection shows its
+    layers.
 
     Args:
         profile: of both timelines.
         keep_all: of a plain step.
         timeline: of the schedule shown.
         selection: layer to mark, as ``Scene`` has it.
+        single: a bar for each block nevertheless.
     """
-    upper, lower = _bars(profile, keep_all, timeline, selection)
+    labels, upper, lower = _bars(profile, keep_all, timeline, selection=selection, single=single)
+    named = labels[:: -(-len(labels) // _MOST_NAMED) or 1]
     layout = dict(
         **base_layout(310, "; ".join(_TITLES)),
         barmode="overlay",
         bargap=0.2,
         annotations=[subtitle(text, x=0.5, y=y) for text, y in zip(_TITLES, (1.0, _SPLIT - 0.08), strict=True)],
         xaxis=axis("", type="category", showticklabels=False, anchor="y", matches="x2"),
-        xaxis2=axis("", type="category", tickangle=-40, tickfont={"size": 10}, automargin=True, anchor="y2"),
+        xaxis2=axis(
+            "",
+            type="category",
+            tickangle=-40,
+            tickfont={"size": 10},
+            automargin=True,
+            anchor="y2",
+            tickvals=[in_figure(label) for label in named],
+            ticktext=[short_path(label, most=_TICK) for label in named],
+        ),
         yaxis=axis("", nticks=4, domain=[_SPLIT + 0.08, 1]),
         yaxis2=axis("", rangemode="tozero", nticks=4, domain=[0, _SPLIT - 0.08]),
     )
     return Figure([*upper, *lower], layout)
 
 
-def _bars(profile: Profile, keep_all: Timeline, timeline: Timeline, selection: str) -> tuple[list[Trace], list[Trace]]:
-    groups = group_layers(profile.graph)
+def _bars(
+    profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str, single: bool
+) -> tuple[list[str], list[Trace], list[Trace]]:
+    groups = group_layers(profile.graph, within=selection)
     plain, kept = (_kept_gib(profile, x, groups) for x in (keep_all, timeline))
     again = _time_ms(timeline, groups, again=True)
     ways = [a - b for a, b in zip(*(_time_ms(x, groups, again=False) for x in (timeline, keep_all)), strict=True)]
     # A layer that neither keeps nor repeats anything would only take room.
     shown = [i for i in range(len(groups.labels)) if plain[i] or kept[i] or again[i] or abs(ways[i]) > 0.001]
-    labels = [groups.labels[i] for i in shown]
-    marked = [2 if covers(selection, label) else 0 for label in labels]
+    alike = folded(
+        shown,
+        blocks_of(profile.graph),
+        layer=lambda i: groups.labels[i],
+        equal=lambda i: i if single else tuple(f"{values[i]:.2g}" for values in (plain, kept, again, ways)),
+    )
+    marked = [2 if any(covers(selection, groups.labels[i]) for i in members) else 0 for _, members in alike]
 
     def drawn(
         name: str, values: Sequence[float], hover: str, colour: str, *, hatch: str = "", lower: bool = False
@@ -56,16 +82,18 @@ def _bars(profile: Profile, keep_all: Timeline, timeline: Timeline, selection: s
         pattern = {"shape": hatch, "size": 5, "fillmode": "overlay", "fgcolor": "#ffffff", "fgopacity": 0.6}
         return bar(
             name=name,
-            x=[in_figure(label) for label in labels],
-            y=[values[i] for i in shown],
-            customdata=labels,
+            x=[in_figure(label) for label, _ in alike],
+            y=[sum(values[i] for i in members) for _, members in alike],
+            customdata=[groups.labels[members[0]] for _, members in alike],
+            hovertext=[f" in {len(members)} blocks" if len(members) > 1 else "" for _, members in alike],
             marker={"color": colour, "line": {"width": marked, "color": style.TEXT}, "pattern": pattern},
-            hovertemplate="%{x}: " + hover + "<extra></extra>",
+            hovertemplate="%{x}: " + hover + "%{hovertext}<extra></extra>",
             showlegend=False,
             **({"xaxis": "x2", "yaxis": "y2"} if lower else {}),
         )
 
     return (
+        [label for label, _ in alike],
         [
             drawn("other implementations", ways, "%{y:+.3~f} ms by other implementations", style.BLUE),
             drawn("recomputation", again, "%{y:.3~r} ms of recomputation", style.VERMILLION, hatch="/"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from explorer.graph import TrainingGraph
-from explorer.harmless import in_figure
 from explorer.simulation import Timeline
 from widgets import style
-from widgets.plots.figure import Figure, Trace, axis, base_layout, heatmap, scatter
+from widgets.plots.figure import Figure, Trace, axis, base_layout, heatmap, scatter, short_path
 from widgets.scene.layers import NO_MODULE, stretches
 from widgets.scene.matrix import Cell, Matrix, schedule_matrix
 
+_TICK = 14  # characters beside an axis
 _COLOURS = {
     Cell.ABSENT: "rgba(128, 128, 128, 0.08)",
     Cell.KEPT: style.ORANGE,
@@ -57,16 +57,18 @@ def matrix_figure(
             # The reader's zoom is of these columns.
             uirevision=f"operators {sorted(selected)}" if only_selected else "all operators",
             showgrid=False,
+            automargin=True,
             tickangle=-35,
             tickvals=[(x.start + x.end - 1) / 2 for x in ticks],
-            ticktext=[in_figure(x.label) for x in ticks],
+            ticktext=[short_path(x.label, most=_TICK) for x in ticks],
         ),
         yaxis=axis(
             "stages",
             range=[rows - 0.5, -0.5],
             showgrid=False,
+            automargin=True,
             tickvals=[(x.start + x.end - 1) / 2 for x in rules],
-            ticktext=[in_figure(x.label) for x in rules],
+            ticktext=[short_path(x.label, most=_TICK) for x in rules],
         ),
         shapes=[_boundary(matrix)],
     )

@@ -14,11 +14,12 @@ from explorer.measurement import Measurement
 from explorer.simulation import CATEGORIES, Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style
-from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter
+from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter, short_path
 from widgets.scene.allocations import Allocation, allocations, describe
 from widgets.scene.layers import NO_MODULE, segments
 
 _HEADROOM = 1.12
+_TICK = 14  # characters below the axis
 _BINS = 1500  # that a screen can show
 _CATEGORY_NAMES = [category.value for category in CATEGORIES]
 _amount = lru_cache(maxsize=8192)(format_bytes)  # the same amounts stand in run after run
@@ -126,7 +127,7 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> dict:
             showgrid=False,
             tickangle=-35,
             tickvals=[(segment.start + segment.end) / 2 for segment in ticks],
-            ticktext=[in_figure(segment.label) for segment in ticks],
+            ticktext=[short_path(segment.label, most=_TICK) for segment in ticks],
         ),
         yaxis=axis("allocated (GiB)", range=[0, top]),
     )

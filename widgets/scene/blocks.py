@@ -19,7 +19,7 @@ _FEWEST = 3  # of two equal blocks each has its own place
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 _CALL = re.compile(r"_\d+$")
 """What tells targets of our own calls apart: ``explorer.relu_mask_3``."""
-_RANGES = 4  # that a name lists
+_RANGES = 3  # that a name lists
 
 T = TypeVar("T")
 
@@ -180,14 +180,22 @@ def folded(
         equal: what must be the same, beside the path below the block, of items that stand for one another.
 
     Returns:
-        The layer's name, which may be that of several blocks, and the items; in order of the first of each.
+        The layer's name, which may be that of several blocks, and the items by block; where the first of them stood.
     """
     found: dict[Hashable, list[T]] = {}
     for i, item in enumerate(items):
         place = blocks.place(layer(item))
         key = (i,) if place is None else (place.run, place.rest, equal(item))
         found.setdefault(key, []).append(item)
+    for members in found.values():
+        if len(members) > 1:
+            members.sort(key=lambda x: _block(blocks, layer(x)))
     return [(_name(members, blocks, layer), members) for members in found.values()]
+
+
+def _block(blocks: Blocks, layer: str) -> int:
+    place = blocks.place(layer)
+    return 0 if place is None else place.block
 
 
 def _name(members: Sequence[T], blocks: Blocks, layer: Callable[[T], str]) -> str:

@@ -9,6 +9,7 @@ from itertools import groupby
 
 from explorer.graph import Phase, TrainingGraph
 from explorer.simulation import Stage, Timeline
+from widgets.scene.blocks import Blocks, blocks_of
 
 NO_MODULE = "other"
 _NAMED = 8  # layers, in a message
@@ -27,14 +28,40 @@ class LayerGroups:
     of_operator: tuple[int, ...]
 
 
-def group_layers(graph: TrainingGraph, *, most: int = 48) -> LayerGroups:
-    """Gather the layers at the greatest depth that leaves at most ``most`` groups (or at depth 1)."""
+def group_layers(graph: TrainingGraph, *, most: int = 48, most_blocks: int = 24, within: str = "") -> LayerGroups:
+    """Gather the layers at the greatest depth that leaves at most ``most`` groups (or at depth 1).
+
+    Where that is more than ``most_blocks``, or hides the repeated blocks of the model, each of these is a group,
+    however many they are: whoever shows them puts equal ones together.
+
+    Args:
+        graph: of the layers.
+        most: groups.
+        most_blocks: groups that each can be shown; of layers outside repeated blocks, likewise.
+        within: a layer whose block is gathered as layers outside blocks are.
+    """
     paths = [operator.layer for operator in graph.operators]
-    depth = _depth(paths, lambda cut: len(set(cut)) <= most)
-    cut = [_cut(path, depth) for path in paths]
-    labels = tuple(dict.fromkeys(cut))
-    position = {label: i for i, label in enumerate(labels)}
-    return LayerGroups(labels, tuple(position[label] for label in cut))
+    distinct = tuple(dict.fromkeys(paths))
+    blocks = blocks_of(graph)
+    depth = _depth(distinct, lambda cut: len(set(cut)) <= most)
+    label = {path: _cut(path, depth) for path in distinct}
+    hidden = any(run.depth > depth for run in blocks.runs)
+    if blocks.runs and (hidden or len(set(label.values())) > most_blocks):
+        opened = blocks.place(within)
+        block = {path: _block(blocks, path) for path in distinct}
+        if opened is not None:
+            block |= {path: None for path, x in block.items() if x == _block(blocks, within)}
+        others = [path for path in distinct if block[path] is None]
+        depth = _depth(others, lambda cut: len(set(cut)) <= min(most, most_blocks))
+        label = {path: block[path] or _cut(path, depth) for path in distinct}
+    position = {name: i for i, name in enumerate(dict.fromkeys(label.values()))}
+    return LayerGroups(tuple(position), tuple(position[label[path]] for path in paths))
+
+
+def _block(blocks: Blocks, path: str) -> str | None:
+    """Module path of the repeated block that a layer belongs to."""
+    place = blocks.place(path)
+    return None if place is None else path.removesuffix(place.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +73,7 @@ class Segment:
     end: int
 
 
-def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 24) -> tuple[Segment, ...]:
+def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 18) -> tuple[Segment, ...]:
     """Stretches of the step worth a label on its axis.
 
     Recomputations belong to the stretch of the backward pass that asked for them. Stretches under a fiftieth of the
@@ -54,12 +81,10 @@ def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 24) -> tup
     """
     own = [i for i, stage in enumerate(timeline.stages) if stage is not Stage.RECOMPUTE]
     paths = _filled([graph.operators[timeline.operators[i]].layer for i in own])
-    depth = _depth(paths, lambda cut: sum(1 for _ in groupby(cut)) <= most)
+    labels = _labels(blocks_of(graph), paths, lambda cut: sum(1 for _ in groupby(cut)) <= most)
     found: list[Segment] = []
     start = 0
-    for label, members in groupby(
-        range(len(own)), key=lambda i: (timeline.stages[own[i]] is Stage.FORWARD, _cut(paths[i], depth))
-    ):
+    for label, members in groupby(range(len(own)), key=lambda i: (timeline.stages[own[i]] is Stage.FORWARD, labels[i])):
         end = own[list(members)[-1]] + 1
         if end - start >= len(timeline.operators) / 50:
             found.append(Segment(label[1], start, end))
@@ -72,10 +97,12 @@ def stretches(graph: TrainingGraph, operators: Iterable[int], *, most: int = 14)
     row = [int(x) for x in operators]
     paths = _filled([graph.operators[x].layer for x in row])
     passes = [graph.operators[x].phase is Phase.FORWARD for x in row]  # updates stand among the backward operators
-    depth = _depth(paths, lambda cut: sum(1 for _ in groupby(zip(passes, cut, strict=True))) <= most)
+    labels = _labels(
+        blocks_of(graph), paths, lambda cut: sum(1 for _ in groupby(zip(passes, cut, strict=True))) <= most
+    )
     found: list[Segment] = []
     start = 0
-    for (_, label), stretch in groupby(zip(passes, (_cut(path, depth) for path in paths), strict=True)):
+    for (_, label), stretch in groupby(zip(passes, labels, strict=True)):
         end = start + sum(1 for _ in stretch)
         if end - start >= len(row) / 40:
             found.append(Segment(label, start, end))
@@ -93,11 +120,40 @@ def _filled(paths: Sequence[str]) -> list[str]:
 
 
 def _depth(paths: Sequence[str], readable: Callable[[list[str]], bool]) -> int:
-    deepest = max((path.count(".") + 1 for path in paths if path), default=1)
-    for depth in range(deepest, 1, -1):
+    """The greatest at which the paths, cut there, are readable; 1 if none is."""
+    for depth in range(_deepest(paths), 1, -1):
         if readable([_cut(path, depth) for path in paths]):
             return depth
     return 1
+
+
+def _deepest(paths: Iterable[str]) -> int:
+    return max((path.count(".") + 1 for path in set(paths) if path), default=1)
+
+
+def _labels(blocks: Blocks, paths: Sequence[str], readable: Callable[[list[str]], bool]) -> list[str]:
+    """The paths cut to the greatest depth that is readable, or to depth 1.
+
+    Before blocks lose their own label, neighbours that are equal share one: two, four, and so on.
+    """
+    labels: list[str] = []
+    for depth in range(_deepest(paths), 0, -1):
+        most = max((run.count for run in blocks.runs if run.depth == depth), default=1)
+        for width in (1 << x for x in range((most - 1).bit_length() + 1)):
+            label = {path: _shared(blocks, path, depth, width) for path in set(paths)}
+            labels = [label[path] for path in paths]
+            if readable(labels):
+                return labels
+    return labels
+
+
+def _shared(blocks: Blocks, path: str, depth: int, width: int) -> str:
+    """A path cut to a depth; there, ``width`` neighbouring blocks have one label."""
+    place = blocks.place(path) if width > 1 else None
+    if place is None or place.run.depth != depth:
+        return _cut(path, depth)
+    first = place.block // width * width
+    return place.run.label(range(first, min(first + width, place.run.count)))
 
 
 @lru_cache(maxsize=16384)  # each drawing asks for the same

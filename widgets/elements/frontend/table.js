@@ -15,11 +15,13 @@ function render({ model, el }) {
     return made;
   };
   const unfolded = new Set();
-  const unfold = (name, below) => {
+  const nameOf = ({ key, cells }) => [key, ...cells.slice(0, 2)].join("\n");
+  const unfold = (row) => {
+    const name = nameOf(row);
     const button = cell("button", unfolded.has(name) ? "▾" : "▸");
     button.type = "button";
     button.className = "unfold";
-    button.setAttribute("aria-label", `${below.length} rows of ${name}`);
+    button.setAttribute("aria-label", `${row.folded.length} rows: ${row.cells[0]}`);
     button.setAttribute("aria-expanded", String(unfolded.has(name)));
     button.addEventListener("click", () => {
       if (!unfolded.delete(name)) unfolded.add(name);
@@ -27,13 +29,14 @@ function render({ model, el }) {
     });
     return button;
   };
-  const lines = (row) => [line(row), ...(unfolded.has(row.cells[0]) ? (row.folded ?? []).map((x) => line(x, true)) : [])];
-  const line = ({ key, cells, folded = [] }, below = false) => {
+  const lines = (row) => [line(row), ...(unfolded.has(nameOf(row)) ? (row.folded ?? []).map((x) => line(x, true)) : [])];
+  const line = (content, below = false) => {
+    const { key, cells, folded = [] } = content;
     const row = document.createElement("tr");
     const chosen = key !== "" && [key, ...folded.map((x) => x.key)].some((x) => model.get("selected").includes(x));
     row.className = `${chosen ? "selected" : ""} ${below ? "below" : ""}`;
     const head = cell("th", key === "" ? cells[0] : "", "row");
-    if (folded.length) head.append(unfold(cells[0], folded));
+    if (folded.length) head.append(unfold(content));
     if (key !== "") {
       const button = cell("button", cells[0]);
       button.type = "button";
