@@ -11,7 +11,7 @@ from widgets.panels.panel import PanelOwner
 from widgets.plots.figure import Figure
 from widgets.plots.layers_plot import layers_figure
 from widgets.scene.blocks import blocks_of
-from widgets.scene.layers import group_layers
+from widgets.scene.layers import FEW, group_layers
 from widgets.scene.scene import Scene
 
 
@@ -56,7 +56,7 @@ class LayersPanel:
 
 
 def _has_blocks(scene: Scene) -> bool:
-    """Are there repeated blocks that may be shown as one?"""
+    """Are there so many repeated blocks that equal ones are shown as one?"""
     blocks = blocks_of(scene.profile.graph)
     labels = group_layers(scene.profile.graph).labels
-    return sum(blocks.place(label) is not None for label in labels) > 0
+    return len(labels) > FEW and any(blocks.place(label) is not None for label in labels)

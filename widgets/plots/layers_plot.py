@@ -11,13 +11,13 @@ from explorer.harmless import in_figure
 from explorer.simulation import Category, Stage, Timeline
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, short_path, subtitle
-from widgets.scene.blocks import blocks_of, folded
-from widgets.scene.layers import LayerGroups, covers, group_layers, sums
+from widgets.scene.blocks import Blocks, blocks_of, folded
+from widgets.scene.layers import FEW, LayerGroups, covers, group_layers, sums
 
 _TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved)")
 _SPLIT = 0.5
-_TICK = 24  # characters below the axis
-_MOST_NAMED = 48  # bars
+_TICK = 16  # characters below the axis
+_MOST_NAMED = 16  # blocks
 
 
 def layers_figure(
@@ -35,8 +35,8 @@ def layers_figure(
         selection: layer to mark, as ``Scene`` has it.
         single: a bar for each block nevertheless.
     """
-    labels, upper, lower = _bars(profile, keep_all, timeline, selection=selection, single=single)
-    named = labels[:: -(-len(labels) // _MOST_NAMED) or 1]
+    bars, upper, lower = _bars(profile, keep_all, timeline, selection=selection, single=single)
+    named = _named(bars, blocks_of(profile.graph))
     layout = dict(
         **base_layout(310, "; ".join(_TITLES)),
         barmode="overlay",
@@ -59,9 +59,17 @@ def layers_figure(
     return Figure([*upper, *lower], layout)
 
 
+def _named(bars: Sequence[tuple[str, str]], blocks: Blocks) -> list[str]:
+    """What stands below the axis: the names of so many blocks, and of all other layers."""
+    of_blocks = [label for label, layer in bars if blocks.place(layer) is not None]
+    left_out = set(of_blocks) - set(of_blocks[:: -(-len(of_blocks) // _MOST_NAMED) or 1])
+    return [label for label, _ in bars if label not in left_out]
+
+
 def _bars(
     profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str, single: bool
-) -> tuple[list[str], list[Trace], list[Trace]]:
+) -> tuple[list[tuple[str, str]], list[Trace], list[Trace]]:
+    """Name and first layer of each bar, and the traces of both plots."""
     groups = group_layers(profile.graph, within=selection)
     plain, kept = (_kept_gib(profile, x, groups) for x in (keep_all, timeline))
     again = _time_ms(timeline, groups, again=True)
@@ -72,7 +80,9 @@ def _bars(
         shown,
         blocks_of(profile.graph),
         layer=lambda i: groups.labels[i],
-        equal=lambda i: i if single else tuple(f"{values[i]:.2g}" for values in (plain, kept, again, ways)),
+        equal=lambda i: (
+            i if single or len(shown) <= FEW else tuple(f"{values[i]:.2g}" for values in (plain, kept, again, ways))
+        ),
     )
     marked = [2 if any(covers(selection, groups.labels[i]) for i in members) else 0 for _, members in alike]
 
@@ -93,7 +103,7 @@ def _bars(
         )
 
     return (
-        [label for label, _ in alike],
+        [(label, groups.labels[members[0]]) for label, members in alike],
         [
             drawn("other implementations", ways, "%{y:+.3~f} ms by other implementations", style.BLUE),
             drawn("recomputation", again, "%{y:.3~r} ms of recomputation", style.VERMILLION, hatch="/"),

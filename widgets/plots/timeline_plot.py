@@ -114,7 +114,7 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> dict:
     ticks = segments(profile.graph, timeline)
     said = f"Memory during one training step: peak {format_bytes(timeline.peak_bytes)} of {runs} runs"
     return dict(
-        **(base_layout(346, said) | {"margin": {"l": 56, "r": 12, "t": 44, "b": 54}}),
+        **(base_layout(360, said) | {"margin": {"l": 56, "r": 12, "t": 44, "b": 68}}),
         title={"text": "Memory during one training step", "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
         annotations=_phases(timeline, forward, runs),
         # Wherever one points, the run below answers.

@@ -12,6 +12,8 @@ from explorer.simulation import Stage, Timeline
 from widgets.scene.blocks import Blocks, blocks_of
 
 NO_MODULE = "other"
+FEW = 24
+"""Layers that can each be shown, with a name."""
 _NAMED = 8  # layers, in a message
 
 
@@ -28,7 +30,7 @@ class LayerGroups:
     of_operator: tuple[int, ...]
 
 
-def group_layers(graph: TrainingGraph, *, most: int = 48, most_blocks: int = 24, within: str = "") -> LayerGroups:
+def group_layers(graph: TrainingGraph, *, most: int = 48, most_blocks: int = FEW, within: str = "") -> LayerGroups:
     """Gather the layers at the greatest depth that leaves at most ``most`` groups (or at depth 1).
 
     Where that is more than ``most_blocks``, or hides the repeated blocks of the model, each of these is a group,
