@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import RLock
+from typing import Any
 
 import ipywidgets
 
@@ -47,6 +49,7 @@ class ImplementationsPanel:
         self._scene: Scene | None = None
         self._choices: Choices | None = None
         self._shown: Calls | None = None
+        self._filling = False  # the lists, which choose their first entry when they get others
         self.heading = ipywidgets.HTML()
         self.kind = _dropdown("Operators", [(_ALL, "")], "What the table lists, and the plot can show")
         self.calls = _dropdown("Implementations of", [], "Of the selected layer, or one of each sort; drawn below")
@@ -65,8 +68,7 @@ class ImplementationsPanel:
             before, self._scene = self._scene, scene
             if self._choices is None or self._choices.profile is not scene.profile:
                 self._choices, self._shown = Choices(scene.profile), None
-                self.kind.options = [(_ALL, ""), *((x, x) for x in self._choices.kinds)]
-                self.kind.value = ""
+                self._fill(self.kind, [(_ALL, ""), *((x, x) for x in self._choices.kinds)], "")
             if before is None or before.selection != scene.selection:
                 self._shown = (
                     None if self._shown is None or not covers(scene.selection, self._shown.layer) else self._shown
@@ -87,6 +89,8 @@ class ImplementationsPanel:
 
     def _narrow(self) -> None:
         with self._lock:
+            if self._filling:
+                return
             if self._shown is not None and self._wanted not in ("", self._shown.kind):
                 self._shown = None
             self._draw()
@@ -94,7 +98,9 @@ class ImplementationsPanel:
     def _choose(self) -> None:
         with self._lock:
             chosen = self.calls.value
-            if self._choices is not None and chosen is not None and self._choices.calls[chosen] != self._shown:
+            if self._filling or self._choices is None or chosen is None:
+                return
+            if self._choices.calls[chosen] != self._shown:
                 self._shown = self._choices.calls[chosen]
                 self._draw()
 
@@ -136,15 +142,21 @@ class ImplementationsPanel:
         of_kind = [x for x in choices.calls if self._wanted in ("", x.kind)]
         among = [x for x in of_kind if covers(selection, x.layer)] or of_kind
         firsts = {x.alike: x for x in reversed(among)}
-        alike = {key: sum(x.alike == key for x in among) - 1 for key in firsts}
+        alike = Counter(x.alike for x in among)
         offered = [x for x in among if x == shown or (firsts[x.alike] is x and x.alike != shown.alike)]
         places = {x.operators: i for i, x in enumerate(choices.calls)}
-        options = [(_told(x, alike[x.alike]), places[x.operators]) for x in offered]
+        options = [(_told(x, alike[x.alike] - 1), places[x.operators]) for x in offered]
         if shown not in offered:
             options.insert(0, (shown.label, places[shown.operators]))
-        if tuple(options) != tuple(self.calls.options):
-            self.calls.options = options
-        self.calls.value = places[shown.operators]
+        self._fill(self.calls, options, places[shown.operators])
+
+    def _fill(self, control: ipywidgets.Dropdown, options: list[tuple[str, Any]], value: object) -> None:
+        """Offer these and choose one, which is no choice of anybody's."""
+        self._filling = True
+        if tuple(options) != tuple(control.options):
+            control.options = options
+        control.value = value
+        self._filling = False
 
 
 def _told(calls: Calls, others: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,17 @@ class Figure:
     Attributes:
         data: the traces.
         layout: by plotly's names.
+        narrow: what the layout has instead where the page is too narrow for plots side by side.
     """
 
     data: Sequence[Trace]
     layout: dict[str, Any]
+    narrow: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """As plotly's script reads it."""
-        return json.dumps({"data": list(self.data), "layout": self.layout}, default=_packed, separators=(",", ":"))
+        figure = {"data": list(self.data), "layout": self.layout, "narrow": self.narrow}
+        return json.dumps(figure, default=_packed, separators=(",", ":"))
 
     def to_dict(self) -> dict[str, Any]:
         """What ``go.Figure`` takes."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
+from typing import Any
 
 from explorer.harmless import in_figure
 from explorer.units import format_bytes
@@ -17,6 +18,7 @@ from widgets.scene.implementations import Part, Way, differ_in_workspace_alone
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 _WIDTH = 860.0  # pixels of all plots together where the page is narrow
 _HEIGHT, _HEIGHT_OF_MANY, _AROUND = 180, 260, 110  # pixels of a plot, of one with many points, and around it
+_BETWEEN = 75  # pixels between plots one below another
 _FEW, _MANY = 4, 10  # points
 _GAP = 0.05
 _CHARACTER = 5.6
@@ -66,7 +68,26 @@ def implementations_figure(label: str, ways: Sequence[Way]) -> Figure:
         legend={"orientation": "h", "x": 0, "y": -40 / height, "yanchor": "top"},
         **axes,
     )
-    return Figure(traces, layout)
+    return Figure(traces, layout, _one_below_another(titles, height, axes) if len(parts) > 1 else {})
+
+
+def _one_below_another(titles: Sequence[str], height: int, axes: dict[str, dict]) -> dict[str, Any]:
+    """What the layout has instead where there is no room for plots side by side."""
+    count = len(titles)
+    all_pixels = count * height + (count - 1) * _BETWEEN
+    tops = [1 - number * (height + _BETWEEN) / all_pixels for number in range(count)]
+    changed: dict[str, Any] = {}
+    for number, top in enumerate(tops):
+        which = str(number + 1) if number else ""
+        changed[f"xaxis{which}"] = axes[f"xaxis{which}"] | {"domain": [0, 1]}
+        across = {"domain": [max(0.0, top - height / all_pixels), top], "title": axes["yaxis"]["title"]}
+        changed[f"yaxis{which}"] = axes[f"yaxis{which}"] | across
+    return {
+        "height": all_pixels + _AROUND,
+        "annotations": [subtitle(title, x=0.5, y=top) for title, top in zip(titles, tops, strict=True)],
+        "legend": {"orientation": "h", "x": 0, "y": -40 / all_pixels, "yanchor": "top"},
+        **changed,
+    }
 
 
 def _note(part: Part, ways: Sequence[Way]) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Phase, Role, TrainingGraph
@@ -210,6 +210,7 @@ def _runs(timeline: Timeline) -> Counter[tuple[int, str, bool]]:
     return Counter(zip(timeline.operators, timeline.implementations, again, strict=True))
 
 
+@lru_cache(maxsize=4096)
 def kind_of(target: str) -> str:
     """What an operator computes, as people call it, in the forward pass and the backward pass alike."""
     _, _, name = target.partition(".")
@@ -263,7 +264,9 @@ def _offer(operator: Operator) -> tuple[object, ...]:
 
 
 def _has_choice(graph: TrainingGraph, operators: Iterable[Operator]) -> bool:
-    offered = {
-        (x.phase, part, way.name) for x in operators for way in x.implementations for part in _parts(graph, x, way)
-    }
-    return any(count > 1 for count in Counter(part for _, part, _ in offered).values())
+    """Has one of them several ways for some part?"""
+    return any(
+        max(Counter(part for way in x.implementations for part in _parts(graph, x, way)).values()) > 1
+        for x in operators
+        if len(x.implementations) > 1
+    )

@@ -42,8 +42,9 @@ def open_tab(made: Explorer, panel: str) -> None:
 
 
 def rows_selected(table: Any) -> list[str]:
-    """The first cells of the marked rows."""
-    return [row["cells"][0] for row in table.rows if row["key"] in table.selected]
+    """The first cells of the marked rows, folded ones among them."""
+    rows = [x for row in table.rows for x in row.get("folded", (row,))]
+    return [row["cells"][0] for row in rows if row["key"] in table.selected]
 
 
 def test_panels_are_chosen_by_name(trained: Trained) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from explorer.simulation import simulate
 from tests.schedules import random_schedule
 from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
+from widgets.plots.figure import Figure
 from widgets.plots.implementations_plot import implementations_figure
 from widgets.scene.implementations import Calls, Choices, Part, Way, differ_in_workspace_alone, kind_of
 
@@ -119,6 +122,18 @@ def test_ways_that_differ_in_a_number_are_one_line() -> None:
     assert line.y == (14.0, 26.0, 74.0)
     written = {text for trace in figure.data if trace.mode != "lines" for text in trace.text}
     assert {"aten", "in 4 parts", "16", "64"} <= written
+
+
+def test_a_narrow_page_has_its_plots_one_below_another() -> None:
+    ways = [Way(part, name, 1.0, 0) for part in (Part.FORWARD, Part.RECOMPUTE, Part.BACKWARD) for name in ("a", "b")]
+    figure = implementations_figure("three", ways)
+    narrow: Any = checked(Figure(figure.data, figure.layout | figure.narrow))
+    spans = [narrow.layout[name].domain for name in ("yaxis", "yaxis2", "yaxis3")]
+    assert all(low > high for (low, _), (_, high) in pairwise(spans))
+    assert (spans[0][1], spans[-1][0]) == (1, pytest.approx(0))
+    assert narrow.layout.height > 2 * figure.layout["height"]
+    assert json.loads(figure.to_json())["narrow"]["height"] == narrow.layout.height
+    assert implementations_figure("one", ways[:2]).narrow == {}
 
 
 def test_a_plot_without_ways_is_one_without_points() -> None:

@@ -4,6 +4,7 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   const promise = new Promise((settle) => (resolve = settle));
   return { promise, resolve };
 })());
+const NARROW = 560; // pixels: fewer are too few for plots side by side
 const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
 // Nothing leaves the page: no button that uploads a plot.
 const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
@@ -68,6 +69,7 @@ function render({ model, el }) {
   el.append(place, tip);
 
   let plotly = null;
+  let [alternative, narrow] = [false, false];
   const draw = async () => {
     plotly ??= await (await shared.promise)();
     const text = model.get("figure");
@@ -76,7 +78,10 @@ function render({ model, el }) {
     const figure = JSON.parse(text);
     const fresh = !place.data;
     place.setAttribute("aria-label", figure.layout.meta ?? model.get("name"));
-    await plotly.react(place, figure.data, figure.layout, CONFIG);
+    alternative = Object.keys(figure.narrow ?? {}).length > 0;
+    narrow = place.clientWidth < NARROW;
+    const layout = narrow ? { ...figure.layout, ...figure.narrow } : figure.layout;
+    await plotly.react(place, figure.data, layout, CONFIG);
     if (fresh) {
       place.on("plotly_click", pick);
       place.on("plotly_hover", point);
@@ -117,7 +122,7 @@ function render({ model, el }) {
   };
   const sized = new ResizeObserver(() => {
     if (place.clientWidth < LEAST_WIDTH) return;
-    if (stale) changed();
+    if (stale || (alternative && narrow !== place.clientWidth < NARROW)) changed();
     else if (place.data) plotly.Plots.resize(place);
   });
   model.on("change:figure", changed);
