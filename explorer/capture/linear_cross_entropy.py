@@ -6,8 +6,7 @@ call keeps to its end, and autograd does not, can be seen in any peak.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from explorer.capture.joining import OtherwiseError, element_of, products_of, replace_by, require
 from explorer.graph import Role
 from explorer.operators import linear_cross_entropy as ways
 from explorer.operators.cross_entropy import cross_entropy_backward
@@ -28,7 +28,6 @@ from explorer.operators.registry import (
     output_of,
     value_of,
 )
-from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
@@ -54,19 +53,10 @@ def join_linear_layers(graph: fx.Graph, named: Collection[fx.Node]) -> dict[fx.N
         if node.target is cross_entropy_backward:
             try:
                 found = _Found(node, named)
-            except _OtherwiseError:
+            except OtherwiseError:
                 continue
             replaced |= found.join(graph)
     return replaced
-
-
-class _OtherwiseError(Exception):
-    """It is no such layer."""
-
-
-def _require(condition: object) -> None:
-    if not condition:
-        raise _OtherwiseError
 
 
 @dataclass
@@ -81,7 +71,7 @@ class _Found:
     """The calls of a layer and its loss in both passes.
 
     Raises:
-        _OtherwiseError: something else reads logits or their gradient, or computes otherwise with them.
+        OtherwiseError: something else reads logits or their gradient, or computes otherwise with them.
     """
 
     def __init__(self, backward: fx.Node, named: Collection[fx.Node]) -> None:
@@ -91,18 +81,19 @@ class _Found:
         gradient, log_softmax, *loss, total, smoothed, shares, self.dtype = args
         self.of_loss = (gradient, total, smoothed, shares)
         self.target, self.class_weight, self.reduction, self.ignored = loss
-        _require(isinstance(log_softmax, fx.Node) and log_softmax.target is aten._log_softmax.default)
+        require(isinstance(log_softmax, fx.Node) and log_softmax.target is aten._log_softmax.default)
         self.log_softmax: fx.Node = log_softmax
         self.forward = self._forward()
         self.loss, self.sums = self._losses()
         self.after = self._after()
-        self.products = self._products()
-        _require(any(x is not None for x in self.products))
+        of_logits = self.after.nodes[-1] if self.after.nodes else backward
+        *self.products, self.by_class = products_of(of_logits, self.source, self.weight)
+        require(any(x is not None for x in self.products))
         self.saved = [x for x in self._numbers() if any(Made(x) in step.args for step in self.after.steps)]
         self._check_readers()
-        _require(not {backward, log_softmax, *self._numbers().values(), *self.after.nodes}.intersection(named))
-        _require(counts_of_parts(len(value_of(self.target))))
-        _require(self._no_higher())
+        require(not {backward, log_softmax, *self._numbers().values(), *self.after.nodes}.intersection(named))
+        require(counts_of_parts(len(value_of(self.target))))
+        require(self._no_higher())
 
     def _forward(self) -> _Chain:
         """From the layer to log-softmax."""
@@ -112,14 +103,14 @@ class _Found:
             found.nodes.insert(0, value)
             found.steps.insert(0, _step(value, {}))
             value = value.args[0]
-            _require(isinstance(value, fx.Node) and value.op == "call_function")
+            require(isinstance(value, fx.Node) and value.op == "call_function")
         arguments = all_arguments(value)
         self.source: Any
         self.weight: Any
         *biases, self.source, self.weight = arguments[:2] if value.target is aten.mm.default else arguments[:3]
         bias = biases[0] if biases else None
-        _require(arguments[3:] in ([], [1, 1]))
-        _require(bias is None or value_of(bias).shape == value_of(self.weight).shape[1:])
+        require(arguments[3:] in ([], [1, 1]))
+        require(bias is None or value_of(bias).shape == value_of(self.weight).shape[1:])
         self.layer, self.bias = value, bias
         return found
 
@@ -132,12 +123,12 @@ class _Found:
         readers = [x for x in self.log_softmax.users if x is not self.backward]
         losses = [x for x in readers if x.target is aten.nll_loss_forward.default]
         sums = [x for x in readers if x.target is aten.sum.dim_IntList]
-        _require(len(losses) == 1 and len(sums) <= 1 and len(readers) == len(losses) + len(sums))
+        require(len(losses) == 1 and len(sums) <= 1 and len(readers) == len(losses) + len(sums))
         wanted = [self.log_softmax, self.target, self.class_weight, self.reduction, self.ignored]
-        _require(all_arguments(losses[0]) == wanted)
-        _require(all(x.args[1:] == ([1],) and not x.kwargs and losses[0] < x for x in sums))
+        require(all_arguments(losses[0]) == wanted)
+        require(all(x.args[1:] == ([1],) and not x.kwargs and losses[0] < x for x in sums))
         results = [output_of(losses[0], number) for number in (0, 1)]
-        _require(None not in results and results[1] is self.of_loss[1])
+        require(None not in results and results[1] is self.of_loss[1])
         self.results = [x for x in results if x is not None]
         return losses[0], next(iter(sums), None)
 
@@ -149,37 +140,16 @@ class _Found:
             readers = list(value.users)
             if any(x.target in (aten.mm.default, aten.t.default) for x in readers):
                 return found
-            _require(len(readers) == 1)
+            require(len(readers) == 1)
             (value,) = readers
             found.nodes.append(value)
             found.steps.append(_step(value, number_of))
-
-    def _products(self) -> tuple[fx.Node | None, fx.Node | None, fx.Node | None]:
-        """Gradients of the layer's source, weight and bias."""
-        of_logits = self.after.nodes[-1] if self.after.nodes else self.backward
-        of_source = of_weight = of_bias = None
-        self.by_class = True
-        for reader in of_logits.users:
-            if reader.target is aten.t.default:
-                (of_weight,) = reader.users if of_weight is None and len(reader.users) == 1 else (None,)
-                _require(of_weight is not None and of_weight.args == (reader, self.source))
-            elif reader.target is aten.sum.dim_IntList:
-                _require(reader.args[1:] == ([0], True) and not reader.kwargs and of_bias is None)
-                of_bias = reader
-            elif reader.target is aten.mm.default and reader.args[0] is of_logits:
-                _require(of_source is None and _is_transposed(reader.args[1], self.weight))
-                of_source = reader
-            else:
-                _require(reader.target is aten.mm.default and of_weight is None)
-                _require(_is_transposed(reader.args[0], self.source))
-                of_weight, self.by_class = reader, False
-        return of_source, of_weight, of_bias
 
     def _check_readers(self) -> None:
         """Nothing else reads what leads to the loss."""
         for number, node in self._numbers().items():
             following = [*self.forward.nodes, self.log_softmax][number + 1]
-            _require(set(node.users) <= {following, *self.after.nodes})
+            require(set(node.users) <= {following, *self.after.nodes})
 
     def _no_higher(self) -> bool:
         """Is the joined backward call's worst moment one that autograd's calls have, too?"""
@@ -234,10 +204,10 @@ class _Found:
         layer.meta = {**self.layer.meta, "val": (*map(value_of, old), *made)}
         layer.meta[AS_EAGER] = (ways.as_eager, args, {})
         layer.meta[OWN_RESULTS] = tuple(range(plan.kept))
-        results = _replace(layer, old)
+        results = replace_by(layer, old)
         log_probabilities = results[plan.losses]
         saved = tuple(results[plan.losses + 1 : plan.kept])
-        before = tuple(_element(layer, n, after=results[-1]) for n in range(plan.kept, plan.kept + len(made)))
+        before = tuple(element_of(layer, n, after=results[-1]) for n in range(plan.kept, plan.kept + len(made)))
         for element, product in zip(before, [x for x in self.products if x is not None], strict=False):
             element.meta[ROLE] = Role.GRADIENT if product is self.products[0] else Role.PARAMETER_GRADIENT
         # By now ``of_loss`` has the total weight of the new call.
@@ -249,7 +219,7 @@ class _Found:
         wanted = [x for x in self.products if x is not None]
         products.meta = {**wanted[-1].meta, "val": tuple(map(value_of, wanted))}
         products.meta[AS_EAGER] = (ways.linear_cross_entropy_backward, own, {})
-        return dict(zip([*old, *wanted], [*results, *_replace(products, wanted)], strict=True))
+        return dict(zip([*old, *wanted], [*results, *replace_by(products, wanted)], strict=True))
 
 
 def _step(node: fx.Node, made: dict[fx.Node, int]) -> Step:
@@ -261,17 +231,17 @@ def _step(node: fx.Node, made: dict[fx.Node, int]) -> Step:
     """
     kwargs = tuple((k, x) for k, x in node.kwargs.items() if node.target is not _COPY or k == "dtype")
     args = tuple(Made(made[x]) if isinstance(x, fx.Node) and x in made else x for x in node.args[1:])
-    _require(not any(isinstance(x, fx.Node) for x in (*args, *(x for _, x in kwargs))))
+    require(not any(isinstance(x, fx.Node) for x in (*args, *(x for _, x in kwargs))))
     if _moves(node):
         return Step(node.target, args, kwargs, moves=True)
     tags = getattr(node.target, "tags", ())
-    _require(node.target is _COPY or (torch.Tag.pointwise in tags and not draws_random_numbers(node)))
+    require(node.target is _COPY or (torch.Tag.pointwise in tags and not draws_random_numbers(node)))
     source = node.args[0]
-    _require(isinstance(source, fx.Node))
+    require(isinstance(source, fx.Node))
     assert isinstance(source, fx.Node)
     result, read = value_of(node), value_of(source)
-    _require(isinstance(result, torch.Tensor) and isinstance(read, torch.Tensor))
-    _require(result.shape == read.shape and result.device == read.device)
+    require(isinstance(result, torch.Tensor) and isinstance(read, torch.Tensor))
+    require(result.shape == read.shape and result.device == read.device)
     return Step(node.target, args, kwargs)
 
 
@@ -297,32 +267,5 @@ def _of_one_number(node: fx.Node) -> Step:
     return Step(node.target, args, tuple(node.kwargs.items()), moves=True)
 
 
-def _is_transposed(node: Any, of: fx.Node) -> bool:
-    """Are these the same numbers, transposed?"""
-    if not isinstance(node, fx.Node):
-        return False
-    one, other = value_of(node), value_of(of)
-    same_place = storage_key(one) == storage_key(other) and one.storage_offset() == other.storage_offset()
-    return same_place and one.shape == other.shape[::-1] and one.stride() == other.stride()[::-1]
-
-
 def _bytes(node: fx.Node) -> int:
     return value_of(node).nbytes
-
-
-def _replace(node: fx.Node, old: Sequence[fx.Node]) -> list[fx.Node]:
-    """Let the results of ``node`` stand for these."""
-    found: list[fx.Node] = []
-    for number, other in enumerate(old):
-        found.append(_element(node, number, after=found[-1] if found else node))
-        other.replace_all_uses_with(found[-1])
-    return found
-
-
-def _element(node: fx.Node, number: int, *, after: fx.Node) -> fx.Node:
-    with node.graph.inserting_after(after):
-        element = node.graph.call_function(operator.getitem, (node, number))
-    element.meta = {**node.meta, "val": value_of(node)[number]}
-    for key in (AS_EAGER, OWN_RESULTS):
-        element.meta.pop(key, None)
-    return element

@@ -19,6 +19,7 @@ from explorer.capture.eager_memory import (
     tighten_results,
 )
 from explorer.capture.embedding import join_sums
+from explorer.capture.feed_forward import join_feed_forward
 from explorer.capture.linear_cross_entropy import join_linear_layers
 from explorer.capture.scatter import write_at_once
 from explorer.capture.traced import GraphInput, Source, Traced
@@ -67,6 +68,7 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     for join in (join_linear_layers, join_sums):
         _sweep(traced)
         traced = _with(traced, join(traced.graph, _named(traced)))
+    traced = _with(traced, join_feed_forward(traced.graph, _named(traced), backward_nodes(traced)))
     traced = _own_gradients(traced)
     mark_sums_of_gradients(backward_nodes(traced))
     _sweep(traced)

@@ -9,6 +9,7 @@ from explorer.operators import (  # noqa: F401  (families register themselves)
     cudnn_algorithms,
     dropout,
     embedding,
+    feed_forward,
     inplace,
     linear_cross_entropy,
     normalisation,

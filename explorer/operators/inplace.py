@@ -82,6 +82,13 @@ _WRITTEN_OVER: dict[Any, Any] = {
 }
 
 
+def in_place_call(target: Any) -> tuple[Any, str | None] | None:
+    """The same computation over its first argument, and under which name that is given again, if it has to be."""
+    if target in _OVER_FIRST:
+        return _OVER_FIRST[target], None
+    return (_OVER_GRADIENT[target], "grad_input") if target in _OVER_GRADIENT else None
+
+
 @rule(*_WRITTEN_OVER)
 def written_over(node: fx.Node) -> Iterator[Variant]:
     """What is written elsewhere stays as it was."""

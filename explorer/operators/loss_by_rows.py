@@ -327,7 +327,7 @@ class Gradients:
         if self.weight is not None:
             part = part if scales is None else part * scales
             first, second = (of_logits, part) if self.layer.plan.by_class else (part, of_logits)
-            _add_product(self.weight, first.t(), second, first=rows.start == 0)
+            add_product(self.weight, first.t(), second, first=rows.start == 0)
 
     def sums(self) -> tuple[torch.Tensor, ...]:
         """Those that are wanted, sums in the precision in which they were made."""
@@ -348,7 +348,7 @@ def precise(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-def _add_product(into: torch.Tensor, one: torch.Tensor, other: torch.Tensor, *, first: bool) -> None:
+def add_product(into: torch.Tensor, one: torch.Tensor, other: torch.Tensor, *, first: bool) -> None:
     """``into`` += ``one`` @ ``other``, or = for the first part."""
     if into.dtype != one.dtype and one.device.type != "cpu":
         # There halves are multiplied quickly, and added up in single precision inside.

@@ -19,6 +19,7 @@ from tests.operators.running import Running, Scaled, fake_tangents, gradient_fun
 
 IMAGE, VOLUME, SEQUENCE, ROWS = (2, 4, 9, 7), (2, 4, 6, 5, 4), (3, 4, 11), (6, 10)
 BATCH = (4, 4, 8, 8)
+TOKENS = (4, 130, 4)
 
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "relu": (nn.ReLU, IMAGE),
@@ -96,6 +97,17 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "embedding_tied": (lambda: Tied(padding_idx=None), (6, 5, 4)),
     "embedding_tied_padding": (lambda: Tied(padding_idx=2), (6, 5, 4)),
     "embedding_tied_scaled": (lambda: Tied(scale_grad_by_freq=True), (6, 5, 4)),
+    "feed_forward": (lambda: FeedForward(nn.GELU()), TOKENS),
+    "feed_forward_tanh": (lambda: FeedForward(nn.GELU("tanh"), bias=False), TOKENS),
+    "feed_forward_relu": (lambda: FeedForward(nn.ReLU()), TOKENS),
+    "feed_forward_plain": (lambda: FeedForward(plain_gelu), TOKENS),
+    "feed_forward_swish": (lambda: FeedForward(lambda x: x * torch.sigmoid(x)), TOKENS),
+    "feed_forward_squared": (lambda: FeedForward(lambda x: torch.relu(x).square()), TOKENS),
+    "feed_forward_dropout": (lambda: FeedForward(nn.Sequential(nn.GELU(), nn.Dropout(0.3))), TOKENS),
+    "feed_forward_gated": (lambda: FeedForward(nn.SiLU(), gated=True, bias=False), TOKENS),
+    "feed_forward_gated_bias": (lambda: FeedForward(nn.GELU(), gated=True), TOKENS),
+    "feed_forward_transposed": (lambda: FeedForward(nn.GELU(), stored=True), TOKENS),
+    "feed_forward_frozen": (lambda: FeedForward(nn.GELU(), frozen=True), TOKENS),
     "dropout": (lambda: nn.Dropout(0.4), IMAGE),
     "dropout_in_place": (lambda: nn.Dropout(0.3, inplace=True), IMAGE),
     "dropout_all": (lambda: nn.Dropout(1.0), IMAGE),
@@ -220,6 +232,39 @@ class Head(nn.Module):
         logits = logits if self.squash is None else self.squash(logits)
         rows = logits.reshape(-1, logits.shape[-1])
         return self.loss(rows, self.target[: len(rows)])
+
+
+def plain_gelu(x: torch.Tensor) -> torch.Tensor:
+    """In calls of its own, as some models have it."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+class FeedForward(nn.Module):
+    """A transformer's feed-forward layer with as many rows as it takes to go by parts."""
+
+    def __init__(
+        self,
+        activation: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        gated: bool = False,
+        bias: bool = True,
+        stored: bool = False,
+        frozen: bool = False,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.first = nn.Linear(4, 24, bias=bias).requires_grad_(not frozen)
+        self.gate = nn.Linear(4, 24, bias=bias) if gated else None
+        self.second = nn.Linear(24, 4, bias=bias).requires_grad_(not frozen)
+        self.stored = nn.ParameterList([nn.Parameter(torch.randn(4, 24)), nn.Parameter(torch.randn(24, 4))])
+        self.is_stored = stored
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_stored:
+            rows = self.activation(torch.addmm(self.first.bias, x.view(-1, 4), self.stored[0]))
+            return torch.addmm(self.second.bias, rows, self.stored[1]).view_as(x)
+        wide = self.first(x)
+        return self.second(self.activation(wide) if self.gate is None else self.activation(self.gate(x)) * wide)
 
 
 class Tied(nn.Module):

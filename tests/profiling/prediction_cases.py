@@ -57,6 +57,21 @@ class Case:
 
 
 _ROWS = (8, 32, 64)
+
+
+def _halves() -> dict[str, nn.Module]:
+    return {"first": nn.Linear(64, 256), "second": nn.Linear(256, 64)}
+
+
+def _feed_forward(m: Any, x: torch.Tensor, *, dropout: float = 0.0) -> torch.Tensor:
+    wide = F.gelu(m.first(x))
+    return x + m.second(F.dropout(wide, dropout) if dropout else wide)
+
+
+def _gated(m: Any, x: torch.Tensor) -> torch.Tensor:
+    return x + m.second(F.silu(m.gate(x)) * m.first(x))
+
+
 _WHERE = torch.randint(0, 16, (24,), generator=torch.Generator().manual_seed(0))
 _TOKENS = torch.randint(0, 50, (8, 32), generator=torch.Generator().manual_seed(0))
 _CLASSES = torch.randint(0, 64, (8, 32), generator=torch.Generator().manual_seed(0))
@@ -382,6 +397,9 @@ def _cases() -> dict[str, Case]:
         "trilinear": _call(lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), shape=(2, 4, 6, 8, 8)),
         "linear interpolation": _call(lambda x: F.interpolate(x, scale_factor=2, mode="linear"), shape=_ROWS),
         "linear": _layer(lambda: nn.Linear(64, 128), shape=_ROWS),
+        "feed-forward": Case(_feed_forward, _halves, shape=_ROWS),
+        "feed-forward gated": Case(_gated, lambda: _halves() | {"gate": nn.Linear(64, 256)}, shape=_ROWS),
+        "feed-forward dropped": Case(lambda m, x: _feed_forward(m, x, dropout=0.2), _halves, shape=_ROWS),
         "linear of few": _layer(lambda: nn.Linear(64, 8, bias=False), shape=_ROWS),
         "bilinear": Case(lambda m, x: m.layer(x, x.sin()), lambda: {"layer": nn.Bilinear(64, 64, 8)}, shape=_ROWS),
         "layer norm": _layer(lambda: nn.LayerNorm(64), shape=_ROWS),
