@@ -22,6 +22,7 @@ from explorer.capture.embedding import join_sums
 from explorer.capture.feed_forward import join_feed_forward
 from explorer.capture.linear_cross_entropy import join_linear_layers
 from explorer.capture.scatter import write_at_once
+from explorer.capture.simplify import simplify
 from explorer.capture.traced import GraphInput, Source, Traced
 from explorer.operators.dropout import dropout_from_mask, dropout_of_eager, dropout_scale
 from explorer.operators.registry import (
@@ -64,6 +65,7 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     _protect_old_buffers(traced)
     _keep_masks(traced)
     _dropout_as_eager(traced)
+    simplify(traced.graph, named=_named(traced), backward=backward_nodes(traced))
     join_backward(traced.graph)
     for join in (join_linear_layers, join_sums):
         _sweep(traced)

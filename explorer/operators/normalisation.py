@@ -271,29 +271,23 @@ def by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return values.view(-1, *(1 for _ in range(like.dim() - 2)))
 
 
-@rule(aten.mul.Tensor, aten.pow.Tensor_Scalar)
+@rule(aten.mul.Tensor, aten.mul.Scalar)
 def root_mean_square_from_normalised(node: fx.Node) -> Iterator[Variant]:
     """RMSNorm, captured as ``n = x·r`` with ``r = rsqrt(…)``: its gradient reads x, which is n / r."""
-    power = node.target is aten.pow.Tensor_Scalar
-    source, other = all_arguments(node) if power else reversed(all_arguments(node))
-    if not isinstance(source, fx.Node) or other is source or (power and other != 1):
+    first, second = all_arguments(node)
+    source, other = (second, first) if isinstance(second, fx.Node) else (first, second)
+    if not isinstance(source, fx.Node) or other is source:
         return
     for product in source.users:
         scale = all_arguments(product)[1] if product.target is aten.mul.Tensor else None
         if product.args[0] is not source or not isinstance(scale, fx.Node) or scale.target is not aten.rsqrt.default:
             continue
         if layout_of(product) == layout_of(source) == layout_of(node) and is_precise(source, scale):
-            target = power_of_source if power else product_with_source
             args = (product, scale, other)
-            yield Variant("from output", target, args, exact=False, optimization=Optimization.OUTPUT)
+            yield Variant("from output", product_with_source, args, exact=False, optimization=Optimization.OUTPUT)
             return
 
 
-def product_with_source(normalised: torch.Tensor, scale: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def product_with_source(normalised: torch.Tensor, scale: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
     """``other · x``."""
     return (normalised / scale).mul_(other)
-
-
-def power_of_source(normalised: torch.Tensor, scale: torch.Tensor, exponent: float) -> torch.Tensor:
-    """``x ** exponent``; the exponent is 1."""
-    return (normalised / scale).pow_(exponent)

@@ -23,6 +23,16 @@ LAYERS = (
             "self.block_{n} = nn.Sequential(nn.LayerNorm({L}), nn.Linear({L}, 8), nn.GELU(), nn.Linear(8, {L}))",
         ),
         (
+            "{r} = self.wide_{n}({x}.flatten(0, -2).repeat(70, 1)).mean(0)",
+            "self.wide_{n} = nn.Sequential(nn.Linear({L}, 64), nn.GELU(), nn.Dropout({p}), nn.Linear(64, {o}))",
+        ),
+        (
+            "{r} = self.narrow_{n}(F.silu(self.gate_{n}({x})) * self.wide_{n}({x})) + {x}",
+            "self.gate_{n} = nn.Linear({L}, 64, bias=False)",
+            "self.wide_{n} = nn.Linear({L}, 64)",
+            "self.narrow_{n} = nn.Linear(64, {L})",
+        ),
+        (
             "{r} = F.linear(F.relu(F.linear({x}, self.tied_{n})), self.tied_{n}.t())",
             "self.tied_{n} = nn.Parameter(torch.randn({o}, {L}))",
         ),
