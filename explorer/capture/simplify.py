@@ -45,6 +45,7 @@ def _drop_first_power(graph: fx.Graph, node: fx.Node, given: set[int]) -> None:
 def _divide_before_expanding(graph: fx.Graph, node: fx.Node) -> None:
     """The gradient of a mean over rows is one number for each row, which is divided for every element of it."""
     expanded: Any = node.args[0]
+    divide: Any = node.target
     if expanded.target is not aten.expand.default or len(expanded.users) > 1:
         return
     source = expanded.args[0]
@@ -52,7 +53,7 @@ def _divide_before_expanding(graph: fx.Graph, node: fx.Node) -> None:
     if few.shape[:-1] != many.shape[:-1] or few.shape[-1:] != (1,):
         return
     with graph.inserting_before(node):
-        divided = graph.call_function(node.target, (source, *node.args[1:]))
+        divided = graph.call_function(divide, (source, *node.args[1:]))
         repeated = graph.call_function(expanded.target, (divided, *expanded.args[1:]))
     with few.fake_mode:
         divided.meta = {**node.meta, "val": torch.empty(few.shape, dtype=value_of(node).dtype, device=few.device)}

@@ -285,8 +285,8 @@ class _Sums:
 @rule(feed_forward_backward)
 def ways_backward(node: fx.Node) -> Iterator[Variant]:
     """From less, or in parts; the call has what these read behind what is its own."""
-    gradient: Any
-    gradient, weight, _, sources, weights, _, (given, plan), (source, plan_again), is_less = node.args
+    args: Any = node.args
+    gradient, weight, _, sources, weights, _, (given, plan), (source, plan_again), is_less = args
     begin = (gradient, weight)
     if is_less:
         args = (*begin, given[0], sources, weights, plan)
@@ -301,8 +301,8 @@ def ways_backward(node: fx.Node) -> Iterator[Variant]:
 @rule(weight_gradient)
 def ways_of_weight(node: fx.Node) -> Iterator[Variant]:
     """In parts, with what it reads made again from the linear layers' sources."""
-    gradient: Any
-    _, _, gradient, by_class, middle, source = node.args
+    args: Any = node.args
+    _, _, gradient, by_class, middle, source = args
     for parts in parts_of(len(value_of(gradient))):
         args = (gradient, by_class, middle, parts, *source)
         yield Variant(f"from the source, in {parts} parts", weight_gradient_in_parts, args, **_IN_PARTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def test_the_bits_of_eager_mode(name: str, dtype: torch.dtype) -> None:
     scheduled = explorer.apply(model, schedule, batch)
     assert explorer.measure(scheduled, batch, steps=1).peak_bytes == simulate(profile, schedule).peak_bytes
     model(batch).backward()
-    eager = [x.grad for x in model.parameters()]
+    eager: list[Any] = [x.grad for x in model.parameters()]
     model.zero_grad()
     scheduled(batch).backward()
     assert all(torch.equal(x.grad, y) for x, y in zip(model.parameters(), eager, strict=True) if x.grad is not None)
