@@ -167,6 +167,7 @@ def attack(seed: int) -> str:
 def _renamed(operator: Operator, bad: Callable[[], str]) -> Operator:
     called = {x.name: f"{bad()}{i}" for i, x in enumerate(operator.implementations)}
     made = tuple(replace(x, name=called[x.name]) for x in operator.implementations)
+    made += (replace(made[0], name=f"{bad()} too"),)  # there is a choice, which a panel shows
     target = "aten.convolution.default" if operator.id == 0 else bad()
     return replace(operator, name=f"{bad()}{operator.id}", target=target, layer=bad(), implementations=made)
 
@@ -352,5 +353,6 @@ def _scripts() -> int:
 
 def _plainly_named() -> Profile:
     profile, (first, *others) = chain(3), chain(3).graph.operators
-    convolution = replace(first, target="aten.convolution.default")
+    ways = (*first.implementations, replace(first.implementations[0], name="too"))
+    convolution = replace(first, target="aten.convolution.default", implementations=ways)
     return replace(profile, graph=replace(profile.graph, operators=(convolution, *others)))
