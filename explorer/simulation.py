@@ -195,8 +195,10 @@ class _Simulator:
     def _check_made(self, operators: Sequence[Operator], alive: Collection[int], message: str) -> None:
         """All that these can make for the caller is in memory."""
         there = self.graph.persistent.union(alive)
-        for held in [x.id for x in self.graph.storages if x.held and x.id not in there]:
-            if any(held in y.writes for x in operators for y in x.implementations):
+        missing = [x.id for x in self.graph.storages if x.held and x.id not in there]
+        made = {x for operator in operators for y in operator.implementations for x in y.writes} if missing else set()
+        for held in missing:
+            if held in made:
                 raise ValueError(message.format(self._name(held)))
 
     def _run(self, position: int, step: Run, outlives_forward: set[tuple[int, int]]) -> None:

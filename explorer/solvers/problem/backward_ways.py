@@ -164,9 +164,11 @@ class BackwardWays:
 
     def _members(self) -> Iterator[tuple[Operator, list[Operator]]]:
         parts: dict[int, list[Operator]] = {}
+        maker: dict[int, int] = {}
+        for operator in reversed(self.graph.backward):
+            maker |= dict.fromkeys(operator.default().writes, operator.id)
         for part in (x for x in self.graph.backward if x.optional):
-            written = set(part.default().writes)
-            whole = next(op.id for op in self.graph.backward if written & set(op.default().writes))
+            whole = min(maker[x] for x in part.default().writes)
             parts.setdefault(whole, []).append(part)
         for operator in self.graph.backward:
             if not operator.optional:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -80,6 +81,8 @@ class _Builder:
             kept=self._kept,
             dropped={self.index[x]: stand_in for x, stand_in in self.stand_ins.items()},
         )
+        if self.all_pieces == pieces and self.able == self.best:
+            return problem
         all_ways = self._backward(self.all_pieces, self.able)
         return (
             problem if all_ways == problem.backward else replace(problem, every_way=replace(problem, backward=all_ways))
@@ -108,11 +111,16 @@ class _Builder:
     def _leave_out_useless(self) -> None:
         """Optional operators whose results nothing reads take no part."""
         read_later = {x for found in self.all_pieces.values() for piece in found for x in piece.reads}
+        readers = Counter(x for op in self.first for x in self._read_by(op))
         for operator in reversed(self.graph.forward):
             if operator.optional:
-                read = {x for op, found in self.first.items() if op != operator.id for i in found for x in i.reads}
-                if not (read | read_later) & set(operator.default().writes):
+                own = self._read_by(operator.id)
+                if not any(x in read_later or readers[x] > (x in own) for x in operator.default().writes):
                     self.first[operator.id] = ()
+                    readers.subtract(own)
+
+    def _read_by(self, operator: int) -> set[int]:
+        return {x for implementation in self.first[operator] for x in implementation.reads}
 
     def _forward(self, operator: Operator) -> ForwardOperator:
         chosen = self.first[operator.id]

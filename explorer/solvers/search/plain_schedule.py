@@ -39,10 +39,8 @@ def plain_schedule(problem: Problem) -> Schedule:
 
 def order_of(arrays: PlanArrays, runs: list[int]) -> list[tuple[int, int]]:
     """(Operator, form) of every run of a decoded plan, whose runs are numbers of forms in the arrays."""
-    order = []
-    for form in runs:
-        site = int(arrays.form_site[form])
-        # A recomputation has a site of its own, between first runs and backward operators, but no id.
-        operator = site if site < arrays.forward_count else site - arrays.forward_count
-        order.append((operator, form - int(arrays.form_start[site])))
-    return order
+    sites = arrays.form_site[runs].astype(np.int64)
+    # A recomputation has a site of its own, between first runs and backward operators, but no id.
+    operators = np.where(sites < arrays.forward_count, sites, sites - arrays.forward_count)
+    forms = np.array(runs, np.int64) - arrays.form_start[sites]
+    return list(zip(operators.tolist(), forms.tolist(), strict=True))
