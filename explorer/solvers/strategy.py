@@ -33,11 +33,13 @@ class Search:
         effort: 1 takes about 0.1 s, whatever the graph's size.
         starts: what it begins with; where it finds nothing good, one more begins with each of the others.
         seed: of its random moves.
+        echoes: whether changes of a block are made in others like it too.
     """
 
     effort: float
     starts: tuple[Start, ...]
     seed: int
+    echoes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ class Strategy:
         near: searches that begin with the best plan known, whether or not it fits.
         room: searches that make room for something quicker.
         stricter: where a search ends in what is probably a trap, more with a greater penalty for what does not fit.
+        echoes: where a network repeats itself, searches change many of its blocks alike.
         population: populations of plans are bred between searches.
         blueprints: solutions of bounds are plans to search from.
         programs: MONeT's joint program, grouped, is solved by SCIP.
@@ -175,6 +178,7 @@ class Strategy:
     near: bool = True
     room: bool = True
     stricter: bool = True
+    echoes: bool = True
     population: bool = True
     blueprints: bool = True
     programs: bool = True
@@ -223,7 +227,7 @@ class Strategy:
         for number in count():
             turn = number % len(starts)
             begins = starts[turn:] + starts[:turn] if self.stricter else starts[turn : turn + 1]
-            yield Search(effort, begins, 1 + _SEEDS * seed + _STEP * number)
+            yield Search(effort, begins, 1 + _SEEDS * seed + _STEP * number, self.echoes)
             effort = min(self.searching.longer * effort, self.searching.longest)
 
 

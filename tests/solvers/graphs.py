@@ -335,3 +335,36 @@ def joint_profiles(draw: st.DrawFn, *, most_forward: int = 4, several_first: boo
             overwrites=draw(st.sampled_from((None, *reads))),
         )
     return builder.profile()
+
+
+def blocks(
+    count: int, *, sizes: tuple[int, ...] = (40, 90, 60, 20), time_ms: tuple[float, ...] = (2, 1, 3, 1)
+) -> Profile:
+    """Equal blocks in a row, each a chain whose end is added to its beginning, between another operator and a loss."""
+    builder = GraphBuilder()
+    (previous,) = builder.forward((INPUT,), (sizes[-1],), time_ms=5.0)
+    made = []
+    for _ in range(count):
+        within = [previous]
+        for n, (size, ms) in enumerate(zip(sizes, time_ms, strict=True)):
+            reads = (within[-1], previous) if n == len(sizes) - 1 else (within[-1],)
+            within += builder.forward(reads, (size,), time_ms=ms)
+        made += within[1:]
+        previous = within[-1]
+    (loss,) = builder.forward((previous,), (4,), held=True)
+    gradient = builder.start_backward()
+    for x in reversed(made):
+        gradient = builder.backward((gradient, x), 10, parameter_size=2)
+    assert loss
+    return builder.profile()
+
+
+@st.composite
+def repeated_profiles(
+    draw: st.DrawFn, *, most_blocks: int = 4, least_operators: int = 4, most_operators: int = 5
+) -> Profile:
+    """Equal blocks of random sizes and times in a row."""
+    operators = draw(st.integers(least_operators, most_operators))
+    sizes = draw(st.lists(st.integers(1, 12), min_size=operators, max_size=operators))
+    times = draw(st.lists(st.integers(1, 9), min_size=operators, max_size=operators))
+    return blocks(draw(st.integers(1, most_blocks)), sizes=tuple(sizes), time_ms=tuple(map(float, times)))

@@ -26,6 +26,7 @@ class Breeder:
             seed=solve.options.seed,
             stop=solve.stop,
             sizes=self._strategy.breeding,
+            echoes=self._strategy.echoes,
         )
 
     def breed(self) -> float:

@@ -98,7 +98,12 @@ class Pursuit:
         """
         search = next(self.options.strategy.searches(self.options.seed))
         self.knowledge.search.improve(
-            self.budget_bytes, effort=effort, starts=search.starts, seed=search.seed, stop=stop
+            self.budget_bytes,
+            effort=effort,
+            starts=search.starts,
+            seed=search.seed,
+            echoes=search.echoes,
+            stop=stop,
         )
 
     def in_steps(self, steps: int) -> Solution:
@@ -107,7 +112,9 @@ class Pursuit:
 
         knowledge, budget_bytes = self.knowledge, self.budget_bytes
         for search in islice(self.options.strategy.searches(self.options.seed), steps):
-            knowledge.search.improve(budget_bytes, effort=search.effort, starts=search.starts, seed=search.seed)
+            knowledge.search.improve(
+                budget_bytes, effort=search.effort, starts=search.starts, seed=search.seed, echoes=search.echoes
+            )
         bound_all(knowledge, budget_bytes)
         if knowledge.frontier.best(budget_bytes) is None:
             knowledge.seek_minimum(timeout=0.0)

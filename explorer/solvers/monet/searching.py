@@ -21,7 +21,12 @@ def search_plans(solve: Solve, breeder: Breeder) -> None:
             return
         known_ms = solve.best_ms
         knowledge.search.improve(
-            budget_bytes, effort=search.effort, starts=search.starts, seed=search.seed, stop=solve.stop
+            budget_bytes,
+            effort=search.effort,
+            starts=search.starts,
+            seed=search.seed,
+            echoes=search.echoes,
+            stop=solve.stop,
         )
         if knowledge.frontier.best(budget_bytes) is None:
             knowledge.seek_minimum(timeout=0.0)  # while there is time: the answer names it

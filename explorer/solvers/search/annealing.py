@@ -170,7 +170,7 @@ def _compiled(sources: str) -> Any:
                 if number % every == 0:
                     penalty = min(max(penalty * _ADAPTATION[1 if here.excess_bytes > 0 else 0], least), most)
                 trial[:] = current
-                vary(arrays, trial, here.excess_bytes > 0, here.peak_at)
+                vary(arrays, trial, current, here.excess_bytes > 0, here.peak_at, 1 - number / tries)
                 # What is accepted is drawn first (Metropolis), so that most plans need not be evaluated to the end.
                 value = here.time_ms + here.dead_ms + penalty * here.excess_bytes
                 limit = value - temperature * np.log(np.random.random())

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from explorer.solvers.problem.problem import Form, Problem
+from explorer.solvers.problem.repetition import repetitions
+from explorer.solvers.search.twins import twin_genes
 
 FIRST, OPTIONAL, ASKED, AGAIN, BACKWARD = range(5)
 GENE = np.uint16
@@ -52,6 +54,8 @@ class PlanArrays(NamedTuple):
         kind: int32 (n,), equal for forward operators of one sort.
         choices: uint32, droppable activations of any size, in the order in which they are made.
         choice_bytes: float64, their sizes, cumulated.
+        twins: int32 (roles, blocks), genes about the same place of each block (see ``twins``); −1: it has none.
+        role: int32 (genes,), the row of ``twins`` in which a gene stands, −1: in none.
         fixed_bytes: allocated throughout.
         backward_ms: of all backward operators, each in its first form.
     """
@@ -91,6 +95,8 @@ class PlanArrays(NamedTuple):
     kind: np.ndarray
     choices: np.ndarray
     choice_bytes: np.ndarray
+    twins: np.ndarray
+    role: np.ndarray
     fixed_bytes: int
     backward_ms: float
 
@@ -139,7 +145,12 @@ def plan_arrays(problem: Problem) -> PlanArrays:
     choices = np.flatnonzero(droppable & (size > 0)).astype(np.uint32)
     choices = choices[np.argsort(producer[choices], kind="stable")]
     over = [-1 if x.overwrites is None else x.overwrites for x in options]
-    made = [[int(x) for x in np.flatnonzero(droppable & (producer == i))] for i in range(n)]
+    made: list[list[int]] = [[] for _ in range(n)]
+    for x in np.flatnonzero(droppable).tolist():
+        made[producer[x]].append(x)
+    places = _places(problem, sites, switches)
+    form_counts = [len(sites[site]) for site in switches.tolist()]
+    twins, role = twin_genes(repetitions(problem), made, gene_start, places, form_counts, marks=2 * size.size)
     return PlanArrays(
         n,
         _starts(sites),
@@ -164,11 +175,13 @@ def plan_arrays(problem: Problem) -> PlanArrays:
         np.repeat(np.arange(size.size, dtype=np.uint32), np.diff(gene_start)),
         form_gene,
         switches,
-        *_listed(_places(problem, sites, switches)),
+        *_listed(places),
         *_listed(made),
         _sorts(problem),
         choices,
         np.cumsum(size[choices], dtype=np.float64),
+        twins,
+        role,
         problem.fixed_bytes,
         sum(op.forms[0].time_ms for op in problem.backward if op.forms),
     )

@@ -14,6 +14,7 @@ from explorer.solvers.search.trace import inner
 _RELIEVE = (0.05, 0.3)  # how often something at the peak is let go: of plans that fit, and of those that do not
 _TWICE = 0.3  # how often two changes are made at once
 _STRETCH = 24  # longest stretch that is copied
+_ECHOED = 128  # genes at most of which a change is echoed
 _ATTEMPTS = 16  # at finding something that is kept across the peak
 
 
@@ -178,6 +179,33 @@ def relieve(arrays: PlanArrays, genes: np.ndarray, peak_at: int) -> None:
 
 
 @inner
+def echo(arrays: PlanArrays, old: np.ndarray, genes: np.ndarray) -> None:
+    """Do elsewhere in a repetition what was done to ``old``: everywhere, up to some block, from one on, or between two.
+
+    Blocks are alike, so what is right for one is right for many. What memory leaves over serves some of them alone.
+    """
+    blocks = arrays.twins.shape[1]
+    first, last = np.random.randint(blocks), np.random.randint(blocks)
+    first, last = min(first, last), max(first, last)
+    kind = np.random.random()
+    if kind < 0.8:
+        first = 0 if kind < 0.6 else first
+        last = blocks - 1 if kind < 0.4 or kind >= 0.6 else last
+    changed = np.empty(_ECHOED, np.int64)
+    count = 0
+    for gene in range(arrays.role.size):
+        if old[gene] != genes[gene] and arrays.role[gene] >= 0 and count < _ECHOED:
+            changed[count] = gene
+            count += 1
+    for number in range(count):
+        gene = changed[number]
+        for block_number in range(first, last + 1):
+            twin = arrays.twins[arrays.role[gene], block_number]
+            if twin >= 0:
+                genes[twin] = genes[gene]
+
+
+@inner
 def move(arrays: PlanArrays, genes: np.ndarray) -> None:
     """Change ``genes`` a little, in one of several ways; marks and copies lead out of traps, and into them."""
     choices = arrays.choices
@@ -211,11 +239,22 @@ def move(arrays: PlanArrays, genes: np.ndarray) -> None:
 
 
 @inner
-def vary(arrays: PlanArrays, genes: np.ndarray, exceeds: bool, peak_at: int) -> None:
-    """One change or two; the first often lets go of something at the peak, above all where the plan does not fit."""
+def vary(arrays: PlanArrays, genes: np.ndarray, old: np.ndarray, exceeds: bool, peak_at: int, echoed: float) -> None:
+    """One change or two; the first often lets go of something at the peak, above all where the plan does not fit.
+
+    Args:
+        arrays: the problem.
+        genes: what is changed.
+        old: the same before.
+        exceeds: it does not fit.
+        peak_at: as in ``PlanMemory``.
+        echoed: how often what is changed is changed in other blocks of a repetition too.
+    """
     if arrays.choices.size and np.random.random() < _RELIEVE[int(exceeds)]:
         relieve(arrays, genes, peak_at)
     else:
         move(arrays, genes)
     if np.random.random() < _TWICE:
         move(arrays, genes)
+    if arrays.twins.size and np.random.random() < echoed:
+        echo(arrays, old, genes)

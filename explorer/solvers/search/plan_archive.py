@@ -135,6 +135,10 @@ class PlanArchive:
         """Penalties are for an excess as large as all activations, in keep-all times."""
         return penalty * self.keep_all_ms / max(1, self.keep_all_peak_bytes - self.arrays.fixed_bytes)
 
+    def _arrays(self, *, echoes: bool) -> PlanArrays:
+        """The problem, to be searched with changes of many blocks at once or without."""
+        return self.arrays if echoes else self.arrays._replace(twins=self.arrays.twins[:0])
+
     def _kernel(
         self,
         starts: np.ndarray,

@@ -127,6 +127,7 @@ class PlanSearch(PlanArchive):
         effort: float = 1.0,
         starts: Sequence[Start] = ALL_STARTS,
         seed: int = 1,
+        echoes: bool = True,
         stop: np.ndarray | None = None,
     ) -> Point | None:
         """Anneal, then answer as ``best``.
@@ -136,13 +137,20 @@ class PlanSearch(PlanArchive):
             effort: of one search; 1 takes about 0.1 s whatever the graph's size.
             starts: what it begins with. Where it finds nothing good, another follows from each of the others.
             seed: of the random moves; equal seeds on equal histories give equal answers.
+            echoes: whether changes of a block are made in others like it too.
             stop: uint8, shape (1,): another thread may set it to end the search.
         """
         if self.has_choices:
             for number, start in enumerate(starts):
                 penalty = PENALTY * _STRICTER**number
                 plan = self._anneal(
-                    budget_bytes, effort=effort, start=start, seed=seed + number, penalty=penalty, stop=stop
+                    budget_bytes,
+                    effort=effort,
+                    start=start,
+                    seed=seed + number,
+                    penalty=penalty,
+                    echoes=echoes,
+                    stop=stop,
                 )
                 self._remember(plan, budget_bytes, _FINDERS[start])
                 best = self.best(budget_bytes, finder=_FINDERS[start])
@@ -158,6 +166,7 @@ class PlanSearch(PlanArchive):
         temperatures: tuple[float, float] = HOT,
         effort: float,
         seed: int,
+        echoes: bool = True,
         stop: np.ndarray | None = None,
     ) -> Plan:
         """Anneal beside other searches, without what they know; nothing of it is remembered here.
@@ -168,6 +177,7 @@ class PlanSearch(PlanArchive):
             temperatures: the first and the last, in keep-all times.
             effort: as for ``improve``, of this one search.
             seed: of the random moves.
+            echoes: as for ``improve``.
             stop: likewise.
         """
         self._seeded.result()
@@ -180,6 +190,7 @@ class PlanSearch(PlanArchive):
             temperatures=temperatures,
             seed=seed,
             stop=stop,
+            arrays=self._arrays(echoes=echoes),
             beside=(work, self._no_archive()),
         )
         point = None
@@ -246,12 +257,15 @@ class PlanSearch(PlanArchive):
         start: Start,
         seed: int,
         penalty: float = PENALTY,
+        echoes: bool = True,
         stop: np.ndarray | None = None,
     ) -> np.ndarray:
         """Anneal from keeping everything, or from what was learned and the best of the archive."""
         self._seeded.result()
         tries = self._tries(effort)
-        if start is Start.ROOM and self._make_room(budget_bytes, effort=effort, seed=seed, penalty=penalty, stop=stop):
+        if start is Start.ROOM and self._make_room(
+            budget_bytes, effort=effort, seed=seed, penalty=penalty, echoes=echoes, stop=stop
+        ):
             tries = 0
         with self._lock:
             starts, temperatures = self._keep_everything(), HOT
@@ -261,12 +275,19 @@ class PlanSearch(PlanArchive):
                     starts, self._learned = np.stack([known, *self._learned]), []
                 temperatures = COLD
             self._kernel(
-                starts, budget_bytes, tries=tries, temperatures=temperatures, seed=seed, penalty=penalty, stop=stop
+                starts,
+                budget_bytes,
+                tries=tries,
+                temperatures=temperatures,
+                seed=seed,
+                penalty=penalty,
+                stop=stop,
+                arrays=self._arrays(echoes=echoes),
             )
         return starts[:1]
 
     def _make_room(
-        self, budget_bytes: int, *, effort: float, seed: int, penalty: float, stop: np.ndarray | None
+        self, budget_bytes: int, *, effort: float, seed: int, penalty: float, echoes: bool, stop: np.ndarray | None
     ) -> bool:
         """Anneal while something quicker is demanded, then without; false if the best schedule leaves no demand."""
         self.best(budget_bytes)
@@ -278,7 +299,7 @@ class PlanSearch(PlanArchive):
             extra = None if known is None else demand(self.problem, self.arrays, known.schedule, seed=draw)
             if extra is None:
                 return False
-            demands = self.arrays._replace(option_extra=extra)
+            demands = self._arrays(echoes=echoes)._replace(option_extra=extra)
             tries = self._tries(min(effort, _DEMAND) / 2)
             with self._lock:
                 plan = self._start(budget_bytes, fitting=True, penalty=penalty)[None].copy()
@@ -294,7 +315,8 @@ class PlanSearch(PlanArchive):
                     beside=(self._work, self._no_archive()),
                 )
                 # What serves the demand deserves a search of its own though it be no better yet.
-                self._kernel(plan, budget_bytes, tries=tries, seed=draw, penalty=penalty, stop=stop)
+                arrays = self._arrays(echoes=echoes)
+                self._kernel(plan, budget_bytes, tries=tries, seed=draw, penalty=penalty, stop=stop, arrays=arrays)
             self._remember(plan, budget_bytes, Finder.ROOM)
         return True
 

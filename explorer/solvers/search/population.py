@@ -45,11 +45,22 @@ class Population:
         seed: of all searches.
         stop: uint8, shape (1,): another thread sets it to end a search.
         sizes: of a population and its searches.
+        echoes: whether changes of a block are made in others like it too.
     """
 
-    def __init__(self, search: PlanSearch, budget_bytes: int, *, seed: int, stop: np.ndarray, sizes: Breeding) -> None:
+    def __init__(
+        self,
+        search: PlanSearch,
+        budget_bytes: int,
+        *,
+        seed: int,
+        stop: np.ndarray,
+        sizes: Breeding,
+        echoes: bool = True,
+    ) -> None:
         """Empty."""
         self._search, self._budget_bytes, self._stop, self._sizes = search, budget_bytes, stop, sizes
+        self._echoes = echoes
         self._places = places_of(search.arrays)
         self._random = np.random.default_rng(seed)
         self._seeds = count(_SEED * seed)
@@ -103,6 +114,7 @@ class Population:
             temperatures=HOT if genes is None else (warmest, self._sizes.coolest),
             effort=effort,
             seed=seed,
+            echoes=self._echoes,
             stop=self._stop,
         )
 

@@ -217,7 +217,12 @@ class _Server:
                 return
             before = knowledge.frontier.best(budget)
             best = knowledge.search.improve(
-                budget, effort=_BRIDGE_EFFORT, starts=search.starts, seed=search.seed, stop=self.bridged
+                budget,
+                effort=_BRIDGE_EFFORT,
+                starts=search.starts,
+                seed=search.seed,
+                echoes=search.echoes,
+                stop=self.bridged,
             )
             if best is not before and not self.loaded.is_set():  # else refinement tells of it
                 self.send(job, solution_of(knowledge, Progress(budget), gap=0.0), final=False)
