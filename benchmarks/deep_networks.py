@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from benchmarks.cases import Tier
+from benchmarks.execution.language_models import LossOnly
 from explorer import estimate
 from explorer.device_profile import Profile
 from explorer.models import MODELS
@@ -16,8 +17,10 @@ from explorer.models.resnet import ResNet
 
 _DEVICE = "A100-80GB"
 _ATTENTION: dict[str, Any] = {"attn_implementation": "eager"}  # attention as operators of its own
+_FUSED_ATTENTION: dict[str, Any] = {"attn_implementation": "sdpa"}
 _TOKENS = (8, 1024)
 _SHORT_TOKENS = (8, 512)  # BERT's longest
+_LONG_TOKENS = (1, 8192)
 GPT2_XL = "gpt2-xl"
 GROWTH = {
     Tier.QUICK: ("gpt:6", "gpt:12"),
@@ -66,6 +69,36 @@ def _bert(blocks: int) -> Profile:
         return estimate(transformers.BertForMaskedLM(config).train(), _texts(_SHORT_TOKENS), device=_DEVICE)
 
 
+def _llama(blocks: int, *, width: int, between: int, heads: int) -> Profile:
+    """Hugging Face's, of Llama 3's vocabulary, in bfloat16; only the loss leaves the step."""
+    import transformers
+
+    with torch.device("meta"):
+        config = transformers.LlamaConfig(
+            hidden_size=width,
+            intermediate_size=between,
+            num_hidden_layers=blocks,
+            num_attention_heads=heads,
+            num_key_value_heads=8,
+            vocab_size=128256,
+            max_position_embeddings=_LONG_TOKENS[1],
+            use_cache=False,
+            **_FUSED_ATTENTION,
+        )
+        model = LossOnly(transformers.LlamaForCausalLM(config).train())
+        return estimate(model, _texts(_LONG_TOKENS), device=_DEVICE, precision="bfloat16")
+
+
+def _llama_8b(blocks: int) -> Profile:
+    """Llama 3 8B has 32 blocks: 3,805 operators."""
+    return _llama(blocks or 32, width=4096, between=14336, heads=32)
+
+
+def _llama_70b(blocks: int) -> Profile:
+    """Llama 3 70B has 80 blocks: 9,421 operators."""
+    return _llama(blocks or 80, width=8192, between=28672, heads=64)
+
+
 def _texts(shape: tuple[int, int]) -> dict[str, torch.Tensor]:
     tokens = torch.zeros(shape, dtype=torch.long)
     return {"input_ids": tokens, "labels": tokens}
@@ -83,4 +116,6 @@ NETWORKS: dict[str, Callable[[int], Profile]] = {
     "gpt2": _gpt2,
     "bert": _bert,
     "resnet152": _resnet152,
+    "llama3-8b": _llama_8b,
+    "llama3-70b": _llama_70b,
 }

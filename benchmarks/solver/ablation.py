@@ -1,8 +1,9 @@
 """What every ingredient of the strategy is worth: each left out in turn, on the same cases with the same seeds.
 
 Run: ``python -m benchmarks.solver.ablation FOLDER --json FILE [--tier quick|full] [--seconds 10] [--gap 0.01] [--seeds
-0 1 2] [--without INGREDIENT … | A+B …] [--published NAME:GIB …] [--profiles NAME:SHARE …]``, where the folder holds the
-published instances. ``--table FILE …`` prints the tables of such results and solves nothing.
+0 1 2] [--without INGREDIENT … | A+B …] [--published NAME:GIB …] [--profiles NAME:SHARE …] [--networks
+NAME:BLOCKS:SHARE …]``, where the folder holds the published instances. ``--table FILE …`` prints the tables of such
+results and solves nothing.
 
 All variants of a case and a seed are solved one after the other, in an order of its own for each, and the whole
 strategy twice: how far its two runs are apart is the noise. Results are kept after every case; what a file has already
@@ -18,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
@@ -27,12 +29,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import numpy as np
 
 from benchmarks.cases import ABLATION, Tier, Whole, add_tier, profile_cases, published_cases
+from benchmarks.deep_networks import deep_network
 from benchmarks.provenance import read_results, record, write_results
 from explorer.device_profile import Profile
+from explorer.schedule import keep_all
+from explorer.simulation import simulate
 from explorer.solution import Solution
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.options import Options
+from explorer.solvers.problem.building import problem_of
+from explorer.solvers.problem.peak_bound import peak_lower_bound
 from explorer.solvers.strategy import DEFAULT, INGREDIENTS
 
 WHOLE, AGAIN = "nothing", "nothing, again"
@@ -93,6 +100,9 @@ def main() -> None:
     parser.add_argument("--without", nargs="+", default=list(INGREDIENTS), help="ingredients, several with + between")
     parser.add_argument("--published", nargs="*", help="instead of the tier's: resnet50-all:5")
     parser.add_argument("--profiles", nargs="*", help="instead of the tier's: unet-a100-80gb:0.4")
+    parser.add_argument(
+        "--networks", nargs="*", default=[], help="too, at shares of what a choice can save: llama3-8b:32:0.2"
+    )
     parser.add_argument("--table", type=Path, nargs="+", help="results to print, instead")
     asked = parser.parse_args()
     if asked.table:
@@ -105,7 +115,8 @@ def main() -> None:
     variants = [WHOLE, *asked.without, AGAIN]
     results, made = _read(asked.json) if asked.json.exists() else [], list[str]()
     for seed in asked.seeds:
-        for case in cases(asked.folder, asked.tier, published=asked.published, profiles=asked.profiles):
+        named = cases(asked.folder, asked.tier, published=asked.published, profiles=asked.profiles)
+        for case in (*named, *map(network_case, asked.networks)):
             order = np.random.default_rng(seed).permutation(len(variants)).tolist()
             done = {x.key for x in results}
             for variant in (variants[x] for x in order):
@@ -131,6 +142,18 @@ def cases(
         named = () if stem == "*" else (stem,)
         for case in profile_cases(Tier.FULL, of=Whole.PEAK, profiles=named, shares=(float(share),)):
             yield Case(f"{case.name}:{share}", case.load, lambda profile, case=case: case.budgets(profile)[0])
+
+
+def network_case(name: str) -> Case:
+    """A network of ``benchmarks.deep_networks``, between what no schedule does without (0) and plain PyTorch (1)."""
+    network, _, share = name.rpartition(":")
+
+    def budget_bytes(profile: Profile) -> int:
+        least_bytes = peak_lower_bound(problem_of(profile)).peak_bytes
+        most_bytes = simulate(profile, keep_all(profile.graph)).peak_bytes
+        return round(least_bytes + float(share) * (most_bytes - least_bytes))
+
+    return Case(name, cache(lambda: deep_network(network)), budget_bytes)
 
 
 def solved(case: Case, seed: int, without: str, *, seconds: float, gap: float) -> Result:

@@ -110,6 +110,7 @@ class Proving:
     """Bounds, integer programs and breeding, in shares of the time left.
 
     Attributes:
+        deep: operators of a network whose programs take seconds to be stated alone.
         small: columns of an integer program that is solved in seconds.
         blueprints: for the bound that comes first, whose program is small, so that blueprints come early.
         blueprint_length: of its intervals.
@@ -133,6 +134,7 @@ class Proving:
         finer: each grouping's threshold as a share of the one before.
     """
 
+    deep: int = 2500
     small: int = 3000
     blueprints: float = 0.25
     blueprint_length: float = 1.0
@@ -171,6 +173,7 @@ class Strategy:
         whole_bounds: bounds have whole numbers.
         blueprint_bound: the first of these has a small program, so that blueprints come early.
         critical_ends: where a bound is far, its intervals end in chosen places.
+        deep: plans of deep networks are bred from the first bound's solution before anything else is stated.
         tightening: small problems are bounded with shorter and shorter intervals in the end.
         searching, breeding, proving: sizes of each phase.
     """
@@ -185,6 +188,7 @@ class Strategy:
     whole_bounds: bool = True
     blueprint_bound: bool = True
     critical_ends: bool = True
+    deep: bool = True
     tightening: bool = True
     searching: Searching = field(default_factory=Searching)
     breeding: Breeding = field(default_factory=Breeding)

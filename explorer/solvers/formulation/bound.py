@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, pairwise, zip_longest
 
 import numpy as np
@@ -15,7 +15,7 @@ from explorer.solvers.formulation.merge import MergedProblem, relax
 from explorer.solvers.formulation.relaxation import Relaxation
 from explorer.solvers.problem.problem import Problem
 from explorer.solvers.programs import linear
-from explorer.solvers.programs.milp import Milp, MilpStatus
+from explorer.solvers.programs.milp import Milp, MilpResult, MilpStatus
 from explorer.solvers.programs.scip import minimise
 
 LINEAR_THRESHOLDS = (math.inf, 1.0)  # the first, one interval, nearly always says most, and is the quickest to solve
@@ -30,7 +30,9 @@ def linear_bound(
     problem: Problem,
     budget_bytes: int,
     *,
+    thresholds: Sequence[float] = LINEAR_THRESHOLDS,
     on_bound: Callable[[float], None] | None = None,
+    on_values: Callable[[Relaxation, np.ndarray], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> float | None:
     """Bound by linear relaxations (``relaxation``): one interval, then shorter ones, in a fraction of a second.
@@ -38,7 +40,9 @@ def linear_bound(
     Args:
         problem: to bound.
         budget_bytes: of the whole step.
+        thresholds: lengths of the intervals, as ``integer_bound`` has them.
         on_bound: called with the best bound after each.
+        on_values: called with values of the program's columns after each, few of them whole.
         should_stop: asked before the second, which is larger and seldom says more.
 
     Returns:
@@ -47,15 +51,19 @@ def linear_bound(
     """
     merged = relax(problem)
     best = -np.inf
-    for threshold in LINEAR_THRESHOLDS:
+    for threshold in thresholds:
         if best > -np.inf and should_stop is not None and should_stop():
             break
-        found = _linear_minimum(relaxation.build(merged, budget_bytes, threshold=threshold).milp)
+        stated = relaxation.build(merged, budget_bytes, threshold=threshold)
+        result = linear.relax(stated.milp, exactly=True)
+        found = _minimum(result)
         if found is None:
             return None
         best = max(best, found)
         if on_bound is not None:
             on_bound(best)
+        if on_values is not None and result.x is not None:
+            on_values(stated, result.x)
     return best
 
 
@@ -170,8 +178,11 @@ def _crowded(merged: MergedProblem, budget_bytes: int) -> Iterator[int]:
 
 
 def _linear_minimum(milp: Milp) -> float | None:
+    return _minimum(linear.relax(milp, exactly=True))
+
+
+def _minimum(found: MilpResult) -> float | None:
     """The linear relaxation's optimum less a tolerance; −inf where HiGHS gives up, None where it has no solution."""
-    found = linear.relax(milp, exactly=True)
     if found.status is MilpStatus.INFEASIBLE:
         return None
     return -np.inf if found.objective is None else found.objective * (1 - _SLACK)

@@ -59,4 +59,4 @@ class Breeder:
         last = self._population.champions[-self._strategy.breeding.converged :]
         if len(last) < self._strategy.breeding.converged:
             return False
-        return all(x.point is not None and x.time_ms <= self._solve.best_ms for x in last)
+        return all(x.fits and x.time_ms <= self._solve.best_ms for x in last)

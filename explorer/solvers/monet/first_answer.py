@@ -63,7 +63,7 @@ def first_answer(knowledge: Knowledge, budget_bytes: int, *, until: float, stop:
     with stopping(until) as timed:
         stop = timed if stop is None else stop
         waiting_s = -_HOPELESS * left_s() if hopeless else max(_SEEDED_S, _SEEDING * left_s())
-        if not (loaded and search.seeded(timeout=waiting_s)):
+        if not (loaded and search.begun(timeout=waiting_s)):
             if knowledge.frontier.best(budget_bytes) is None:
                 search.sketch(budget_bytes, until=until - _SKETCHING * left_s())
             return

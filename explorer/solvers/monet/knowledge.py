@@ -44,6 +44,11 @@ class Knowledge:
         self._lock = threading.Lock()
         self._proving = ThreadPoolExecutor(1, "prove")
 
+    @property
+    def operators(self) -> int:
+        """How many there are, in both passes."""
+        return len(self.problem.forward) + len(self.problem.backward)
+
     def seek_minimum(self, *, timeout: float) -> None:
         """Search for the smallest peak, once: an answer without a schedule names it.
 

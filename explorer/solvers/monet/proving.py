@@ -63,12 +63,10 @@ class Prover:
             self._solve.exhausted.set()
 
     def _programs_and_bounds(self, programs: Iterator[Model]) -> None:
-        from explorer.solvers.monet.bounding import bound_all  # here because cvxpy takes a second to import
-
         if self._solve.options.formulation == "paper":
             self._programs_until(programs, share=1.0)
         if not self._solve.over():
-            bound_all(self._knowledge, self._budget_bytes, should_stop=self._solve.over)
+            self._linear_bound()
         if self._strategy.blueprint_bound:
             self._bound(share=self._sizes.blueprints, threshold=self._sizes.blueprint_length, news_only=True)
         model = next(programs, None)
@@ -90,6 +88,21 @@ class Prover:
             self._tighten()
         if self._strategy.programs:
             self._programs_until(chain([] if model is None else [model], programs), share=0.5)
+
+    def _linear_bound(self) -> None:
+        """Bound by linear relaxations. Of a deep network by one, and then breed from plans like its solution."""
+        from explorer.solvers.monet.bounding import bound_all  # here because cvxpy takes a second to import
+
+        deep = self._strategy.deep and self._knowledge.operators >= self._sizes.deep
+        bound_all(
+            self._knowledge,
+            self._budget_bytes,
+            at_once=deep,
+            on_blueprint=self._breeder.suggest if deep else None,
+            should_stop=self._solve.over,
+        )
+        if deep:
+            self._breed()
 
     def _bound(self, *, share: float, threshold: float, news_only: bool = False) -> None:
         """Bound by whole numbers in a share of the time left; what that finds on the way are plans to breed from.

@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 _COMPILED_S = 600.0  # compiling takes ten seconds, and much longer beside others
 _ARCHIVE_CELLS = 128
 _SEED_BUDGETS = 4  # each simple plan is judged for these: options are chosen by budget
+_SEEDING_WORK = 6_000_000  # plans × budgets × operators before a first answer: about 0.2 s
+_LEAST_SEEDS = 100
 _ORDER_FACTOR = 12  # an order may have this many times as many runs as there are operators
 HOT = (0.006, 0.00005)  # first and last temperature of a search from scratch, in keep-all times
 COLD = (0.0015, 0.00002)  # of one from a good plan
@@ -54,7 +56,8 @@ class PlanArchive:
         self._loaded = threading.Event()
         # Where the kernel was never compiled before, that takes ten seconds: ``PlanSearch.sketch`` answers meanwhile.
         pool = ThreadPoolExecutor(1, "plan search")
-        self._seeded = pool.submit(self._seed)
+        self._begun = pool.submit(self._seed)
+        self._seeded = pool.submit(self._judge_others)
         pool.shutdown(wait=False)
 
     @property
@@ -87,7 +90,19 @@ class PlanArchive:
             self._seeded.result()
         return self._seeded.done()
 
-    def _seed(self) -> None:
+    def begun(self, *, timeout: float) -> bool:
+        """Is so much in the archive that it has an answer? All of it, but of a deep network; as ``seeded``.
+
+        Raises:
+            Exception: as ``ready``.
+        """
+        wait([self._begun], timeout)
+        if self._begun.done():
+            self._begun.result()
+        return self._begun.done()
+
+    def _seed(self) -> np.ndarray:
+        """Load the kernel and judge simple plans; those that are left for later."""
         with self._lock:
             try:
                 with TRACING:
@@ -95,8 +110,27 @@ class PlanArchive:
             finally:  # what came in its way is for those who wait for it
                 self._loaded.set()
             plans = np.stack(list(starting_plans(self.arrays)))
-            for budget in np.linspace(self.floor.peak_bytes, self.keep_all_peak_bytes, _SEED_BUDGETS, dtype=np.int64):
-                self._kernel(plans.copy(), int(budget))
+            first = _spread(len(plans), self._first_seeds)
+            self._judge(plans[first])
+        return plans[~first]
+
+    def _judge(self, plans: np.ndarray, beside: tuple[PlanMemory, Archive] | None = None) -> None:
+        for budget in np.linspace(self.floor.peak_bytes, self.keep_all_peak_bytes, _SEED_BUDGETS, dtype=np.int64):
+            self._kernel(plans.copy(), int(budget), beside=beside)
+
+    def _judge_others(self) -> None:
+        """Judge the other simple plans while the archive may be looked at, and archive them afterwards."""
+        plans, archive = self._begun.result(), self._archive
+        if not len(plans):
+            return
+        own = archive._replace(
+            genes=archive.genes.copy(), peaks=archive.peaks.copy(), times_ms=np.full(_ARCHIVE_CELLS, np.inf)
+        )
+        self._judge(plans, (workspace(self.arrays, length=self._work.trial.order.size), own))
+        with self._lock:
+            better = own.times_ms < archive.times_ms
+            for ours, theirs in zip(archive[1:], own[1:], strict=True):
+                ours[better] = theirs[better]
 
     def _load(self) -> None:
         """Load the kernel, or compile it; also where the file that holds it is damaged, which numba takes for fatal."""
@@ -106,6 +140,11 @@ class PlanArchive:
             _LOG.warning("the search's kernel cannot be loaded (%s: %s): compiled anew", type(error).__name__, error)
             forget_compiled()
             self._kernel(self._keep_everything(), self.keep_all_peak_bytes)
+
+    @property
+    def _first_seeds(self) -> int:
+        """How many simple plans are judged at once: all, but of a deep network."""
+        return max(_LEAST_SEEDS, _SEEDING_WORK // (_SEED_BUDGETS * self._operators))
 
     def _tries(self, effort: float) -> int:
         return max(200, int(effort * _WORK / max(self._operators, _LEAST_OPERATORS)))
@@ -169,3 +208,10 @@ class PlanArchive:
             work,
             archive,
         )
+
+
+def _spread(size: int, count: int) -> np.ndarray:
+    """bool, shape (size,): at most ``count`` of them, evenly spread."""
+    chosen = np.zeros(size, bool)
+    chosen[np.linspace(0, size - 1, min(count, size), dtype=np.int64)] = True
+    return chosen

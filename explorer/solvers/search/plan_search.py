@@ -46,13 +46,18 @@ class Plan:
         genes: uint16, shape (genes,), see ``search.kernel``.
         excess_bytes: above the budget; infinite if it cannot run.
         time_ms: likewise.
-        point: with its schedule; None if it does not fit.
+        point: with its schedule; None if it does not fit, or another is known that is no slower.
     """
 
     genes: np.ndarray
     excess_bytes: float
     time_ms: float
     point: Point | None
+
+    @property
+    def fits(self) -> bool:
+        """Is it within the budget?"""
+        return self.excess_bytes == 0
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -94,7 +99,7 @@ class PlanSearch(PlanArchive):
         work = workspace(self.arrays, length=self._work.trial.order.size)
 
         def evaluate(genes: np.ndarray) -> tuple[float, int]:
-            failed = self._seeded.done() and self._seeded.exception() is not None
+            failed = self._begun.done() and self._begun.exception() is not None
             if failed or not self._loaded.is_set():
                 return interpreted(self.arrays, genes, work, budget_bytes)
             peak, time_ms, runs = self._kernel(genes[None].copy(), budget_bytes, beside=(work, self._no_archive()))
@@ -111,7 +116,7 @@ class PlanSearch(PlanArchive):
             budget_bytes: the peak allowed.
             finder: of what is better than any schedule so far.
         """
-        self._seeded.result()
+        self._begun.result()
         with self._lock:
             times_ms = np.where(self._archive.peaks <= budget_bytes, self._archive.times_ms, np.inf)
             cell = times_ms.argmin()
@@ -193,8 +198,8 @@ class PlanSearch(PlanArchive):
             arrays=self._arrays(echoes=echoes),
             beside=(work, self._no_archive()),
         )
-        point = None
-        if runs >= 0 and peak <= budget_bytes:
+        point, known = None, self.frontier.best(budget_bytes)
+        if runs >= 0 and peak <= budget_bytes and (known is None or time_ms < known.time_ms):
             schedule = self._schedule(work.trial.order[:runs].tolist(), budget_bytes)
             point = judged(self.problem.profile, schedule, Finder.BREEDING)
         return Plan(starts[0], max(0.0, peak - budget_bytes), time_ms, point)

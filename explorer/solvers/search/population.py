@@ -152,7 +152,7 @@ class Population:
     def _replace(self, plan: Plan, others: list[Plan]) -> bool:
         """Put a plan in the place of the worst of some members; not if it is no better, or there is one like it."""
         worst = max(others, key=lambda x: x.rank, default=None)
-        alike = any(plan.point is not None and abs(plan.time_ms - x.time_ms) < _SAME_MS for x in self._members)
+        alike = any(plan.fits and abs(plan.time_ms - x.time_ms) < _SAME_MS for x in self._members)
         if worst is None or plan.rank >= worst.rank or alike:
             return False
         self._members[self._members.index(worst)] = plan

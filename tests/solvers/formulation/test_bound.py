@@ -14,12 +14,14 @@ from explorer.profiles.loading import bundled_path, load_profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers.formulation import relaxation
-from explorer.solvers.formulation.bound import critical_ends, integer_bound, linear_bound
+from explorer.solvers.formulation.bound import LINEAR_THRESHOLDS, critical_ends, integer_bound, linear_bound
 from explorer.solvers.formulation.merge import relax
+from explorer.solvers.monet.blueprints import blueprint
 from explorer.solvers.problem.building import problem_of
+from explorer.solvers.search.plan_search import PlanSearch
 from tests.solvers.checks import check_bound, check_relaxation, lower_bound
 from tests.solvers.exhaustive import fastest
-from tests.solvers.graphs import chain, profiles
+from tests.solvers.graphs import blocks, chain, profiles, repeated_profiles
 from tests.solvers.minimising import SHARES, budget_between
 
 slow = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,6 +39,31 @@ def test_no_schedule_of_any_kind_beats_a_relaxation(profile: Profile, share: flo
 def test_no_schedule_of_any_kind_beats_the_bound(profile: Profile, share: float):
     problem = problem_of(profile)
     check_bound(problem, budget_between(problem, share))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(repeated_profiles(most_blocks=3, least_operators=2, most_operators=2), SHARES)
+def test_no_schedule_of_equal_blocks_beats_the_bound(profile: Profile, share: float):
+    problem = problem_of(profile)
+    check_bound(problem, budget_between(problem, share))
+
+
+def test_the_solution_of_a_linear_relaxation_is_a_plan_that_can_run():
+    problem = problem_of(blocks(8))
+    search, plans = PlanSearch(problem), []
+    assert search.ready()
+    budget = budget_between(problem, 0.5)
+    found = linear_bound(
+        problem,
+        budget,
+        thresholds=LINEAR_THRESHOLDS[:1],
+        on_values=lambda relaxation, x: plans.append(blueprint(relaxation, x, search.arrays)),
+    )
+    assert found is not None
+    assert len(plans) == 1
+    plan = search.anneal_beside(budget, parent=plans[0], effort=0.01, seed=1)
+    assert plan.fits
+    assert plan.time_ms >= found
 
 
 def test_it_is_tight_on_a_chain():
