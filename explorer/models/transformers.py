@@ -30,12 +30,36 @@ class LossAlone(nn.Module):
         return self.model(**batch).loss
 
 
-def _decoder(kind: str, **sizes: Any) -> Callable[[], nn.Module]:
+class Llama(LossAlone):
+    """Meta's decoder."""
+
+
+class Qwen2(LossAlone):
+    """Alibaba's decoder."""
+
+
+class Bert(LossAlone):
+    """Google's encoder, with the head that finds masked words."""
+
+
+class T5(LossAlone):
+    """Google's encoder and decoder."""
+
+
+class Whisper(LossAlone):
+    """OpenAI's encoder and decoder, from sound to text."""
+
+
+class ViT(LossAlone):
+    """Google's vision transformer, with the head for classes of pictures."""
+
+
+def _decoder(kind: type[LossAlone], **sizes: Any) -> Callable[[], nn.Module]:
     return lambda: _of_hugging_face(kind, "ForCausalLM", use_cache=False, **sizes)
 
 
 llama3_8b = _decoder(
-    "Llama",
+    Llama,
     vocab_size=128256,
     hidden_size=4096,
     intermediate_size=14336,
@@ -47,7 +71,7 @@ llama3_8b = _decoder(
     max_position_embeddings=_CONTEXT,
 )
 llama3_70b_shard = _decoder(
-    "Llama",
+    Llama,
     vocab_size=128256 // 8,
     hidden_size=8192,
     intermediate_size=28672 // 8,
@@ -61,7 +85,7 @@ llama3_70b_shard = _decoder(
 )
 """What one of eight devices has of every layer where those are split; what they send each other is not in it."""
 qwen2_5_7b = _decoder(
-    "Qwen2",
+    Qwen2,
     vocab_size=152064,
     hidden_size=3584,
     intermediate_size=18944,
@@ -76,7 +100,7 @@ qwen2_5_7b = _decoder(
 def bert_large() -> nn.Module:
     """BERT large, with the head that finds masked words."""
     return _of_hugging_face(
-        "Bert",
+        Bert,
         "ForMaskedLM",
         hidden_size=1024,
         intermediate_size=4096,
@@ -88,7 +112,7 @@ def bert_large() -> nn.Module:
 def t5_base() -> nn.Module:
     """T5 base: encoder and decoder."""
     sizes = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}
-    return _of_hugging_face("T5", "ForConditionalGeneration", use_cache=False, decoder_start_token_id=0, **sizes)
+    return _of_hugging_face(T5, "ForConditionalGeneration", use_cache=False, decoder_start_token_id=0, **sizes)
 
 
 def whisper_small() -> nn.Module:
@@ -96,13 +120,13 @@ def whisper_small() -> nn.Module:
     sizes: dict[str, Any] = {"d_model": 768, "vocab_size": 51865, "num_mel_bins": _MELS, "use_cache": False}
     for part in ("encoder", "decoder"):
         sizes |= {f"{part}_layers": 12, f"{part}_attention_heads": 12, f"{part}_ffn_dim": 3072}
-    return _of_hugging_face("Whisper", "ForConditionalGeneration", **sizes)
+    return _of_hugging_face(Whisper, "ForConditionalGeneration", **sizes)
 
 
 def vit_l_16() -> nn.Module:
     """ViT-L/16: classes of pictures."""
     sizes = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
-    return _of_hugging_face("ViT", "ForImageClassification", num_labels=1000, **sizes)
+    return _of_hugging_face(ViT, "ForImageClassification", num_labels=1000, **sizes)
 
 
 def text_batch(*, batch_size: int, sequence_length: int, vocabulary: int) -> dict[str, torch.Tensor]:
@@ -123,16 +147,17 @@ def picture_batch(*, batch_size: int, image_size: int | tuple[int, int] = 224) -
     return {"pixel_values": torch.randn(batch_size, 3, height, width), "labels": torch.randint(1000, (batch_size,))}
 
 
-def _of_hugging_face(kind: str, head: str, **config: Any) -> nn.Module:
+def _of_hugging_face(kind: type[LossAlone], head: str, **config: Any) -> nn.Module:
     """A model of theirs, in training mode.
 
     Raises:
         ValueError: the library is not there.
     """
+    name = kind.__name__
     try:
         library = import_module("transformers")
     except ImportError as error:
         raise ValueError(
-            f"{kind} is Hugging Face's: pip install transformers. Its bundled profile can be explored without"
+            f"{name} is Hugging Face's: pip install transformers. Its bundled profile can be explored without"
         ) from error
-    return LossAlone(getattr(library, f"{kind}{head}")(getattr(library, f"{kind}Config")(**config)))
+    return kind(getattr(library, f"{name}{head}")(getattr(library, f"{name}Config")(**config)))
