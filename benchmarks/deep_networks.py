@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from benchmarks.cases import Tier
-from benchmarks.execution.language_models import LossOnly
 from explorer import estimate
 from explorer.device_profile import Profile
 from explorer.models import MODELS
 from explorer.models.gpt import GPT, GPTConfig
 from explorer.models.resnet import ResNet
+from explorer.models.transformers import Llama
 
 _DEVICE = "A100-80GB"
 _ATTENTION: dict[str, Any] = {"attn_implementation": "eager"}  # attention as operators of its own
@@ -85,7 +85,7 @@ def _llama(blocks: int, *, width: int, between: int, heads: int) -> Profile:
             use_cache=False,
             **_FUSED_ATTENTION,
         )
-        model = LossOnly(transformers.LlamaForCausalLM(config).train())
+        model = Llama(transformers.LlamaForCausalLM(config))
         return estimate(model, _texts(_LONG_TOKENS), device=_DEVICE, precision="bfloat16")
 
 

@@ -181,7 +181,7 @@ def checkmate(rows: Rows) -> Iterable[str]:
         )
 
 
-def language_models(rows: Rows) -> Iterable[str]:
+def beside_compile(rows: Rows) -> Iterable[str]:
     """Transformers beside torch.compile: peaks and times."""
     yield from _head(
         "model", "eager", "`torch.compile`", "ours at that peak", "× its time", "ours, smallest", "× its peak"
@@ -204,7 +204,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "training_run": training_run,
     "compare": compare,
     "run_methods": run_methods,
-    "language_models": language_models,
+    "beside_compile": beside_compile,
     "dominance": dominance,
     "checkmate": checkmate,
 }

@@ -1,6 +1,6 @@
-"""Transformers beside ``torch.compile``: eager mode, compiled steps, and ours at the same peak and as small as can be.
+"""Networks beside ``torch.compile``: eager mode, compiled steps, and ours at the same peak and as small as can be.
 
-    python -m benchmarks.execution.language_models [MODEL …] [--rounds 5] [--json FILE]
+    python -m benchmarks.execution.beside_compile [MODEL …] [--rounds 5] [--json FILE]
 
 All in one run: peaks are measured, times are medians of steps that take turns. ``torch.compile`` is asked for three of
 its activation budgets; the smallest of its peaks counts, and its time there. Models other than ours are Hugging Face's,
@@ -20,10 +20,12 @@ import torch
 from torch import nn
 
 import explorer
-from benchmarks.provenance import record, write_results
+from benchmarks.provenance import add_rows, record
 from benchmarks.timing_in_turns import median_times_ms
 from explorer.execution.steps import step_of, unchanged
+from explorer.models import ModelSpec, model_spec
 from explorer.models.gpt import GPT, GPTConfig
+from explorer.models.transformers import LossAlone
 from explorer.torch_private import activation_budget
 
 _ROWS, _LENGTH, _WIDTH, _LAYERS, _HEADS = 4, 256, 256, 6, 8
@@ -31,17 +33,18 @@ _RATIOS = (1.0, 0.5, 0.0)
 Made = tuple[nn.Module, Any]
 
 
-class LossOnly(nn.Module):
-    """A model of Hugging Face's whose logits nobody looks at."""
+class WithLoss(nn.Module):
+    """A network and its loss: only that leaves the step."""
 
-    def __init__(self, model: nn.Module) -> None:
-        """Around ``model``."""
+    def __init__(self, spec: ModelSpec) -> None:
+        """Of a bundled model."""
         super().__init__()
-        self.model = model
+        assert spec.loss is not None, "language models have theirs inside"
+        self.model, self.loss = spec.build(), spec.loss
 
-    def forward(self, **batch: torch.Tensor) -> torch.Tensor:
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The loss."""
-        return self.model(**batch).loss
+        return self.loss(self.model(source), target)
 
 
 def gpt() -> Made:
@@ -100,10 +103,27 @@ def vit() -> Made:
     )
     config.num_labels = 1000
     batch = {"pixel_values": torch.randn(_ROWS, 3, 224, 224), "labels": torch.randint(0, 1000, (_ROWS,))}
-    return LossOnly(module.ViTForImageClassification(config).train()), batch
+    return LossAlone(module.ViTForImageClassification(config).train()), batch
 
 
-MODELS: dict[str, Callable[[], Made]] = {x.__name__: x for x in (gpt, llama, bert, t5, vit)}
+def resnet50() -> Made:
+    """Bottlenecks."""
+    return _convolutional("resnet50", batch_size=8, image_size=64)
+
+
+def mobilenet_v2() -> Made:
+    """Depthwise convolutions."""
+    return _convolutional("mobilenet_v2", batch_size=8, image_size=64)
+
+
+def unet() -> Made:
+    """Encoder and decoder with connections between them."""
+    return _convolutional("unet", batch_size=2, image_size=(64, 96))
+
+
+MODELS: dict[str, Callable[[], Made]] = {
+    x.__name__: x for x in (gpt, llama, bert, t5, vit, resnet50, mobilenet_v2, unet)
+}
 
 
 @dataclass(frozen=True)
@@ -136,15 +156,15 @@ class Row:
 
 
 def main() -> None:
-    """Print a row for each model, and write them as JSON if asked."""
+    """Print a row for each model, and put them among those of a JSON file if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help=", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="also write the rows here")
+    parser.add_argument("--json", type=Path, help="also put the rows here")
     options = parser.parse_args()
     run = record(options)
     print(
-        f"{'model':>6} {'eager':>14} {'compiled':>14} {'ours there':>14} {'/compiled':>9}"
+        f"{'model':>12} {'eager':>14} {'compiled':>14} {'ours there':>14} {'/compiled':>9}"
         f" {'ours, least':>14} {'/compiled':>9}   MiB, ms"
     )
     rows = []
@@ -152,7 +172,7 @@ def main() -> None:
         rows.append(measured(name, rounds=options.rounds))
         show(rows[-1])
     if options.json:
-        write_results(options.json, [asdict(row) for row in rows], run)
+        add_rows(options.json, [asdict(row) for row in rows], run, by="model")
 
 
 def measured(name: str, *, rounds: int) -> Row:
@@ -206,11 +226,16 @@ def show(row: Row) -> None:
 
     there = "" if row.at_compiled_ms is None else f"{row.at_compiled_ms / row.compiled_ms:.3f} x"
     print(
-        f"{row.model:>6} {cell(row.eager_bytes, row.eager_ms)} {cell(row.compiled_bytes, row.compiled_ms)}"
+        f"{row.model:>12} {cell(row.eager_bytes, row.eager_ms)} {cell(row.compiled_bytes, row.compiled_ms)}"
         f" {cell(row.at_compiled_bytes, row.at_compiled_ms)} {there:>9} {cell(row.least_bytes, row.least_ms)}"
         f" {row.least_bytes / row.compiled_bytes:9.3f}   {'as predicted' if row.predicted else 'NOT AS PREDICTED'}",
         flush=True,
     )
+
+
+def _convolutional(name: str, **sizes: Any) -> Made:
+    spec = model_spec(name)
+    return WithLoss(spec), spec.batch(**sizes)
 
 
 def _tokens(vocabulary: int) -> torch.Tensor:
@@ -221,7 +246,7 @@ def _of_hugging_face(kind: str, head: str, **options: Any) -> Made:
     module = import_module("transformers")
     config = getattr(module, f"{kind}Config")(**options)
     tokens = _tokens(config.vocab_size)
-    return LossOnly(getattr(module, kind + head)(config).train()), {"input_ids": tokens, "labels": tokens}
+    return LossAlone(getattr(module, kind + head)(config).train()), {"input_ids": tokens, "labels": tokens}
 
 
 if __name__ == "__main__":
