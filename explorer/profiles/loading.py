@@ -39,12 +39,16 @@ def bundled_path(name: str) -> Path:
             for its profile on the device that ``BUNDLED_FOR`` names.
 
     Raises:
-        ValueError: there is none of that name; lists those there are.
+        ValueError: there is none of that name; lists the models there are.
     """
     known = bundled_profiles()
     path = known.get(name) or known.get(f"{name}-{BUNDLED_FOR}")
     if path is None:
-        raise ValueError(f"no bundled profile {name!r}; bundled: {', '.join(map(repr, known)) or 'none'}")
+        models = dict.fromkeys(map(bundled_model, known))
+        raise ValueError(
+            f"no bundled profile {name!r}; bundled: {', '.join(map(repr, models)) or 'none'}, also with their devices "
+            f"({', '.join(map(repr, list(known)[:2]))} …; schedule-explorer profiles lists them all)"
+        )
     return path
 
 

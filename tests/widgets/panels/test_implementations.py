@@ -58,10 +58,10 @@ def test_without_a_selection_the_operator_with_the_most_ways_is_drawn(gpt2: Prof
 
 def test_a_row_selects_its_layer_and_shows_its_operator(gpt2: Profile) -> None:
     owner = Owner(gpt2)
-    key = owner.row("blocks.3.mlp.1: gelu")  # folded with the other eleven
+    key = owner.row("blocks.3.mlp.0: feed forward")  # folded with the other eleven
     owner.panel.table._handle_custom_msg({"picked": key}, [])
-    assert owner.scene.selection == "blocks.3.mlp.1"
-    assert "blocks.3.mlp.1: gelu" in owner.drawn
+    assert owner.scene.selection == "blocks.3.mlp.0"
+    assert "blocks.3.mlp.0: feed forward" in owner.drawn
     assert owner.panel.table.selected.count(key) == 1
     owner.panel.table._handle_custom_msg({"picked": key}, [])
     assert owner.scene.selection == ""
@@ -80,7 +80,8 @@ def test_several_operators_of_a_layer_are_chosen_among(gpt2: Profile) -> None:
         "blocks.2.norm1: layer norm (1 alike)",
         "blocks.2.attention: attention",
         "blocks.2: add and 1 more",
-        "blocks.2.mlp.1: gelu",
+        "blocks.2.mlp.2: weight gradient",
+        "blocks.2.mlp.0: feed forward",
     ]
     owner.panel.calls.value = offered["blocks.2.attention: attention"]
     assert "blocks.2.attention: attention" in owner.drawn
