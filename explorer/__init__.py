@@ -25,18 +25,20 @@ if TYPE_CHECKING:
     )
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
+    from explorer.placement import Placement
     from explorer.profiles.loading import load_profile
     from explorer.profiling import estimate, profile
     from explorer.schedule import Schedule, keep_all, load_schedule
     from explorer.simulation import Timeline, simulate
     from explorer.solution import Solution, Status
-    from explorer.solvers import SolveSession, largest_batch, largest_sequence, smallest_budget, solve, trade_off
+    from explorer.solvers import SolveSession, largest_batch, largest_sequence, place, smallest_budget, solve, trade_off
     from explorer.units import format_bytes, parse_bytes
     from widgets import Explorer, explore
 
 _HOMES = {
     "Explorer": "widgets",
     "Measurement": "explorer.measurement",
+    "Placement": "explorer.placement",
     "Profile": "explorer.device_profile",
     "Schedule": "explorer.schedule",
     "ScheduledModule": "explorer.execution",
@@ -64,6 +66,7 @@ _HOMES = {
     "measure_runs": "explorer.execution",
     "memory_price": "explorer.analysis.pricing",
     "parse_bytes": "explorer.units",
+    "place": "explorer.solvers",
     "profile": "explorer.profiling",
     "residual": "explorer.analysis.residuals",
     "residual_by_run": "explorer.analysis.residuals",
@@ -76,6 +79,7 @@ _HOMES = {
 __all__ = [
     "Explorer",
     "Measurement",
+    "Placement",
     "Profile",
     "Schedule",
     "ScheduledModule",
@@ -103,6 +107,7 @@ __all__ = [
     "measure_runs",
     "memory_price",
     "parse_bytes",
+    "place",
     "profile",
     "residual",
     "residual_by_run",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from explorer.arguments import a_path
 from explorer.graph import Identity, Implementation, Operator, TrainingGraph, a_graph
 from explorer.iteration import STEP_ALONE
+from explorer.placement import Placement
 from explorer.storage import storage_format
 from explorer.summaries import Fact, Summarised
 from explorer.units import format_bytes
@@ -52,12 +53,21 @@ class Schedule(Summarised):
         steps: in order.
         method: what made it (``"monet"``, ``"keep-all"``).
         budget_bytes: what it was made to fit, None if nothing.
+        placement: where what it makes lies in one buffer; None where that was not planned.
     """
 
     identity: Identity
     steps: tuple[Step, ...]
     method: str
     budget_bytes: int | None = None
+    placement: Placement | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a placement of another schedule."""
+        if self.placement is not None:
+            runs = sum(isinstance(x, Run) for x in self.steps)
+            if self.placement.runs != runs:
+                raise ValueError(f"the placement is for a schedule of {self.placement.runs} runs; this one has {runs}")
 
     def facts(self) -> Iterator[Fact]:
         """For what it is, and how much it runs."""
@@ -71,6 +81,19 @@ class Schedule(Summarised):
         yield "budget", "none" if self.budget_bytes is None else format_bytes(self.budget_bytes)
         yield "operators", f"{len(runs)}, of which {sum(count > 1 for count in runs.values())} run again"
         yield "runs", f"{runs.total()}"
+        if self.placement is not None:
+            yield "buffer", format_bytes(self.placement.buffer_bytes)
+
+    def with_placement(self, placement: Placement) -> Schedule:
+        """The same with addresses, which are saved with it.
+
+        Args:
+            placement: from ``place``, for this very schedule.
+
+        Raises:
+            ValueError: it is for one with another number of runs.
+        """
+        return replace(self, placement=placement)
 
     def save(self, path: str | Path) -> None:
         """Write the schedule as JSON, with a schema version and a checksum."""

@@ -82,6 +82,7 @@ def call(function: str, things: Things, **changes: Any) -> Any:
         "measure_runs": {"module": things.scheduled, "batch": things.batch},
         "memory_price": {"curve": [things.solution], "budget_bytes": 1},
         "parse_bytes": {"value": 1},
+        "place": of_profile,
         "profile": model,
         "residual": {**of_profile, "measurement": things.measurement},
         "residual_by_run": {**of_profile, "measured": ()},
@@ -261,6 +262,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "budget_bytes": [*BUDGETS, "80 %"],
     },
     "parse_bytes": {"value": [*BUDGETS, "80 %"]},
+    "place": {"profile": profiles, "schedule": schedules, "buffer": [*BUDGETS[1:], "80 %"], "time_limit": SECONDS},
     "profile": {
         "model": unscheduled,
         "batch": batches,

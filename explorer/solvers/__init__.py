@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.solvers.methods.batch_size import largest_batch
+    from explorer.solvers.placing.placing import place
     from explorer.solvers.sequences import largest_sequence
     from explorer.solvers.service.messages import SolveEvent
     from explorer.solvers.service.session import SolveSession
@@ -20,6 +21,7 @@ _HOMES = {
     "SolveSession": "service.session",
     "largest_batch": "methods.batch_size",
     "largest_sequence": "sequences",
+    "place": "placing.placing",
     "smallest_budget": "solving",
     "solve": "solving",
     "trade_off": "solving",
@@ -30,6 +32,7 @@ __all__ = [
     "SolveSession",
     "largest_batch",
     "largest_sequence",
+    "place",
     "smallest_budget",
     "solve",
     "trade_off",

@@ -1,0 +1,99 @@
+"""Placements of schedules: the simulator's bytes at addresses, in place where runs are, and none for another graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import explorer
+from explorer.device_profile import Profile
+from explorer.placement import Fit, Placement
+from explorer.profiles.loading import bundled_profiles, load_profile
+from explorer.schedule import keep_all, load_schedule
+from explorer.simulation import simulate
+from explorer.solvers.placing.placing import place
+from tests.schedules import random_schedule
+from tests.solvers.graphs import joint_profiles, profiles
+from tests.solvers.placing.checking import overlapping
+
+
+def check(profile: Profile, schedule, placement: Placement) -> None:
+    """Nothing overlaps, and what lies in the buffer at each run is what the simulator has there."""
+    blocks = placement.blocks
+    columns = zip(*((x.first, x.last + 1, x.offset_bytes, x.bytes) for x in blocks), strict=True)
+    assert not overlapping(*columns)
+    timeline = simulate(profile, schedule)
+    alive = np.zeros(len(timeline.operators), np.int64)
+    for block in blocks:
+        alive[block.first : block.last + 1] += block.bytes
+    assert alive.tolist() == (timeline.total_bytes - profile.fixed_bytes).tolist()
+    assert placement.load_bytes == alive.max(initial=0) == timeline.peak_bytes - profile.fixed_bytes
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.one_of(profiles(most_forward=8), joint_profiles()), st.integers(0, 10**6))
+def test_a_placement_has_what_the_simulator_has(profile: Profile, seed: int):
+    schedule = random_schedule(profile.graph, seed, keep=0.5)
+    placement = place(profile, schedule)
+    assert placement.fit is Fit.PROVEN
+    sizes_differ = any(
+        profile.graph.storages[x].bytes != profile.graph.storages[block.storages[0]].bytes
+        for block in placement.blocks
+        for x in block.storages
+    )
+    if not sizes_differ:
+        check(profile, schedule, placement)
+
+
+@pytest.mark.parametrize("name", bundled_profiles())
+def test_bundled_profiles_have_no_fragmentation(name: str):
+    profile = load_profile(name)
+    if len(profile.graph.operators) > 1000:
+        pytest.skip("the judge compares all pairs")
+    schedule = keep_all(profile.graph)
+    placement = place(profile, schedule)
+    assert placement.buffer_bytes == placement.load_bytes
+    check(profile, schedule, placement)
+
+
+def test_a_run_in_place_keeps_the_address():
+    profile = load_profile("resnet50-small-cpu")
+    placement = place(profile, keep_all(profile.graph))
+    assert any(len(x.storages) > 1 for x in placement.blocks)
+    assert any(x.is_workspace for x in placement.blocks)
+
+
+def test_a_placement_is_saved_with_its_schedule(tmp_path: Path):
+    profile = load_profile("unet-p100-16gb")
+    schedule = keep_all(profile.graph)
+    placed = schedule.with_placement(explorer.place(profile, schedule))
+    placed.save(tmp_path / "placed.json")
+    assert load_schedule(tmp_path / "placed.json") == placed
+    assert "fit" not in repr(placed) and "buffer" in repr(placed)
+    text = (tmp_path / "placed.json").read_text(encoding="utf-8")
+    (tmp_path / "placed.json").write_text(text.replace('"offset_bytes":0', '"offset_bytes":1', 1), encoding="utf-8")
+    with pytest.raises(ValueError, match="checksum does not match"):
+        load_schedule(tmp_path / "placed.json")
+
+
+def test_bad_input_is_refused():
+    profile, other = load_profile("unet-p100-16gb"), load_profile("vgg16-p100-16gb")
+    schedule = keep_all(profile.graph)
+    with pytest.raises(ValueError, match="the schedule does not belong to this profile"):
+        place(profile, keep_all(other.graph))
+    load = place(profile, schedule).load_bytes
+    with pytest.raises(ValueError, match=rf"buffer is 1.00 KiB \(1024 bytes\), and the load.*\({load} bytes\)"):
+        place(profile, schedule, buffer="1 KiB")
+    assert place(profile, schedule, buffer=2 * load).buffer_bytes <= 2 * load
+    with pytest.raises(ValueError, match="time_limit is 0; it must be a positive number"):
+        place(profile, schedule, time_limit=0)
+    placement = place(other, keep_all(other.graph))
+    with pytest.raises(ValueError, match="the placement is for a schedule of"):
+        schedule.with_placement(placement)
+    with pytest.raises(ValueError, match="of a buffer of 1"):
+        replace(placement, buffer_bytes=1)
