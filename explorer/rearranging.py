@@ -61,6 +61,11 @@ def use_cost_key(graph: TrainingGraph, parameter: int, target: str) -> str:
     return f"{target}#{storage.dtype}{list(storage.shape)}"
 
 
+def uses_gradients(operator: Operator) -> bool:
+    """Does it stand for something that autograd or an optimizer does with gradients?"""
+    return operator.target in ADDED
+
+
 def _plain(graph: TrainingGraph) -> TrainingGraph:
     """Without the operators of any iteration."""
     of_parameters = {gradient for _, gradient in graph.gradients}

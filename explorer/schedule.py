@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -94,6 +95,32 @@ class Schedule(Summarised):
             ValueError: it is for one with another number of runs.
         """
         return replace(self, placement=placement)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Operators in the order of their first runs; in the captured order these numbers only increase."""
+        return tuple(dict.fromkeys(step.operator for step in self.steps if isinstance(step, Run)))
+
+    def moved(self, graph: TrainingGraph) -> tuple[int, ...]:
+        """Those that must move to make this order of the captured one, at least; optional ones aside."""
+        order = [x for x in self.order if x < len(graph.operators) and not graph.operators[x].optional]
+        ends: list[int] = []  # of the rising sequences of each length, the lowest end
+        chains: list[tuple[int, int]] = []  # of each operator: itself, and where its predecessor's stands here
+        tops: list[int] = []
+        for x in order:
+            at = bisect_left(ends, x)
+            chains.append((x, tops[at - 1] if at else -1))
+            if at == len(ends):
+                ends.append(x)
+                tops.append(len(chains) - 1)
+            else:
+                ends[at], tops[at] = x, len(chains) - 1
+        stay: set[int] = set()
+        place = tops[-1] if tops else -1
+        while place >= 0:
+            x, place = chains[place]
+            stay.add(x)
+        return tuple(x for x in order if x not in stay)
 
     def save(self, path: str | Path) -> None:
         """Write the schedule as JSON, with a schema version and a checksum."""

@@ -17,6 +17,7 @@ from explorer.arguments import a_flag
 from explorer.device_profile import Cost, Device, Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TrainingGraph
 from explorer.kinds import a_profile, a_schedule
+from explorer.rearranging import UPDATE_WITHIN
 from explorer.schedule import Free, Run, Schedule
 from explorer.summaries import Fact, Summarised, milliseconds
 from explorer.units import format_bytes
@@ -165,6 +166,7 @@ class _Simulator:
         self.now[_COLUMN[Category.WORKSPACE]] += profile.device.persistent_workspace_bytes
         self.alive: dict[int, tuple[int, Category]] = {}
         self.ran: set[int] = set()
+        self.updated: set[int] = set()
         self.lifetimes: list[Lifetime] = []
         self.rows: list[np.ndarray] = []
         self.times_ms: list[float] = []
@@ -211,9 +213,7 @@ class _Simulator:
         if not again and operator.phase is Phase.FORWARD and after_forward:
             raise ValueError(f"{where}: its first run comes after the forward pass has ended")
         implementation = self._implementation(where, operator, step.implementation, again=again)
-        for storage in implementation.reads:
-            if storage not in self.alive and storage not in self.graph.persistent:
-                raise ValueError(f"{where} reads {self._name(storage)}, which is not in memory then")
+        self._check_reads(where, implementation)
         if operator.phase is Phase.BACKWARD and not after_forward:
             self.results = set(self.alive)
         stage = Stage(operator.phase.value) if not again else Stage.RECOMPUTE
@@ -238,6 +238,15 @@ class _Simulator:
         self.times_ms.append(self.profile.cost(implementation).time_ms)
         self.runs.append((operator.id, implementation.name, stage))
         self.ran.add(operator.id)
+        if operator.target == UPDATE_WITHIN:
+            self.updated |= set(implementation.reads) & self.graph.persistent
+
+    def _check_reads(self, where: str, implementation: Implementation) -> None:
+        for storage in implementation.reads:
+            if storage not in self.alive and storage not in self.graph.persistent:
+                raise ValueError(f"{where} reads {self._name(storage)}, which is not in memory then")
+            if storage in self.updated:
+                raise ValueError(f"{where} reads {self._name(storage)}, which has been updated by then")
 
     def _implementation(self, where: str, operator: Operator, name: str, *, again: bool) -> Implementation:
         try:

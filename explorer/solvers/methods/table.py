@@ -84,6 +84,7 @@ METHODS = {
         Method("linearized-greedy", "Linearized greedy", "baselines.heuristics:linearized_greedy", Answers.CURVE),
         Method("rotor", "rotor", "rotor:rotor", Answers.CURVE),
         Method("rotor-revolve", "revolve on rotor's chain", "rotor:revolve", Answers.CURVE),
+        Method("model", "MODeL, order alone", "model:model", Answers.CURVE),
         Method("gist", "Gist", "gist:gist", Answers.CURVE),
         Method("eager", "plain PyTorch", "pytorch:eager", Answers.CURVE),
         Method("checkpoint-blocks", "torch.utils.checkpoint, per block", "pytorch:checkpoint_blocks", Answers.CURVE),

@@ -1,0 +1,39 @@
+"""MODeL's first question: in which order operators take the least memory, with nothing recomputed.
+
+Steiner et al., "MODeL: Memory Optimizations for Deep Learning", ICML 2023. Theirs is one integer program; here the
+order comes from list scheduling and exhaustive search, the bound from minimum cuts (``explorer.solvers.ordering``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from explorer.device_profile import Profile
+from explorer.solution import Minimum, Solution, Status
+from explorer.solvers.methods.answers import best_of
+from explorer.solvers.options import Options
+from explorer.solvers.ordering.schedules import least_memory
+
+
+def model(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
+    """The best order found, for every budget the same: it fits or not.
+
+    Nothing is recomputed, and every implementation is PyTorch's own; where that saves memory, a convolution's backward
+    pass is computed in its two halves, in either order. Forward operators come before those of the backward pass.
+
+    A profile with an optimizer is ordered as it has the updates: within the backward pass, every one runs where its
+    gradient is no longer worth its memory.
+    """
+    found = least_memory(profile, seed=options.seed)
+    answers = best_of(profile, found.schedules, budgets_bytes, method=options.method)
+    return tuple(_with_bound(x, found.lower_bound_bytes) for x in answers)
+
+
+def _with_bound(solution: Solution, lower_bound_bytes: int) -> Solution:
+    if solution.minimum is None:
+        return solution
+    minimum: Minimum = replace(solution.minimum, lower_bound_bytes=lower_bound_bytes)
+    proof = "no order takes less" if minimum.proven else f"none takes less than {lower_bound_bytes} bytes"
+    status = Status.INFEASIBLE if solution.budget_bytes < lower_bound_bytes else Status.UNKNOWN
+    return replace(solution, status=status, minimum=minimum, message=f"{solution.message}; {proof}")
