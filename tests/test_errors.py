@@ -165,6 +165,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
     "apply": {
         "model": unscheduled,
         "check": FLAGS,
+        "buffer": FLAGS,
         "other_batches": [*UPDATES, "drop"],
         "schedule": schedules,
         "batch": batches,

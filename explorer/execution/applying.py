@@ -9,7 +9,9 @@ from torch import nn
 from explorer.arguments import a_flag
 from explorer.capture import Batch, Loss, capture
 from explorer.capture.batch import call_arguments, uncompiled
+from explorer.execution.buffer import StepBuffer
 from explorer.execution.checking import check_step
+from explorer.execution.device import device_of
 from explorer.execution.other_batches import ERROR, PLAIN, model_below
 from explorer.execution.scheduled import ScheduledModule, StepPlan, following, scheduled_class
 from explorer.kinds import a_schedule
@@ -29,6 +31,7 @@ def apply(
     encoding: Encoding | str | None = None,
     other_batches: str = ERROR,
     check: bool = True,
+    buffer: bool = False,
 ) -> ScheduledModule:
     """Make a module that trains ``model`` by ``schedule``.
 
@@ -43,15 +46,21 @@ def apply(
             PyTorch, if that takes no more memory than the schedule, as a smaller last batch may (see ``add_schedule``).
         check: run one step of both on the sample batch and compare; passed once, the same graph and schedule are not
             checked again. Model and batch stay as they are.
+        buffer: on the CPU, run steps in one buffer without fragmentation: the allocations of the first two are noted
+            and placed, and those of later ones answered at their addresses. What outlives a step, and what it
+            allocates otherwise than planned, comes from PyTorch's allocator. Compiled at its first use.
 
     Returns:
         A module that shares everything with ``model`` and computes bit-equal results, unless the schedule uses
         implementations that are not exact.
 
     Raises:
-        ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.
+        ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid; or, with
+            ``buffer``, there is no C++ compiler, or the model is not on the CPU.
     """
     a_flag(check, "check")
+    if a_flag(buffer, "buffer") and (kind := device_of(a_module(model)).type) != "cpu":
+        raise ValueError(f"buffer=True is for models on the CPU, and this one is on {kind!r}: leave it out there")
     if other_batches not in (ERROR, PLAIN):
         raise ValueError(f"other_batches is {shown(other_batches)}; allowed: 'error' or 'plain', as PyTorch does them")
     model = uncompiled(model)
@@ -62,6 +71,8 @@ def apply(
     plan.bind(module)
     if check:
         check_step(module, model, batch, capture=plan.capture, schedule=plan.schedule)
+    if buffer:
+        plan.bindings[module].buffer = StepBuffer()
     return module
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from explorer.capture import Capture
 from explorer.capture.batch import TensorLayout
 from explorer.capture.traced import GraphInput, Source
+from explorer.execution.buffer import StepBuffer
 from explorer.execution.company import check_company
 from explorer.execution.guards import ModelChangedError, ModelGuards, Versions
 from explorer.execution.surroundings import watched_surroundings
@@ -74,6 +75,7 @@ class Binding:
     Attributes:
         new: no step of a training has begun yet.
         updating: how many see to updates within the backward pass: one, or none.
+        buffer: what steps run in; None: in PyTorch's memory as it comes.
     """
 
     def __init__(self, capture: Capture, model: nn.Module) -> None:
@@ -107,6 +109,7 @@ class Binding:
         self._model = ref(model)
         self.new = True
         self.updating = 0
+        self.buffer: StepBuffer | None = None
         self._told = capture.graph.iteration.accumulate  # the plan knows of gradients that are there
         self._twice_told = False
 

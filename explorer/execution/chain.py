@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from explorer.execution.buffer import StepBuffer
 from explorer.execution.code import Program
 from explorer.execution.out_of_memory import named
 from explorer.torch_private import graph_is_kept, unviewed
@@ -27,7 +28,9 @@ _NOTHING = contextlib.nullcontext()
 class Step:
     """What the nodes of one step share: its values, and how far it has come."""
 
-    def __init__(self, plan: StepPlan, program: Program, values: list[Any], *, new: bool) -> None:
+    def __init__(
+        self, plan: StepPlan, program: Program, values: list[Any], *, new: bool, buffer: StepBuffer | None
+    ) -> None:
         """Begin.
 
         Args:
@@ -35,8 +38,10 @@ class Step:
             program: to follow.
             values: of the graph inputs.
             new: it is the first of a training.
+            buffer: that it runs in, begun; None: none.
         """
         self.new = new
+        self.buffer = buffer
         self.plan = plan
         self.program = program
         self.values = values
@@ -103,6 +108,8 @@ class Step:
             self.left -= 1
             if not self.left:
                 next(self.running, None)  # what comes after the last gradients serves none
+                if self.buffer is not None:
+                    self.buffer.end()
         complete = tuple(self.given)
         self.given.clear()
         return complete

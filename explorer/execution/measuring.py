@@ -14,11 +14,13 @@ from explorer.arguments import a_callback, a_flag, a_whole_number
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
 from explorer.device_profile import round_up
+from explorer.execution.buffer import StepBuffer
 from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of
 from explorer.execution.iterating import Iterating
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike
 from explorer.execution.out_of_memory import named
+from explorer.execution.scheduled import ScheduledModule
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import Measurement
 from explorer.torch_arguments import a_module
@@ -72,6 +74,11 @@ def measure(
         iterating.ready() as held,
     ):
         base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
+        buffer = buffer_of(module)
+        if buffer is not None:
+            while buffer.use is None:  # its first steps are noted
+                run()
+            base_bytes += buffer.use.buffer_bytes
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         tell(0, steps + 1)
@@ -88,6 +95,7 @@ def measure(
         step_time_ms=statistics.median(timed_ms),
         times_ms=times_ms,
         allocated_bytes=allocated_bytes,
+        buffer=None if buffer is None else buffer.use,
     )
 
 
@@ -128,6 +136,11 @@ def step_time_ms(
             tell(done, steps + 1)
             timed_ms.append(_timed(run, device))
     return statistics.median(timed_ms[1:])  # the first warms up
+
+
+def buffer_of(module: nn.Module) -> StepBuffer | None:
+    """What the module's steps run in; of one with several schedules, those of the first."""
+    return type(module).plans[0].bindings[module].buffer if isinstance(module, ScheduledModule) else None
 
 
 def _silent(done: int, total: int) -> None:

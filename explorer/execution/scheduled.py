@@ -240,5 +240,8 @@ def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: d
     binding = plan.bindings[module]
     new = binding.new
     values = binding.values(args, kwargs)
-    tensors = Step(plan, plan.program_for(values), values, new=new).run()
+    program = plan.program_for(values)
+    if binding.buffer is not None:
+        binding.buffer.begin()
+    tensors = Step(plan, program, values, new=new, buffer=binding.buffer).run()
     return plan.capture.traced.result.build(plan.returning.outputs(values, tensors))

@@ -1,0 +1,68 @@
+"""Steps in one buffer beside the same steps in PyTorch's memory: buffer against load, misses, bits, time.
+
+python -m benchmarks.execution.one_buffer [resnet50 unet gpt] [--size small] [--share 0.7] [--rounds 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import torch
+from torch import nn
+
+from benchmarks.cases import Size, Tier, Whole, add_tier, budget_bytes, model_cases, model_names
+from benchmarks.provenance import record
+from benchmarks.timing_in_turns import paired_ratio, times_in_turns_ms
+from explorer import apply, measure, profile, smallest_budget, solve
+from explorer.capture.results import tensors_of_result
+
+
+def main() -> None:
+    """Print one row per model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help=model_names(Size.TINY, Size.SMALL))
+    add_tier(parser)
+    parser.add_argument("--size", type=Size, choices=list(Size), default=Size.SMALL)
+    parser.add_argument("--share", type=float, default=0.7, help="of plain PyTorch's peak")
+    parser.add_argument("--rounds", type=int, default=20)
+    arguments = parser.parse_args()
+    record(arguments)
+    tier: Tier = arguments.tier
+    for case in model_cases(tier, arguments.size, arguments.models):
+        model, batch, loss = case.sample()
+        measured = profile(model, batch, loss=loss)
+        budget = budget_bytes(measured, arguments.share, of=Whole.PEAK)
+        solution = solve(measured, budget=budget)
+        if solution.schedule is None:  # parameters and gradients alone take more
+            solution = smallest_budget(measured)
+        assert solution.schedule is not None, "there is a smallest budget"
+        plain = apply(model, solution.schedule, batch, loss=loss)
+        within = apply(model, solution.schedule, batch, loss=loss, buffer=True)
+        use = measure(within, batch, steps=1).buffer
+        assert use is not None, "it runs in one"
+        runs = {name: partial(_step, module, batch) for name, module in (("plain", plain), ("buffer", within))}
+        same = all(map(torch.equal, _step(plain, batch, seed=0), _step(within, batch, seed=0)))
+        times_ms = times_in_turns_ms(runs, rounds=arguments.rounds)
+        ratio, error = paired_ratio(times_ms["buffer"], times_ms["plain"])
+        print(
+            f"{case.name:14} share {solution.schedule.budget_bytes or 0:12} B  buffer {use.buffer_bytes:12}  "
+            f"over the load {use.fragmentation:.2%}  served {use.served}  misses {use.misses}  "
+            f"{'same bits' if same else 'OTHER BITS'}  time {ratio:.3f} ± {error:.3f}",
+            flush=True,
+        )
+
+
+def _step(module: nn.Module, batch: object, *, seed: int | None = None) -> list[torch.Tensor]:
+    """One step; its gradients."""
+    if seed is not None:
+        torch.manual_seed(seed)
+    module.zero_grad()
+    args = batch if isinstance(batch, tuple) else (batch,)
+    (loss,) = (x for x in tensors_of_result(module(*args)) if x.requires_grad and x.ndim == 0)
+    loss.backward()
+    return [x.grad for x in module.parameters() if x.grad is not None]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Steps in one buffer: eager mode's bits, nothing beside the plan; and whatever is not as planned does no harm."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import explorer
+from explorer.execution import buffer as buffers
+from explorer.execution.measuring import buffer_of
+from explorer.schedule import keep_all
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("c++") is None or shutil.which("ninja") is None, reason="the allocator is compiled at its first use"
+)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.last = nn.Linear(8 * 8 * 8, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norm(self.first(x)))
+        y = F.max_pool2d(F.relu(self.second(y)), 2)
+        return self.last(y.flatten(1))
+
+
+@pytest.fixture
+def pair():
+    """A module in one buffer, its model, another one with the same numbers, and their batch."""
+    torch.manual_seed(0)
+    model, other = Net(), Net()
+    other.load_state_dict(model.state_dict())
+    batch = (torch.randn(4, 3, 16, 16), torch.randint(10, (4,)))
+    graph = explorer.profile(model, batch, loss=F.cross_entropy).graph
+    module = explorer.apply(model, keep_all(graph), batch, loss=F.cross_entropy, buffer=True)
+    return module, other, batch
+
+
+def step(module: nn.Module, batch) -> torch.Tensor:
+    module.zero_grad()
+    loss = module(*batch)
+    loss.backward()
+    return loss.detach()
+
+
+def eager(model: nn.Module, batch) -> torch.Tensor:
+    model.zero_grad()
+    loss = F.cross_entropy(model(batch[0]), batch[1])
+    loss.backward()
+    return loss.detach()
+
+
+def assert_same(module: nn.Module, other: nn.Module) -> None:
+    for (name, mine), theirs in zip(module.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine.grad, theirs.grad), name
+
+
+def test_steps_have_eager_modes_bits_and_nothing_beside_the_plan(pair):
+    module, other, batch = pair
+    for _ in range(5):
+        assert torch.equal(step(module, batch), eager(other, batch))
+        assert_same(module, other)
+    use = buffer_of(module).use
+    assert use.misses == 0 and use.served > 20
+    assert use.buffer_bytes == use.load_bytes and use.fragmentation == 0
+
+
+def test_gradients_outlive_the_steps_after_theirs(pair):
+    module, other, batch = pair
+    for _ in range(3):
+        step(module, batch)
+        eager(other, batch)
+    kept = [x.grad for x in module.parameters()]
+    copies = [x.clone() for x in kept]
+    for _ in range(2):
+        step(module, (2 * batch[0], batch[1]))
+    assert all(map(torch.equal, kept, copies))
+    assert not torch.equal(kept[0], module.first.weight.grad)
+
+
+def test_what_is_not_as_planned_is_counted_and_changes_nothing(pair):
+    module, other, batch = pair
+    for _ in range(3):
+        step(module, batch)
+        eager(other, batch)
+    module.zero_grad()
+    loss = module(*batch)
+    kept = torch.full((1000,), 7.0)
+    with pytest.warns(UserWarning, match="allocations of a step were not as planned"):
+        loss.backward()
+    assert_same(module, other)
+    assert buffer_of(module).use.misses > 0
+    for _ in range(2):
+        step(module, batch)
+        eager(other, batch)
+    assert_same(module, other)
+    assert (kept == 7).all()
+    assert buffer_of(module).use.misses == 0
+
+
+def test_what_is_alive_longer_than_planned_is_not_overwritten(pair):
+    module, _, batch = pair
+    for _ in range(3):
+        module.zero_grad()
+        loss = module(*batch)
+        scratch = torch.zeros(3000)  # planned: gone before the backward pass
+        del scratch
+        loss.backward()
+    module.zero_grad()
+    loss = module(*batch)
+    scratch = torch.full((3000,), 3.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loss.backward()
+        for _ in range(2):
+            step(module, batch)
+    assert (scratch == 3).all()
+
+
+def test_other_threads_are_not_served_and_not_disturbed(pair):
+    module, other, batch = pair
+    stop = threading.Event()
+    wrong: list[int] = []
+
+    def work() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            mine = [torch.full((256 + 64 * n,), float(number)) for n in range(8)]
+            wrong.extend(number for x in mine if not bool((x == number).all()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(10):
+            assert torch.equal(step(module, batch), eager(other, batch))
+            assert_same(module, other)
+    finally:
+        stop.set()
+        thread.join()
+    assert not wrong
+    assert buffer_of(module).use.misses == 0
+
+
+def test_measure_counts_the_buffer(pair):
+    module, _, batch = pair
+    measured = explorer.measure(module, batch, steps=1)
+    assert measured.buffer is not None and measured.buffer.misses == 0
+    assert measured.peak_bytes >= measured.buffer.buffer_bytes
+    assert "0 allocations beside it" in repr(measured)
+    assert explorer.measure(Net(), batch, loss=F.cross_entropy, steps=1).buffer is None
+
+
+def test_the_buffer_may_go_while_something_lies_in_it(pair):
+    module, _, batch = pair
+    for _ in range(2):
+        module.zero_grad()
+        loss = module(*batch)
+        inside = torch.zeros(64)
+        del inside
+        loss.backward()
+    module.zero_grad()
+    loss = module(*batch)
+    inside = torch.full((64,), 5.0)
+    del module, loss, pair
+    assert (inside == 5).all()
+
+
+def test_without_a_compiler_it_says_so(monkeypatch, pair):
+    _, other, batch = pair
+    graph = explorer.profile(other, batch, loss=F.cross_entropy).graph
+    buffers._extension.cache_clear()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ValueError, match="needs a C\\+\\+ compiler, and there is no 'no-such-compiler' here"):
+        explorer.apply(other, keep_all(graph), batch, loss=F.cross_entropy, buffer=True)
