@@ -1,6 +1,6 @@
 """Steps in one buffer beside the same steps in PyTorch's memory: buffer against load, misses, bits, time.
 
-python -m benchmarks.execution.one_buffer [resnet50 unet gpt] [--size small] [--share 0.7] [--rounds 20]
+python -m benchmarks.execution.one_buffer [resnet50 unet gpt2] [--size small] [--share 0.7] [--rounds 20]
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def main() -> None:
         solution = solve(measured, budget=budget)
         if solution.schedule is None:  # parameters and gradients alone take more
             solution = smallest_budget(measured)
+            budget = solution.budget_bytes
         assert solution.schedule is not None, "there is a smallest budget"
         plain = apply(model, solution.schedule, batch, loss=loss)
         within = apply(model, solution.schedule, batch, loss=loss, buffer=True)
@@ -46,7 +47,7 @@ def main() -> None:
         times_ms = times_in_turns_ms(runs, rounds=arguments.rounds)
         ratio, error = paired_ratio(times_ms["buffer"], times_ms["plain"])
         print(
-            f"{case.name:14} share {solution.schedule.budget_bytes or 0:12} B  buffer {use.buffer_bytes:12}  "
+            f"{case.name:14} budget {budget:12} B  buffer {use.buffer_bytes:12}  "
             f"over the load {use.fragmentation:.2%}  served {use.served}  misses {use.misses}  "
             f"{'same bits' if same else 'OTHER BITS'}  time {ratio:.3f} ± {error:.3f}",
             flush=True,
