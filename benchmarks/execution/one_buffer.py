@@ -35,8 +35,8 @@ def main() -> None:
         budget = budget_bytes(measured, arguments.share, of=Whole.PEAK)
         solution = solve(measured, budget=budget)
         if solution.schedule is None:  # parameters and gradients alone take more
-            solution = smallest_budget(measured)
-            budget = solution.budget_bytes
+            budget = smallest_budget(measured).budget_bytes
+            solution = solve(measured, budget=budget)
         assert solution.schedule is not None, "there is a smallest budget"
         plain = apply(model, solution.schedule, batch, loss=loss)
         within = apply(model, solution.schedule, batch, loss=loss, buffer=True)
