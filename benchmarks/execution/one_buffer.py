@@ -1,6 +1,6 @@
 """Steps in one buffer beside the same steps in PyTorch's memory: buffer against load, misses, bits, time.
 
-python -m benchmarks.execution.one_buffer [resnet50 unet gpt2] [--size small] [--share 0.7] [--rounds 20]
+python -m benchmarks.execution.one_buffer [MODEL …] [--size small] [--share 0.7] [--rounds 20]
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def main() -> None:
         measured = profile(model, batch, loss=loss)
         budget = budget_bytes(measured, arguments.share, of=Whole.PEAK)
         solution = solve(measured, budget=budget)
-        if solution.schedule is None:  # parameters and gradients alone take more
+        smallest = solution.schedule is None
+        if smallest:  # parameters and gradients alone take more
             budget = smallest_budget(measured).budget_bytes
             solution = solve(measured, budget=budget)
         assert solution.schedule is not None, "there is a smallest budget"
@@ -47,7 +48,7 @@ def main() -> None:
         times_ms = times_in_turns_ms(runs, rounds=arguments.rounds)
         ratio, error = paired_ratio(times_ms["buffer"], times_ms["plain"])
         print(
-            f"{case.name:14} budget {budget:12} B  buffer {use.buffer_bytes:12}  "
+            f"{case.name:14} budget {budget:12} B{' (smallest)' if smallest else ''}  buffer {use.buffer_bytes:12}  "
             f"over the load {use.fragmentation:.2%}  served {use.served}  misses {use.misses}  "
             f"{'same bits' if same else 'OTHER BITS'}  time {ratio:.3f} ± {error:.3f}",
             flush=True,

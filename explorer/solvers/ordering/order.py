@@ -8,7 +8,6 @@ it is the same every time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
@@ -31,15 +30,6 @@ _PATIENCE = 3
 """Searches that may end undecided."""
 
 
-class Proof(StrEnum):
-    """What is known of an order."""
-
-    OPTIMAL = "optimal"
-    """No order has a smaller peak."""
-    GAP = "gap"
-    """One may, but none below the lower bound."""
-
-
 @dataclass(frozen=True, slots=True)
 class Order:
     """An order of a task.
@@ -55,13 +45,8 @@ class Order:
     lower_bound_bytes: int
 
     @property
-    def proof(self) -> Proof:
-        """Is it proven to be the best?"""
-        return Proof.OPTIMAL if self.peak_bytes <= self.lower_bound_bytes else Proof.GAP
-
-    @property
     def gap(self) -> float:
-        """How far below this peak another order's may be, at most: 0.01 for 1 %."""
+        """How far below this peak another order's may be, at most: 0.01 for 1 %, 0 where none is."""
         return 1 - self.lower_bound_bytes / self.peak_bytes if self.peak_bytes else 0.0
 
 
