@@ -41,6 +41,8 @@ class BoundScope(StrEnum):
     PROBLEM = "all schedules"
     GROUPING = "schedules of this grouping"
     METHOD = "schedules of this method"
+    ORDER = "schedules in this order"
+    """All schedules whose first runs are in the order of the answer's."""
 
 
 class Finder(StrEnum):

@@ -37,6 +37,7 @@ class Options:
         exact: only bit-exact implementations.
         seed: of the plan search.
         pins: what is decided already.
+        order: operators may be put in another order first.
         strategy: how MONeT's joint problem is worked at.
     """
 
@@ -48,6 +49,7 @@ class Options:
     exact: bool = False
     seed: int = 0
     pins: Pins = NO_PINS
+    order: bool = False
     strategy: Strategy = DEFAULT
 
     def __post_init__(self) -> None:
@@ -60,6 +62,7 @@ class Options:
         a_number(self.time_limit, "time_limit", above=0, what="a positive number of seconds")
         a_number(self.gap, "gap", least=0, what="0 or more, such as 0.01 for 1 %")
         a_flag(self.exact, "exact")
+        a_flag(self.order, "order")
 
     def problem(self, profile: Profile) -> Problem:
         """The problem that these options make of a profile.

@@ -23,6 +23,8 @@ from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.monet.smallest import find_smallest
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
+from explorer.solvers.ordering.joint import Reordered, solve_in_order
+from explorer.solvers.problem.frontier import Frontier, judged
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
 from explorer.solvers.updates import solve_with_updates
@@ -51,6 +53,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     seed: int = 0,
     steps: int | None = None,
     update: str | None = None,
+    order: bool = False,
 ) -> Solution:
     """Find the fastest training step whose peak stays within a budget (MONeT section 4 and appendix C).
 
@@ -79,6 +82,9 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
             integer program and no memory. Equal seeds and steps give equal answers.
         update: of a profile with an optimizer: ``"end"``, ``"within"`` the backward pass, or ``"best"``: whichever is
             faster, for half the time each. None: as the profile has it.
+        order: put the operators in the order with the least memory first, then solve; and in the captured order, for
+            half the time each: the better answer. Bounds are then of schedules in the answer's order. ``"model"`` is
+            the order alone.
 
     Returns:
         The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
@@ -89,6 +95,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     if update is not None:
         asked = {"budget": budget, "method": method, "formulation": formulation, "gap": gap, "exact": exact}
         asked |= {"optimizations": optimizations, "pins": pins, "remember": remember, "seed": seed, "steps": steps}
+        asked |= {"order": order}
         limit = Options(time_limit=time_limit).time_limit
 
         def solve_one(planned: Profile, share: float) -> Solution:
@@ -104,6 +111,15 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     a_flag(remember, "remember")
     if steps is not None:
         a_whole_number(steps, "steps", least=1)
+    if a_flag(order, "order") and method != "model":
+        asked = {"method": method, "formulation": formulation, "gap": gap, "exact": exact, "pins": pins}
+        asked |= {"optimizations": optimizations, "remember": remember, "seed": seed, "steps": steps}
+
+        def solve_share(planned: Profile, share: float) -> tuple[Solution]:
+            return (solve(planned, budget=budget_bytes, time_limit=share * time_limit, **asked),)
+
+        (solution,) = solve_in_order(profile, solve_share, seed=seed)
+        return replace(solution, elapsed_s=time.monotonic() - began)
     if method == "monet-checkpointing":  # in its table it waits until everything is compiled
         options = replace(options, optimizations=frozenset())
         return _pursuit(profile, budget_bytes, options, began=began).run()
@@ -114,9 +130,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     if steps is not None:
         pursuit.knowledge.search.ready()
         return pursuit.in_steps(steps)
-    if not remember:
-        return pursuit.run()
-    return _remembered(pursuit)
+    return _remembered(pursuit) if remember else pursuit.run()
 
 
 def _pursuit(profile: Profile, budget_bytes: int, options: Options, *, began: float) -> Pursuit:
@@ -176,6 +190,7 @@ def trade_off(
     optimizations: Optimizations = ...,
     exact: bool = ...,
     pins: PinsLike | None = ...,
+    order: bool = ...,
 ) -> tuple[Solution, ...]: ...
 
 
@@ -189,6 +204,7 @@ def trade_off(
     time_limit: float = ...,
     optimizations: Optimizations = ...,
     exact: bool = ...,
+    order: bool = ...,
     executor: Executor | None = ...,
     on_progress: Callable[[int, int, str], None] | None = ...,
     should_stop: Callable[[], bool] | None = ...,
@@ -205,6 +221,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     optimizations: Optimizations = "all",
     exact: bool = False,
     pins: PinsLike | None = None,
+    order: bool = False,
     executor: Executor | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
@@ -221,6 +238,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
         optimizations: as in ``solve``.
         exact: as in ``solve``.
         pins: as in ``solve``; not for other methods.
+        order: as in ``solve``, for every method; a curve is the better of both orders' everywhere.
         executor: where to solve, such as a Dask client's ``get_executor()``; a pool of processes if not given. In a
             script of its own, such a pool needs the usual ``if __name__ == "__main__":``.
         on_progress: called with how many tasks are done, how many there are, and whose the last one was.
@@ -237,13 +255,16 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise ValueError(f"executor is {shown(executor)}; it must be a concurrent.futures.Executor, or None")
     options = Options(
-        time_limit=time_limit, optimizations=parse_optimizations(optimizations), exact=exact, pins=parse_pins(pins)
+        time_limit=time_limit,
+        optimizations=parse_optimizations(optimizations),
+        exact=exact,
+        pins=parse_pins(pins),
+        order=order,
     )
     if methods is None:
         if budgets is not None:
             raise ValueError("budgets are for methods: name some, such as methods=['monet']")
-        *_, curve = _curves(profile, points, options, efforts=_CURVE_EFFORTS[:1])
-        return curve
+        return _curve_in_orders(profile, points, options) if order else _whole_curve(profile, points, options)
     from explorer.solvers.methods.comparison import compare
 
     chosen = several(methods, "methods", such_as="['monet', 'checkmate']")
@@ -324,6 +345,26 @@ def _curves(
         search.shrink()  # where the curve begins is what people ask first
         search.collect()
         yield _along(knowledge, points)
+
+
+def _whole_curve(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
+    *_, curve = _curves(profile, points, options, efforts=_CURVE_EFFORTS[:1])
+    return curve
+
+
+def _curve_in_orders(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
+    """What is best of two curves: in the order with the least memory, and in the captured one."""
+    reordered = Reordered.of(profile, seed=options.seed)
+    found = {(x.peak_bytes, x.time_ms): x for x in _whole_curve(profile, points, options)}
+    if not reordered.as_captured:
+        ours = map(reordered.solution, _whole_curve(reordered.profile, points, options))
+        found |= {(x.peak_bytes, x.time_ms): x for x in ours if x.schedule is not None}
+    frontier = Frontier()
+    for solution in found.values():
+        if solution.schedule is not None:
+            frontier.add(judged(profile, solution.schedule))
+    best = (found[x.peak_bytes, x.time_ms] for x in frontier.points())
+    return tuple(replace(x, bounds=()) for x in best)
 
 
 def _along(knowledge: Knowledge, points: int) -> tuple[Solution, ...]:

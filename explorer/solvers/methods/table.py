@@ -7,13 +7,14 @@ judged, so that they can be compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from explorer.device_profile import Profile
 from explorer.solution import Solution
+from explorer.solvers.ordering.joint import solve_in_order
 from explorer.units import shown
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ class Method:
             budgets_bytes: peak allowed, each.
             options: with this method's name; the time limit is for each budget.
         """
+        if options.order and self.name != "model":  # which has an order of its own
+
+            def in_share(planned: Profile, share: float) -> Sequence[Solution]:
+                alone = replace(options, order=False, time_limit=share * options.time_limit)
+                return self.solve(planned, budgets_bytes, options=alone)
+
+            return solve_in_order(profile, in_share, seed=options.seed)
         module, _, name = self.home.partition(":")
         function = getattr(import_module(f"explorer.solvers.methods.{module}"), name)
         if self.answers is Answers.CURVE:

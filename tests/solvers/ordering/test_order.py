@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -62,8 +64,9 @@ def test_a_task_without_operators_has_what_is_fixed() -> None:
         ({"workspace_bytes": (0,)}, "equally many"),
     ],
 )
-def test_tasks_that_cannot_be_are_refused(change: dict[str, tuple], message: str) -> None:
-    given = {"reads": ((), (0,)), "writes": ((0,), (1,)), "tensor_bytes": (1, 1), "workspace_bytes": (0, 0)}
+def test_tasks_that_cannot_be_are_refused(change: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"reads": ((), (0,)), "writes": ((0,), (1,))}
+    given |= {"tensor_bytes": (1, 1), "workspace_bytes": (0, 0)}
     with pytest.raises(ValueError, match=message):
         _ = Task(**(given | change))
 
