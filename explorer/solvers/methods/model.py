@@ -11,9 +11,15 @@ from dataclasses import replace
 
 from explorer.device_profile import Profile
 from explorer.solution import Minimum, Solution, Status
-from explorer.solvers.methods.answers import best_of
+from explorer.solvers.methods.answers import best_of, unsuited
 from explorer.solvers.options import Options
+from explorer.solvers.ordering.paper import solve_as_published
 from explorer.solvers.ordering.schedules import least_memory
+from explorer.solvers.ordering.steps import OrderedSteps
+
+
+_MOST_RUNS = 60
+"""Of a step whose program is stated as published."""
 
 
 def model(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
@@ -23,11 +29,30 @@ def model(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -
     pass is computed in its two halves, in either order. Forward operators come before those of the backward pass.
 
     A profile with an optimizer is ordered as it has the updates: within the backward pass, every one runs where its
-    gradient is no longer worth its memory.
+    gradient is no longer worth its memory. With ``formulation="paper"``, SCIP solves MODeL's own program, for small
+    graphs.
     """
+    if options.formulation == "paper":
+        return _as_published(profile, budgets_bytes, options)
     found = least_memory(profile, seed=options.seed)
     answers = best_of(profile, found.schedules, budgets_bytes, method=options.method)
     return tuple(_with_bound(x, found.lower_bound_bytes) for x in answers)
+
+
+def _as_published(profile: Profile, budgets_bytes: Sequence[int], options: Options) -> tuple[Solution, ...]:
+    steps = OrderedSteps.of(profile)
+    if len(steps.task) > _MOST_RUNS:
+        reason = f"MODeL's program is stated for up to {_MOST_RUNS} runs, and this step has {len(steps.task)}"
+        return unsuited(budgets_bytes, f"{reason}: leave out formulation='paper'")
+    found = solve_as_published(steps.task, time_limit=options.time_limit)
+    if found.operators is None:
+        message = f"no order was found in {options.time_limit:g} s, with {found.binaries} binary variables"
+        return tuple(Solution(Status.UNKNOWN, x, message=message) for x in budgets_bytes)
+    schedule = steps.schedule(found.operators, method=options.method)
+    answers = best_of(profile, [schedule], budgets_bytes, method=options.method)
+    size = f"{found.binaries} binary variables, {sum(found.rows.values())} rows"
+    answers = (replace(x, message=f"{x.message} ({size})") for x in answers)
+    return tuple(_with_bound(x, found.bound_bytes) for x in answers)
 
 
 def _with_bound(solution: Solution, lower_bound_bytes: int) -> Solution:
