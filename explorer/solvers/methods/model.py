@@ -17,7 +17,6 @@ from explorer.solvers.ordering.paper import solve_as_published
 from explorer.solvers.ordering.schedules import least_memory
 from explorer.solvers.ordering.steps import OrderedSteps
 
-
 _MOST_RUNS = 60
 """Of a step whose program is stated as published."""
 

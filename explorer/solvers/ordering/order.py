@@ -18,7 +18,7 @@ from explorer.solvers.ordering.task import Task
 _BISECTIONS = 24
 _CLOSE = 4096
 """A gap below one part in so many is not worth another target."""
-_VISITS = 400_000
+_VISITS = 150_000
 """Operators placed while priorities are perturbed: so many rounds times the operators of the task …"""
 _ROUNDS = (20, 2000)
 """… but so many rounds at least and at most."""
@@ -26,7 +26,7 @@ _SETS = 4_000_000
 """Sets of operators that an exhaustive search may look at, times the operators of the task …"""
 _SEARCHES = (64, 100_000)
 """… but so many sets at least and at most."""
-_PATIENCE = 3
+_PATIENCE = 2
 """Searches that may end undecided."""
 
 

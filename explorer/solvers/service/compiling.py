@@ -26,7 +26,7 @@ _AWKWARD = ((3, 4, 0, 2, 0), (4, 6, 2, 5, 3), (1, 4, 4, 1, 1))
 
 
 def compile_all() -> Path:
-    """Compile the plan search, rotor's table and the search for addresses, or load them; where numba keeps the first.
+    """Compile the plan search, rotor's table, the searches for orders and for addresses, or load them; where numba keeps them.
 
     Whatever profile they are called with, the types of what they are given are the same: so is the machine code.
 
@@ -41,6 +41,7 @@ def compile_all() -> Path:
         )
     profile = load_profile(_SMALL)
     PlanSearch(Options().problem(profile)).ready(timeout=_COMPILED_S)
-    METHODS["rotor"].solve(profile, [plain_peak_bytes(profile)], options=Options("rotor"))
+    for name in ("rotor", "model"):
+        METHODS[name].solve(profile, [plain_peak_bytes(profile)], options=Options(name))
     pack(Rectangles(*map(np.array, _AWKWARD)), seconds=_COMPILED_S)
     return Path(folder)
