@@ -132,8 +132,18 @@ def gain(name: str, batch: int, optimizer: str) -> Gain:
     seconds = time.perf_counter() - began
     best = min(explorer.simulate(within, x).peak_bytes for x in found.schedules)
     alone = min(explorer.simulate(profile, x).peak_bytes for x in least_memory(profile).schedules)
-    saved = [1 - x / peak for x in (_plain_bytes(within), best, found.lower_bound_bytes, alone)]
-    return Gain(name, batch, optimizer, len(within.graph.operators), peak, *saved, seconds)
+    return Gain(
+        model=name,
+        batch=batch,
+        optimizer=optimizer,
+        operators=len(within.graph.operators),
+        peak_bytes=peak,
+        within=1 - _plain_bytes(within) / peak,
+        order=1 - best / peak,
+        most=1 - found.lower_bound_bytes / peak,
+        step=1 - alone / peak,
+        seconds=seconds,
+    )
 
 
 def monet(name: str, batch: int, share: float) -> Joint:
@@ -159,8 +169,7 @@ def _profile(name: str, batch: int, optimizer: str) -> Profile:
     spec = model_spec(name)
     with torch.device("meta"):
         model, sample = spec.build(), spec.batch(batch_size=batch)
-    device = {"device": "a100-80gb", "precision": "tf32"}
-    return explorer.estimate(model, sample, loss=spec.loss, optimizer=optimizer, **device)
+    return explorer.estimate(model, sample, loss=spec.loss, optimizer=optimizer, device="a100-80gb", precision="tf32")
 
 
 def _plain_bytes(profile: Profile) -> int:

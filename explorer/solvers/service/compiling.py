@@ -26,7 +26,7 @@ _AWKWARD = ((3, 4, 0, 2, 0), (4, 6, 2, 5, 3), (1, 4, 4, 1, 1))
 
 
 def compile_all() -> Path:
-    """Compile the plan search, rotor's table, the searches for orders and for addresses, or load them; where numba keeps them.
+    """Compile the searches for plans, orders and addresses and rotor's table, or load them; where numba keeps them.
 
     Whatever profile they are called with, the types of what they are given are the same: so is the machine code.
 
