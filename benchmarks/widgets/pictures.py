@@ -23,6 +23,7 @@ _DRAWN = "() => Number(document.querySelector('.schedule-explorer-{}')?.dataset.
 _TABS = {
     "Implementations": "implementations",
     "Schedule matrix": "matrix",
+    "Addresses": "addresses",
     "Solver": "solver",
     "Explain and pin": None,
     "Compare": "compare",

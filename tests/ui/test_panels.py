@@ -338,6 +338,39 @@ def _tab_to(page: Page, control: Locator, *, back: bool = False, most: int = 300
     raise AssertionError(f"{most} times Tab did not lead to {control}")
 
 
+def test_a_tensor_is_dragged_to_another_address(page: Page, panels: Panels, shots: Path) -> None:
+    panels.tab("Addresses")
+    bars = panels.plot("addresses").locator(".barlayer .point path")
+    expect(bars.first).to_be_attached(timeout=LONG)
+    panels.plot("addresses").scroll_into_view_if_needed()
+    boxes = [x for x in (y.bounding_box() for y in bars.all()) if x is not None]
+    # Of those on the ground the longest: whatever comes from above, there is something that it hits.
+    ground = max(x["y"] + x["height"] for x in boxes)
+    bar = max((x for x in boxes if ground - x["y"] - x["height"] < 2), key=lambda x: x["width"])
+    x, y = bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2
+    page.mouse.move(x - 2, y)
+    page.mouse.move(x, y)
+    expect(panels.plot("addresses").locator(".hoverlayer .hovertext").first).to_be_visible()
+    page.mouse.click(x, y)
+    address = panels.box.get_by_role("spinbutton", name="Address")
+    expect(address).to_be_enabled()
+    expect(panels.plot("addresses").locator(".shapelayer path")).to_have_count(1)
+    for way, said in ((-60, "Moved by hand"), (-600, "Nothing collides")):
+        box = panels.plot("addresses").locator(".shapelayer path").bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x, y + way, steps=4)
+        page.mouse.up()
+        expect(panels.box.get_by_text(said)).to_be_visible()
+        panels.box.screenshot(path=shots / f"panel-addresses{way}.png")
+    panels.button("As planned").click()
+    expect(panels.box.get_by_text("holds all that the step makes")).to_be_visible()
+    panels.layer.select_option("none")
+    _until(panels, "timeline", "selected layer", there=False)
+
+
 def test_arrows_lead_through_the_buttons_of_a_plot(page: Page, panels: Panels, shots: Path) -> None:
     buttons = panels.plot("timeline").locator(".modebar-btn")
     buttons.first.focus()
@@ -363,6 +396,7 @@ def test_every_control_has_a_name_and_every_text_is_readable(
     shown = {
         "Implementations": panels.plot("implementations"),
         "Schedule matrix": panels.plot("matrix"),
+        "Addresses": panels.plot("addresses"),
         "Solver": panels.plot("solver"),
         "Explain and pin": panels.button("Pin and solve"),
         "Compare": panels.plot("compare"),

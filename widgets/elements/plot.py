@@ -44,17 +44,27 @@ class Plot(anywidget.AnyWidget):
     Args:
         name: becomes part of the class of its element.
         on_pick: called with the ``customdata`` of a point that is clicked.
+        on_drag: called when the figure's shape called ``handle`` was dragged, with how far up, in units of the axis;
+            with 0 where it was only clicked.
     """
 
     _esm = frontend_file("plot.js")
     name = traitlets.Unicode().tag(sync=True)
     figure = traitlets.Unicode().tag(sync=True)
 
-    def __init__(self, name: str, *, on_pick: Callable[[Any], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        on_pick: Callable[[Any], None] | None = None,
+        on_drag: Callable[[float], None] | None = None,
+    ) -> None:
         """Empty until something is drawn."""
         super().__init__(name=name)
-        if on_pick is not None:
-            self.on_msg(lambda _, content, __: on_pick(content["picked"]))
+        heard = {"picked": on_pick, "dragged": on_drag}
+        for key, handler in heard.items():
+            if handler is not None:
+                self.on_msg(lambda _, content, __, key=key, handler=handler: key in content and handler(content[key]))
 
     def draw(self, figure: Figure) -> None:
         """Show a figure in place of the one before."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from explorer.arguments import several
 from explorer.units import shown
+from widgets.panels.addresses import AddressesPanel
 from widgets.panels.compare import ComparePanel
 from widgets.panels.explain import ExplainPanel
 from widgets.panels.export import ExportPanel
@@ -21,7 +22,15 @@ MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, Tr
 """Always in sight."""
 TABS: dict[str, PanelMaker] = {
     panel.name: panel
-    for panel in (ImplementationsPanel, MatrixPanel, SolverPanel, ExplainPanel, ComparePanel, ExportPanel)
+    for panel in (
+        ImplementationsPanel,
+        MatrixPanel,
+        AddressesPanel,
+        SolverPanel,
+        ExplainPanel,
+        ComparePanel,
+        ExportPanel,
+    )
 }
 """Behind tabs, in this order."""
 PANELS = (*MAIN, *TABS)

@@ -13,8 +13,10 @@ import pytest
 import traitlets
 
 import explorer
+from explorer import load_profile
 from explorer.device_profile import Profile
 from explorer.graph import Optimization
+from explorer.schedule import keep_all
 from explorer.solution import Solution
 from explorer.solvers import trade_off
 from tests.widgets.checking import checked
@@ -24,6 +26,7 @@ from widgets import Explorer
 from widgets.background import StoppedError
 from widgets.choices.curves import Curve, known_curves
 from widgets.choices.subject import Subject
+from widgets.panels.addresses import ordered
 from widgets.panels.catalogue import PANELS, parse_panels
 from widgets.plots.solver_plot import solver_figure
 from widgets.scene.layers import NO_MODULE
@@ -403,3 +406,55 @@ def test_the_solver_plot_has_what_was_told() -> None:
     assert list(traces["bound for the grouping"].y) == [108.0]
     assert traces["gap"].y == pytest.approx((10.0, 5.0))
     assert len(checked(solver_figure(())).data) == 4
+
+
+def _addresses(made: Explorer, said: str) -> Any:
+    """The panel, once it says this."""
+    panel: Any = made._view.panels["addresses"]
+    until = time.monotonic() + 60
+    while said not in panel.told.value:
+        assert time.monotonic() < until, panel.told.value
+        time.sleep(0.01)
+    return panel
+
+
+def test_a_tensor_is_moved_by_hand_and_back(opened: Explorer) -> None:
+    open_tab(opened, "addresses")
+    panel = _addresses(opened, "holds all that the step makes")
+    assert panel.offset.disabled
+    assert panel.back.disabled
+    bars = [x for x in json.loads(panel.plot.figure)["data"] if x["type"] == "bar"]
+    block, layer = max(
+        ((x["width"][i], x["customdata"][i]) for x in bars for i in range(len(x["x"])) if x["customdata"][i][1]),
+        key=lambda x: x[0],
+    )[1]
+    panel.plot._handle_custom_msg({"picked": [block, layer]}, [])
+    assert opened.selection == layer
+    assert not panel.offset.disabled
+    before = panel.offset.value
+    panel.plot._handle_custom_msg({"dragged": 7.0 if before < 7 else -before}, [])
+    assert panel.offset.value != before
+    assert "Moved by hand" in panel.told.value
+    panel.offset.value = 10_000.0
+    assert "Nothing collides" in panel.told.value
+    panel.back.click()
+    assert "holds all that the step makes" in panel.told.value
+    assert panel.offset.value == pytest.approx(before)
+    panel.plot._handle_custom_msg({"dragged": 0.0}, [])
+    assert panel.offset.disabled
+
+
+def test_the_order_of_operators_is_told(opened: Explorer) -> None:
+    open_tab(opened, "addresses")
+    panel = _addresses(opened, "holds")
+    panel.of.value = "Order of operators"
+    _addresses(opened, "less memory than the captured one")
+    assert panel.plot.layout.display == "none"
+    assert panel.offset.disabled
+
+
+def test_the_best_order_of_a_bundled_network_is_drawn() -> None:
+    profile = load_profile("googlenet-a100-80gb")
+    found = ordered(profile, keep_all(profile.graph))
+    assert "operators in another place, and nothing recomputed" in found.sentence
+    assert ordered(profile, found.schedule).schedule is found.schedule

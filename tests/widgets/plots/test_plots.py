@@ -15,15 +15,19 @@ from explorer.measurement import Measurement
 from explorer.schedule import keep_all
 from explorer.simulation import CATEGORIES, Category, Stage, simulate
 from explorer.solution import Bound, BoundScope, Solution, Status
+from explorer.solvers import solve
+from explorer.solvers.placing.placing import place
 from tests.schedules import random_schedule
 from tests.widgets.checking import checked
 from tests.widgets.trained import Trained
 from widgets import style
+from widgets.plots.addresses_plot import addresses_figure, order_figure, unit_of
 from widgets.plots.figure import Figure
 from widgets.plots.layers_plot import layers_figure
 from widgets.plots.timeline_plot import timeline_figure
 from widgets.plots.trade_off_plot import trade_off_figure
 from widgets.plots.training_plot import training_figure
+from widgets.scene.addresses import address_map
 from widgets.scene.layers import NO_MODULE, group_layers, segments
 from widgets.scene.trade_off import TradeOff
 
@@ -178,3 +182,35 @@ def test_training_shows_losses_and_the_peaks_that_were_measured() -> None:
     assert len({x.line.dash for x in (traces["budget"], traces["plain PyTorch"])}) == 2
     assert traces["loss"].yaxis != traces["measured peak"].yaxis
     assert by_name(training_figure([], {}, levels={}, iterations=10))["measured peak"].x == ()
+
+
+def test_the_map_of_addresses_draws_bars_where_tensors_lie(trained: Trained) -> None:
+    schedule = random_schedule(trained.profile.graph, 4, keep=0.5)
+    found = address_map(trained.profile, simulate(trained.profile, schedule), place(trained.profile, schedule))
+    unit, _ = unit_of(found.buffer_bytes)
+    own = found.rectangles[-1]
+    figure = addresses_figure(found, selected_layers=frozenset({own.layer}), chosen=own.block)
+    bars = [x for x in checked(figure).data if x.type == "bar"]
+    drawn = {
+        (block, first): (y - width / 2, width)
+        for x in bars
+        for (block, _), first, y, width in zip(x.customdata, x.base, x.y, x.width, strict=True)
+    }
+    assert drawn.keys() == {(x.block, x.first) for x in found.rectangles}
+    for x in found.rectangles:
+        assert drawn[x.block, x.first] == pytest.approx((x.offset_bytes / unit, x.bytes / unit))
+    assert checked(figure).layout.shapes[0].name == "handle"
+    moved = found.moved(own.block, to_bytes=found.rectangles[0].offset_bytes)
+    assert ("collision" in by_name(addresses_figure(moved))) is bool(moved.collisions)
+
+
+def test_the_order_names_what_moved(trained: Trained) -> None:
+    graph = trained.profile.graph
+    solution = solve(trained.profile, budget=10**12, method="model")
+    assert solution.schedule is not None
+    moved = solution.schedule.moved(graph)
+    figure = order_figure(graph, solution.schedule, selected=frozenset(moved[:1]))
+    points = [x for x in checked(figure).data if x.mode == "markers"]
+    assert sum(len(x.x) for x in points) == len(moved)
+    told = " ".join(text for x in points for text in x.hovertext)
+    assert all(graph.operators[x].name in told for x in moved)

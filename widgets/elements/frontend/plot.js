@@ -8,6 +8,7 @@ const NARROW = 560; // pixels: fewer are too few for plots side by side
 const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
 // Nothing leaves the page: no button that uploads a plot.
 const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const NEAR = 3; // pixels: a shorter way is no dragging, and so far from an edge is still at it
 const IDLE_MS = 300; // at most, until what is out of sight is drawn
 const REST_MS = 60; // at most, between two plots
 
@@ -99,6 +100,28 @@ function render({ model, el }) {
       }
     }
   };
+  // A shape called "handle", the figure's first, can be dragged up and down. By plotly's own means, its edges as well.
+  const grab = (event) => {
+    const shape = place.layout.shapes?.[0]?.name === "handle" ? place.querySelector(".shapelayer path") : null;
+    const box = shape?.getBoundingClientRect();
+    const [x, y] = [event.clientX, event.clientY];
+    if (!box || event.button || x < box.left || x > box.right || y < box.top - NEAR || y > box.bottom + NEAR) return;
+    event.preventDefault(); // else plotly zooms
+    place.setPointerCapture(event.pointerId);
+    const area = place.querySelector(".nsewdrag").getBoundingClientRect();
+    const [low, high] = place.layout.yaxis.range;
+    const over = new AbortController();
+    const drop = ({ type, clientY }) => {
+      over.abort();
+      shape.style.transform = "";
+      const by = Math.abs(clientY - y) < NEAR ? 0 : y - clientY;
+      if (type === "pointerup") model.send({ dragged: (by / area.height) * (high - low) });
+    };
+    const follow = ({ clientY }) => (shape.style.transform = `translateY(${clientY - y}px)`);
+    place.addEventListener("pointermove", follow, over);
+    for (const type of ["pointerup", "pointercancel"]) place.addEventListener(type, drop, over);
+  };
+  place.addEventListener("pointerdown", grab, { capture: true });
   // A matrix would need a text for every cell; its rows, columns and values have names instead.
   const point = ({ points: [{ data, pointNumber, z }], event }) => {
     const names = data.meta?.rows && data.meta;

@@ -1,0 +1,235 @@
+"""The addresses panel: where each tensor lies in one buffer, to be moved by hand, and which operators moved in time."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+
+import ipywidgets
+
+from explorer.device_profile import Profile
+from explorer.harmless import in_html
+from explorer.schedule import Schedule, keep_all
+from explorer.simulation import simulate
+from explorer.solvers import solve
+from explorer.solvers.placing.placing import place
+from explorer.units import format_bytes
+from widgets.elements.button import button
+from widgets.elements.plot import Plot
+from widgets.panels.panel import PanelOwner
+from widgets.plots.addresses_plot import addresses_figure, order_figure, unit_of
+from widgets.scene.addresses import AddressMap, address_map
+from widgets.scene.scene import Scene
+
+_ADDRESSES, _ORDER = "One buffer", "Order of operators"
+_TIME_LIMIT_S = 10.0
+_NAMED = 3  # tensors that are in the way
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """An order of operators.
+
+    Attributes:
+        schedule: that has it.
+        sentence: what it gives.
+    """
+
+    schedule: Schedule
+    sentence: str
+
+
+class AddressesPanel:
+    """A click selects a rectangle and its layer; what is selected can be dragged to another address."""
+
+    name = "addresses"
+    title = "Addresses"
+    draws_from = ("profile", "keep_all", "timeline", "solution", "selection")
+
+    def __init__(self, owner: PanelOwner) -> None:
+        """Empty."""
+        self._owner = owner
+        self._lock = RLock()  # placing has a thread of its own, clicks come in another
+        self._scene: Scene | None = None
+        self._schedule: Schedule | None = None
+        self._found: dict[str, AddressMap | Ordered | None] = {}
+        """Of the schedule, by view; None while it is looked for."""
+        self._shown: AddressMap | None = None
+        self._chosen: int | None = None
+        self._setting = False  # the offset, which is then not someone's wish
+        self.of = ipywidgets.ToggleButtons(options=(_ADDRESSES, _ORDER), tooltips=("Where tensors lie", "What moved"))
+        self.told = ipywidgets.HTML()
+        self.plot = Plot("addresses", on_pick=self._pick, on_drag=self._drag)
+        self.offset = ipywidgets.BoundedFloatText(
+            description="Address",
+            tooltip="Where the selected tensor lies; type another, or drag it in the plot",
+            disabled=True,
+            min=0.0,
+            max=float(2**40),
+            step=1.0,
+            style={"description_width": "initial"},
+            layout=ipywidgets.Layout(width="200px"),
+        )
+        self.back = button("As planned", "undo", "Everything that was moved by hand goes back")
+        self.back.disabled = True
+        self.of.observe(lambda _: self._redraw(), "value")
+        self.offset.observe(lambda change: self._type(change["new"]), "value")
+        self.back.on_click(lambda _: self._undo())
+        row = ipywidgets.HBox([self.of, self.offset, self.back], layout=ipywidgets.Layout(flex_flow="row wrap"))
+        self.box = ipywidgets.VBox([row, self.told, self.plot])
+
+    def show(self, scene: Scene) -> None:
+        """Draw what is known of the schedule; what is not is found beside everything else, and drawn then."""
+        with self._lock:
+            before, self._scene = self._scene, scene
+            schedule = scheduled(scene)
+            if before is None or before.profile is not scene.profile or schedule != self._schedule:
+                self._schedule, self._shown, self._chosen = schedule, None, None
+                self._found = {}
+            self._draw()
+
+    def _find(self, view: str, scene: Scene, schedule: Schedule) -> None:
+        """What is to be seen of a schedule, which takes up to some seconds."""
+        found = _placed(scene, schedule) if view == _ADDRESSES else ordered(scene.profile, schedule)
+        with self._lock:
+            if self._schedule is schedule:  # else another is shown by now
+                self._found[view] = found
+                if isinstance(found, AddressMap):
+                    self._shown = found
+                self._draw()
+
+    def _pick(self, picked: Any) -> None:
+        """Choose a rectangle, and its layer."""
+        block, layer = picked
+        with self._lock:
+            self._chosen = None if block is None or block == self._chosen else int(block)
+            self._draw()
+            selected = self._scene.selection if self._scene is not None else ""
+        if layer and layer != selected:
+            self._owner.select(layer)
+
+    def _drag(self, by: float) -> None:
+        """Someone dragged what is chosen so far up; or clicked it, and wants no more of it."""
+        with self._lock:
+            if self._shown is None or self._chosen is None:
+                return
+            if by == 0.0:
+                self._chosen = None
+                self._draw()
+                return
+            unit, _ = unit_of(self._shown.buffer_bytes)
+            self._move(self._shown.of(self._chosen)[0].offset_bytes + by * unit)
+
+    def _type(self, amount: float) -> None:
+        with self._lock:
+            if not self._setting and self._shown is not None and self._chosen is not None:
+                self._move(amount * unit_of(self._shown.buffer_bytes)[0])
+
+    def _move(self, to_bytes: float) -> None:
+        if self._shown is not None and self._chosen is not None:
+            self._shown = self._shown.moved(self._chosen, to_bytes=to_bytes)
+            self._draw()
+
+    def _undo(self) -> None:
+        with self._lock:
+            planned = self._found.get(_ADDRESSES)
+            if isinstance(planned, AddressMap):
+                self._shown = planned
+            self._draw()
+
+    def _redraw(self) -> None:
+        with self._lock:
+            self._draw()
+
+    def _draw(self) -> None:
+        scene, schedule, view = self._scene, self._schedule, str(self.of.value)
+        if scene is None or schedule is None:
+            return
+        if view not in self._found:
+            self._found[view] = None
+            work = threading.Thread(target=self._find, args=(view, scene, schedule), daemon=True)
+            work.name = f"schedule-explorer-{self.name}"
+            work.start()
+        found = self._found[view]
+        shown = self._shown if isinstance(found, AddressMap) else None
+        self._offer_move(shown)
+        told, figure = "Looking for the best one …", None
+        if shown is not None:
+            told = sentence(shown)
+            figure = addresses_figure(shown, selected_layers=_layers(scene), chosen=self._chosen)
+        elif isinstance(found, Ordered):
+            told = found.sentence
+            if found.schedule.moved(scene.profile.graph):
+                figure = order_figure(scene.profile.graph, found.schedule, selected=scene.selected)
+        self.told.value = f"<p>{in_html(told)}</p>"
+        self.plot.layout.display = "none" if figure is None else None
+        if figure is not None:
+            self.plot.draw(figure)
+
+    def _offer_move(self, shown: AddressMap | None) -> None:
+        """The address of what is chosen, and the way back."""
+        self.back.disabled = shown is None or not shown.by_hand
+        self.offset.disabled = shown is None or self._chosen is None
+        if shown is not None and self._chosen is not None:
+            unit, name = unit_of(shown.buffer_bytes)
+            self._setting = True
+            self.offset.description = f"Address ({name})"
+            self.offset.value = round(shown.of(self._chosen)[0].offset_bytes / unit, 6)
+            self._setting = False
+
+
+def scheduled(scene: Scene) -> Schedule:
+    """The schedule shown, or the plain step's where there is none."""
+    found = None if scene.solution is None or scene.timeline is None else scene.solution.schedule
+    return keep_all(scene.profile.graph) if found is None else found
+
+
+def sentence(found: AddressMap) -> str:
+    """How large the buffer is, and what was moved by hand."""
+    size, load = format_bytes(found.buffer_bytes), format_bytes(found.load_bytes)
+    if found.by_hand:
+        names = ", ".join(dict.fromkeys(x.name for x in found.rectangles if x.block in found.by_hand))
+        hit = tuple(dict.fromkeys(x for _, x in found.collisions))
+        if not hit:
+            return f"Moved by hand: {names}. Nothing collides; the buffer takes {size}, and {load} is alive at once."
+        told = ", ".join(f"{x.name} ({format_bytes(x.bytes)})" for x in hit[:_NAMED])
+        more = f" and {len(hit) - _NAMED} more" if len(hit) > _NAMED else ""
+        return f"Moved by hand: {names}. Collides with {told}{more}: two cannot have one address at the same time."
+    whole = f"One buffer of {size} holds all that the step makes"
+    if found.buffer_bytes == found.load_bytes:
+        return f"{whole}: exactly what is alive at once. Click a tensor, then drag it."
+    if found.buffer_bytes == found.bound_bytes:
+        return f"{whole}; {load} is alive at once, and no smaller buffer is possible. Click a tensor, then drag it."
+    gap = found.buffer_bytes / found.bound_bytes - 1
+    return f"{whole}, {gap:.2%} above the {load} alive at once. Click a tensor, then drag it."
+
+
+def ordered(profile: Profile, schedule: Schedule) -> Ordered:
+    """The schedule's own order; where it has none, the one in which plain PyTorch's operators take the least memory."""
+    if moved := len(schedule.moved(profile.graph)):
+        return Ordered(schedule, f"In this schedule {moved} operators run in another place than captured.")
+    plain_bytes = simulate(profile, keep_all(profile.graph)).peak_bytes
+    found = solve(profile, budget=plain_bytes, method="model")
+    assert found.schedule is not None, "the captured order is among those that are judged"
+    assert found.peak_bytes is not None
+    if not (moved := len(found.schedule.moved(profile.graph))):
+        return Ordered(found.schedule, "No order was found that takes less memory than the captured one.")
+    size, plain = format_bytes(found.peak_bytes), format_bytes(plain_bytes)
+    saved = f"{1 - found.peak_bytes / plain_bytes:.2%}"
+    return Ordered(
+        found.schedule,
+        f"With {moved} operators in another place, and nothing recomputed, the step takes {size} instead of {plain}: "
+        f"{saved} less. (The schedule shown has the captured order.)",
+    )
+
+
+def _placed(scene: Scene, schedule: Schedule) -> AddressMap:
+    placement = schedule.placement or place(scene.profile, schedule, time_limit=_TIME_LIMIT_S)
+    return address_map(scene.profile, scene.drawn, placement)
+
+
+def _layers(scene: Scene) -> frozenset[str]:
+    """Module paths of the selected operators."""
+    return frozenset(scene.profile.graph.operators[x].layer for x in scene.selected)

@@ -1,0 +1,140 @@
+"""Where each tensor of a step lies: rectangles of runs by addresses, which may be moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from explorer.device_profile import Profile
+from explorer.placement import Block, Placement
+from explorer.simulation import Category, Lifetime, Timeline
+from widgets.scene.allocations import describe
+
+_SNAP = 100  # an edge attracts from this part of the buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """One tensor's stay at one place, or a run's workspace.
+
+    Attributes:
+        block: its number; tensors that take over each other's memory in place have one together.
+        name: of the tensor; ``workspace`` where it is none.
+        shape: such as ``float32[8, 64, 56, 56]``; empty for workspace.
+        layer: that made it; empty for none.
+        category: what it is for.
+        first: the run that makes it.
+        last: the last run during which it is there.
+        offset_bytes: its address.
+        bytes: as the allocator takes it.
+    """
+
+    block: int
+    name: str
+    shape: str
+    layer: str
+    category: Category
+    first: int
+    last: int
+    offset_bytes: int
+    bytes: int
+
+    @property
+    def end_bytes(self) -> int:
+        """The first address behind it."""
+        return self.offset_bytes + self.bytes
+
+    def meets(self, other: Rectangle) -> bool:
+        """Are both there at some run?"""
+        return self.first <= other.last and other.first <= self.last
+
+    def collides(self, other: Rectangle) -> bool:
+        """Do both want an address at the same run?"""
+        return self.meets(other) and self.offset_bytes < other.end_bytes and other.offset_bytes < self.end_bytes
+
+
+@dataclass(frozen=True)
+class AddressMap:
+    """All of a step.
+
+    Attributes:
+        rectangles: by block, those of one in the order of their runs.
+        runs: how many the step has.
+        load_bytes: most that is alive at once.
+        bound_bytes: no buffer is smaller.
+        by_hand: blocks that someone moved.
+    """
+
+    rectangles: tuple[Rectangle, ...]
+    runs: int
+    load_bytes: int
+    bound_bytes: int
+    by_hand: frozenset[int] = frozenset()
+
+    @cached_property
+    def buffer_bytes(self) -> int:
+        """The highest end."""
+        return max((x.end_bytes for x in self.rectangles), default=0)
+
+    @cached_property
+    def collisions(self) -> tuple[tuple[Rectangle, Rectangle], ...]:
+        """Of those that were moved by hand with others, each pair once; the largest others first."""
+        moved = [x for x in self.rectangles if x.block in self.by_hand]
+        pairs = [
+            (x, y)
+            for x in moved
+            for y in self.rectangles
+            if y.block != x.block and x.collides(y) and not (y.block in self.by_hand and y.block < x.block)
+        ]
+        return tuple(sorted(pairs, key=lambda pair: -pair[1].bytes))
+
+    def of(self, block: int) -> tuple[Rectangle, ...]:
+        """The rectangles of a block."""
+        return tuple(x for x in self.rectangles if x.block == block)
+
+    def moved(self, block: int, *, to_bytes: float) -> AddressMap:
+        """With a block elsewhere: near ``to_bytes``, at the edge of a neighbour if one is very near."""
+        own = self.of(block)
+        size = max(x.bytes for x in own)
+        others = [x for x in self.rectangles if x.block != block and any(x.meets(y) for y in own)]
+        edges = [0, *(x.end_bytes for x in others), *(x.offset_bytes - size for x in others)]
+        edge = min((x for x in edges if x >= 0), key=lambda x: abs(x - to_bytes))
+        near = abs(edge - to_bytes) <= self.buffer_bytes / _SNAP
+        offset = edge if near else max(0, round(to_bytes))
+        rectangles = tuple(replace(x, offset_bytes=offset) if x.block == block else x for x in self.rectangles)
+        return replace(self, rectangles=rectangles, by_hand=self.by_hand | {block})
+
+
+def address_map(profile: Profile, timeline: Timeline, placement: Placement) -> AddressMap:
+    """A placement, with what is known of what it places.
+
+    Args:
+        profile: of the timeline.
+        timeline: of the schedule that was placed.
+        placement: of that schedule.
+    """
+    stays = {(x.storage, x.start): x for x in timeline.lifetimes}
+    rectangles = [
+        x for number, block in enumerate(placement.blocks) for x in _of_block(profile, timeline, stays, number, block)
+    ]
+    return AddressMap(tuple(rectangles), placement.runs, placement.load_bytes, placement.bound_bytes)
+
+
+def _of_block(
+    profile: Profile, timeline: Timeline, stays: Mapping[tuple[int, int], Lifetime], number: int, block: Block
+) -> Iterator[Rectangle]:
+    """A rectangle for each tensor that is there, one after the other."""
+    graph = profile.graph
+    place = (block.offset_bytes, block.bytes)
+    if block.is_workspace:
+        layer = graph.operators[timeline.operators[block.first]].layer
+        yield Rectangle(number, "workspace", "", layer, Category.WORKSPACE, block.first, block.last, *place)
+        return
+    first = block.first
+    for name in block.storages:
+        stay = stays[name, first]
+        storage = graph.storages[name]
+        layer = graph.operators[graph.producer[name]].layer
+        yield Rectangle(number, storage.name, describe(storage), layer, stay.category, stay.start, stay.end, *place)
+        first = stay.end + 1
