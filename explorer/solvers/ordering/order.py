@@ -18,7 +18,7 @@ from explorer.solvers.ordering.task import Task
 _BISECTIONS = 24
 _CLOSE = 4096
 """A gap below one part in so many is not worth another target."""
-_VISITS = 150_000
+_VISITS = 75_000
 """Operators placed while priorities are perturbed: so many rounds times the operators of the task …"""
 _ROUNDS = (20, 2000)
 """… but so many rounds at least and at most."""
