@@ -128,7 +128,8 @@ def compare(profiles: dict[str, Any]) -> Iterable[str]:
     from explorer.solvers.methods.table import METHODS
 
     yield from _head("method", *profiles)
-    for method in METHODS.values():
+    compared = {x["method"] for found in profiles.values() for x in found["rows"]}
+    for method in (x for x in METHODS.values() if x.name in compared):
         cells = []
         for found in profiles.values():
             half = int(0.5 * found["plain_bytes"])

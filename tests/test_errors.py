@@ -298,6 +298,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "time_limit": SECONDS,
         "gap": NUMBERS,
         "remember": FLAGS,
+        "order": FLAGS,
         "seed": [None, "5", -1, HUGE, 1.5, NAN, True],
         "steps": COUNTS[1:],
         "update": [*UPDATES[1:], "end", "best"],  # without an optimizer
@@ -316,6 +317,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "executor": [5, "pool"],
         "on_progress": CALLBACKS,
         "should_stop": CALLBACKS,
+        "order": FLAGS,
         **OPTIONS,
     },
     "SolveSession": {

@@ -197,7 +197,7 @@ def _version(tensor: torch.Tensor | None) -> int | None:
 
 def _tangent(given: torch.Tensor, spec: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor:
     """The gradient of an output in the captured layout; autograd's own may repeat one number, or have another order."""
-    if given.stride() == strides:
-        return given
     shape, dtype, device = spec
+    if all(size == 1 or own == wanted for size, own, wanted in zip(shape, given.stride(), strides, strict=True)):
+        return given.as_strided(shape, strides)  # the strides of dimensions of one element say nothing
     return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(given)

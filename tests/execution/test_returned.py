@@ -124,3 +124,22 @@ def _reversed(model: Model, x: torch.Tensor) -> Result:
 def test_gradients_that_go_elsewhere_are_refused(returned: Forward, remedy: str) -> None:
     with pytest.raises(ValueError, match=remedy):
         capture(Model(returned), torch.randn(4, 4))
+
+
+class Einsum(nn.Module):
+    """What it returns has another stride in a dimension of one element than ``ones_like`` of it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(1, 4, 4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("...ij,...kj->...ik", x + self.weight, x)
+
+
+def test_a_gradient_that_differs_where_one_element_lies_alone_is_not_copied() -> None:
+    model, x = Einsum(), torch.randn(1, 4, 4, 4)
+    profile = explorer.profile(model, x)
+    schedule = explorer.keep_all(profile.graph)
+    measured = explorer.measure(explorer.apply(model, schedule, x), x, steps=1)
+    assert measured.peak_bytes == explorer.simulate(profile, schedule).peak_bytes
