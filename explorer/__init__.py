@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from explorer.profiles.loading import load_profile
     from explorer.profiling import estimate, profile
     from explorer.schedule import Schedule, keep_all, load_schedule
-    from explorer.simulation import Timeline, simulate
+    from explorer.simulation import simulate
     from explorer.solution import Solution, Status
     from explorer.solvers import SolveSession, largest_batch, largest_sequence, place, smallest_budget, solve, trade_off
+    from explorer.timeline import Timeline
     from explorer.units import format_bytes, parse_bytes
     from widgets import Explorer, explore
 
@@ -45,7 +46,7 @@ _HOMES = {
     "Solution": "explorer.solution",
     "SolveSession": "explorer.solvers",
     "Status": "explorer.solution",
-    "Timeline": "explorer.simulation",
+    "Timeline": "explorer.timeline",
     "TrainingGraph": "explorer.graph",
     "add_schedule": "explorer.execution",
     "apply": "explorer.execution",

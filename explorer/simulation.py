@@ -6,10 +6,8 @@ the exact local set instead of its upper bound).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from functools import cached_property
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,121 +16,23 @@ from explorer.device_profile import Cost, Device, Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TrainingGraph
 from explorer.kinds import a_profile, a_schedule
 from explorer.rearranging import UPDATE_WITHIN
+from explorer.reserved import Trace, an_allocator, reservation
 from explorer.schedule import Free, Run, Schedule
-from explorer.summaries import Fact, Summarised, milliseconds
-from explorer.units import format_bytes
+from explorer.timeline import CATEGORIES, COLUMN, ROLE_CATEGORY, Category, Lifetime, Stage, Timeline
 
 
-class Category(StrEnum):
-    """What the bytes of a step are for, from the bottom of the stack to its top."""
-
-    PARAMETERS = "parameters"
-    BUFFERS = "buffers"
-    INPUTS = "inputs"
-    OPTIMIZER_STATE = "optimizer state"
-    PARAMETER_GRADIENTS = "parameter gradients"
-    SAVED = "saved activations"
-    RECOMPUTED = "recomputed activations"
-    TEMPORARIES = "forward temporaries"
-    ACTIVATION_GRADIENTS = "activation gradients"
-    WORKSPACE = "workspace"
-
-
-CATEGORIES = tuple(Category)
-_COLUMN = {category: column for column, category in enumerate(CATEGORIES)}
-_ROLE_CATEGORY = {
-    Role.PARAMETER: Category.PARAMETERS,
-    Role.BUFFER: Category.BUFFERS,
-    Role.INPUT: Category.INPUTS,
-    Role.GRADIENT: Category.ACTIVATION_GRADIENTS,
-    Role.PARAMETER_GRADIENT: Category.PARAMETER_GRADIENTS,
-    Role.GRADIENT_BUFFER: Category.PARAMETER_GRADIENTS,
-}
-
-
-class Stage(StrEnum):
-    """What a run is part of."""
-
-    FORWARD = "forward"
-    RECOMPUTE = "recompute"
-    BACKWARD = "backward"
-    UPDATE = "update"
-
-
-@dataclass(frozen=True, slots=True)
-class Lifetime:
-    """One stay of a storage in memory, from run ``start`` to run ``end`` inclusive."""
-
-    storage: int
-    start: int
-    end: int
-    category: Category
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Timeline(Summarised):
-    """Predicted memory and time of a schedule, one row per run.
-
-    Attributes:
-        operators: operator id of each run.
-        implementations: its implementation's name.
-        stages: what each run is part of.
-        bytes: int64, shape (runs, categories), columns as ``CATEGORIES``, allocated bytes at each run's worst moment.
-        times_ms: float64, shape (runs,).
-        lifetimes: every stay of every storage that is not persistent.
-    """
-
-    operators: tuple[int, ...]
-    implementations: tuple[str, ...]
-    stages: tuple[Stage, ...]
-    bytes: np.ndarray
-    times_ms: np.ndarray
-    lifetimes: tuple[Lifetime, ...]
-
-    def facts(self) -> Iterator[Fact]:
-        """What the step takes."""
-        yield "peak", f"{format_bytes(self.peak_bytes)} at run {self.peak_run} of {len(self.operators)}"
-        yield "step", milliseconds(self.time_ms)
-        yield "recomputation", milliseconds(self.recompute_time_ms)
-
-    @cached_property
-    def total_bytes(self) -> np.ndarray:
-        """int64, shape (runs,): all categories together."""
-        return self.bytes.sum(axis=1)
-
-    @property
-    def peak_bytes(self) -> int:
-        """The highest total."""
-        return int(self.total_bytes.max(initial=0))
-
-    @property
-    def peak_run(self) -> int:
-        """The run at which the peak is first reached."""
-        return int(self.total_bytes.argmax())
-
-    @property
-    def time_ms(self) -> float:
-        """Duration of the whole step."""
-        return float(self.times_ms.sum())
-
-    @cached_property
-    def recompute_time_ms(self) -> float:
-        """Time spent on recomputations."""
-        again = np.array([stage is Stage.RECOMPUTE for stage in self.stages], dtype=bool)
-        return float(self.times_ms[again].sum())
-
-    def alive_at(self, run: int) -> tuple[Lifetime, ...]:
-        """What is in memory at a run, besides the persistent storages."""
-        return tuple(x for x in self.lifetimes if x.start <= run <= x.end)
-
-
-def simulate(profile: Profile, schedule: Schedule, *, first_microbatch: bool = False) -> Timeline:
+def simulate(
+    profile: Profile, schedule: Schedule, *, first_microbatch: bool = False, allocator: str | None = None
+) -> Timeline:
     """Predict memory and time of a schedule.
 
     Args:
         profile: graph and costs.
         schedule: for that graph; it may be updated within the backward pass where the profile's is at the end.
         first_microbatch: of those whose gradients are accumulated: it meets no gradients, and its own stay.
+        allocator: ``"caching"`` (PyTorch's own on CUDA devices) or ``"expandable"`` (the same with expandable
+            segments): what it reserves for the step, with the smallest device that runs it, is the timeline's
+            ``reservation`` too. None: without.
 
     Returns:
         The timeline.
@@ -147,7 +47,11 @@ def simulate(profile: Profile, schedule: Schedule, *, first_microbatch: bool = F
         raise ValueError("this profile has no gradients accumulated: profile(…, accumulate=True)")
     if difference := schedule.identity.difference(profile.graph.identity):
         raise ValueError(f"the schedule does not belong to this profile: {difference}")
-    return _Simulator(profile, schedule, first_microbatch=first_microbatch).run()
+    reserving = None if allocator is None else an_allocator(allocator)
+    timeline = _Simulator(profile, schedule, first_microbatch=first_microbatch).run()
+    if reserving is None:
+        return timeline
+    return replace(timeline, reservation=reservation(Trace.of(profile, schedule, timeline), reserving))
 
 
 class _Simulator:
@@ -161,9 +65,9 @@ class _Simulator:
             found = self.graph.storages[storage]
             if first_microbatch and found.role is Role.GRADIENT_BUFFER:
                 continue
-            self.now[_COLUMN[_ROLE_CATEGORY[found.role]]] += profile.allocated_bytes(found)
-        self.now[_COLUMN[Category.OPTIMIZER_STATE]] += profile.optimizer_state_bytes
-        self.now[_COLUMN[Category.WORKSPACE]] += profile.device.persistent_workspace_bytes
+            self.now[COLUMN[ROLE_CATEGORY[found.role]]] += profile.allocated_bytes(found)
+        self.now[COLUMN[Category.OPTIMIZER_STATE]] += profile.optimizer_state_bytes
+        self.now[COLUMN[Category.WORKSPACE]] += profile.device.persistent_workspace_bytes
         self.alive: dict[int, tuple[int, Category]] = {}
         self.ran: set[int] = set()
         self.updated: set[int] = set()
@@ -231,9 +135,9 @@ class _Simulator:
                 continue
             category = self._category(found, position, outlives_forward, again=again)
             self.alive[storage] = (len(self.runs), category)
-            self.now[_COLUMN[category]] += self.profile.allocated_bytes(found)
+            self.now[COLUMN[category]] += self.profile.allocated_bytes(found)
         row = self.now.copy()
-        row[_COLUMN[Category.WORKSPACE]] += self.profile.workspace_bytes(implementation) + discarded
+        row[COLUMN[Category.WORKSPACE]] += self.profile.workspace_bytes(implementation) + discarded
         self.rows.append(row)
         self.times_ms.append(self.profile.cost(implementation).time_ms)
         self.runs.append((operator.id, implementation.name, stage))
@@ -267,14 +171,14 @@ class _Simulator:
 
     def _drop(self, storage: int, end: int) -> None:
         start, category = self.alive.pop(storage)
-        self.now[_COLUMN[category]] -= self.profile.allocated_bytes(self.graph.storages[storage])
+        self.now[COLUMN[category]] -= self.profile.allocated_bytes(self.graph.storages[storage])
         self.lifetimes.append(Lifetime(storage, start, end, category))
 
     def _category(
         self, storage: Storage, position: int, outlives_forward: set[tuple[int, int]], *, again: bool
     ) -> Category:
         if storage.role is not Role.ACTIVATION:
-            return _ROLE_CATEGORY[storage.role]
+            return ROLE_CATEGORY[storage.role]
         if again:
             return Category.RECOMPUTED
         saved = storage.held or (position, storage.id) in outlives_forward

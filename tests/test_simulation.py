@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from explorer.device_profile import Cost, Device, Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 from explorer.schedule import Free, Run, Schedule, keep_all, with_frees
-from explorer.simulation import CATEGORIES, Category, Stage, simulate
+from explorer.simulation import simulate
+from explorer.timeline import CATEGORIES, Category, Stage
 from tests.schedules import random_schedule
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from explorer.simulation import Category, Stage
+from explorer.timeline import Category, Stage
 
 GIB = 2**30
 

@@ -6,8 +6,8 @@ from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.harmless import in_html
 from explorer.measurement import Measurement
-from explorer.simulation import Stage, Timeline
 from explorer.solution import BoundScope, Solution, Status
+from explorer.timeline import Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style
 from widgets.scene.scene import News

@@ -10,7 +10,8 @@ from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage
 from explorer.kinds import a_profile, a_schedule
 from explorer.schedule import Schedule
-from explorer.simulation import Lifetime, Stage, Timeline, simulate
+from explorer.simulation import simulate
+from explorer.timeline import Lifetime, Stage, Timeline
 from explorer.units import format_bytes, shown
 
 

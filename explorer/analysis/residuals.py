@@ -10,7 +10,8 @@ from explorer.arguments import a_number, several
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement, RunMeasurement
 from explorer.schedule import Schedule, keep_all
-from explorer.simulation import CATEGORIES, Category, Timeline, simulate
+from explorer.simulation import simulate
+from explorer.timeline import CATEGORIES, Category, Timeline
 from explorer.units import shown
 
 

@@ -18,7 +18,8 @@ from explorer.command_line.tables import PlainConsole, add_parts, progress_bar, 
 from explorer.harmless import file_stem
 from explorer.profiles.loading import BUNDLED_FOR, bundled_profiles, load_profile
 from explorer.schedule import keep_all, load_schedule
-from explorer.simulation import CATEGORIES, simulate
+from explorer.simulation import simulate
+from explorer.timeline import CATEGORIES
 from explorer.units import format_bytes
 
 app = typer.Typer(

@@ -14,7 +14,8 @@ from rich.text import Text
 from explorer import harmless
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
-from explorer.simulation import Timeline, simulate
+from explorer.simulation import simulate
+from explorer.timeline import Timeline
 from explorer.units import format_bytes
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import explorer
 from explorer.analysis.explaining import Fate, sentence
 from explorer.device_profile import Profile
-from explorer.simulation import Category, simulate
+from explorer.simulation import simulate
 from explorer.solution import Solution, Status
 from explorer.solvers.problem.pins import parse_pins
+from explorer.timeline import Category
 from tests.schedules import random_schedule
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
 

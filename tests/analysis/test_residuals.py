@@ -9,7 +9,8 @@ from explorer.analysis.residuals import residual
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
 from explorer.schedule import Schedule, keep_all
-from explorer.simulation import Timeline, simulate
+from explorer.simulation import simulate
+from explorer.timeline import Timeline
 from tests.schedules import random_schedule
 from tests.solvers.graphs import chain
 

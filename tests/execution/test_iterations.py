@@ -18,7 +18,7 @@ from explorer.capture.results import tensors_of_result
 from explorer.execution.iterating import Iterating
 from explorer.iteration import STEP_ALONE, Iteration
 from explorer.rearranging import UPDATE, in_iteration
-from explorer.simulation import Stage
+from explorer.timeline import Stage
 from tests.execution.models import Sample, branches, graph_of, shared, tied_attention
 from tests.schedules import random_schedule
 

@@ -10,7 +10,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from explorer.harmless import in_html
-from explorer.simulation import Timeline
+from explorer.timeline import Timeline
 from widgets import style, text
 from widgets.scene.scene import Scene
 

@@ -9,7 +9,7 @@ import numpy as np
 from explorer.graph import TrainingGraph
 from explorer.harmless import in_figure
 from explorer.schedule import Schedule
-from explorer.simulation import CATEGORIES, Category
+from explorer.timeline import CATEGORIES, Category
 from explorer.units import format_bytes
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, scatter, short_path

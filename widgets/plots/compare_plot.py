@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from explorer.simulation import Timeline
+from explorer.timeline import Timeline
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter
 from widgets.scene.compare import Held

@@ -8,7 +8,7 @@ import numpy as np
 
 from explorer.device_profile import Profile
 from explorer.harmless import in_figure
-from explorer.simulation import Category, Stage, Timeline
+from explorer.timeline import Category, Stage, Timeline
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, short_path, subtitle
 from widgets.scene.blocks import Blocks, blocks_of, folded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from explorer.graph import TrainingGraph
-from explorer.simulation import Timeline
+from explorer.timeline import Timeline
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, heatmap, scatter, short_path
 from widgets.scene.layers import NO_MODULE, stretches

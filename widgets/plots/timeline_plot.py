@@ -11,7 +11,7 @@ from explorer.analysis.residuals import runs_of
 from explorer.device_profile import Profile
 from explorer.harmless import in_figure
 from explorer.measurement import Measurement
-from explorer.simulation import CATEGORIES, Stage, Timeline
+from explorer.timeline import CATEGORIES, Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter, short_path

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from explorer.device_profile import Profile
 from explorer.placement import Block, Placement
-from explorer.simulation import Category, Lifetime, Timeline
+from explorer.timeline import Category, Lifetime, Timeline
 from widgets.scene.allocations import describe
 
 _SNAP = 100  # an edge attracts from this part of the buffer

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from explorer.device_profile import Profile
 from explorer.graph import Storage
-from explorer.simulation import CATEGORIES, Category, Timeline
+from explorer.timeline import CATEGORIES, Category, Timeline
 
 _OF_THE_GRAPH = (Category.PARAMETERS, Category.BUFFERS, Category.INPUTS, Category.OPTIMIZER_STATE, Category.WORKSPACE)
 

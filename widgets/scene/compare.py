@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from explorer.analysis.explaining import TensorExplanation, explain_all
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
-from explorer.simulation import Timeline
+from explorer.timeline import Timeline
 from explorer.units import format_bytes
 from widgets import style
 

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Phase, Role, TrainingGraph
-from explorer.simulation import Stage, Timeline
+from explorer.timeline import Stage, Timeline
 from widgets.scene.layers import NO_MODULE, covers
 
 _BACKWARD = re.compile(r"_backward.*")

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from explorer.graph import Phase, TrainingGraph
-from explorer.simulation import Stage, Timeline
+from explorer.timeline import Stage, Timeline
 from widgets.scene.blocks import Blocks, blocks_of
 
 NO_MODULE = "other"

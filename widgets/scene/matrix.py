@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from explorer.graph import TrainingGraph
-from explorer.simulation import Category, Stage, Timeline
+from explorer.timeline import Category, Stage, Timeline
 
 
 class Cell(IntEnum):

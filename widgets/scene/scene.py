@@ -8,8 +8,8 @@ from functools import cached_property
 from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
-from explorer.simulation import Timeline
 from explorer.solution import Finder, Solution
+from explorer.timeline import Timeline
 from widgets.scene.layers import members
 from widgets.scene.trade_off import TradeOff
 

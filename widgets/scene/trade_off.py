@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from explorer.simulation import Timeline
 from explorer.solution import Solution
+from explorer.timeline import Timeline
 
 
 @dataclass(frozen=True)

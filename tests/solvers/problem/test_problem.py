@@ -8,10 +8,11 @@ from explorer.device_profile import Profile
 from explorer.graph import Optimization
 from explorer.profiles.loading import load_profile
 from explorer.schedule import Run, keep_all
-from explorer.simulation import Category, simulate
+from explorer.simulation import simulate
 from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.problem import Option
 from explorer.solvers.problem.schedules import reading_of, schedule_of
+from explorer.timeline import Category
 from tests.schedules import random_schedule
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, profiles
 

@@ -13,10 +13,11 @@ import pytest
 
 from explorer.measurement import Measurement
 from explorer.schedule import keep_all
-from explorer.simulation import CATEGORIES, Category, Stage, simulate
+from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Solution, Status
 from explorer.solvers import solve
 from explorer.solvers.placing.placing import place
+from explorer.timeline import CATEGORIES, Category, Stage
 from tests.schedules import random_schedule
 from tests.widgets.checking import checked
 from tests.widgets.trained import Trained

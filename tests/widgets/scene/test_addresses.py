@@ -8,8 +8,9 @@ import pytest
 from explorer import load_profile
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule, keep_all
-from explorer.simulation import CATEGORIES, simulate
+from explorer.simulation import simulate
 from explorer.solvers.placing.placing import place
+from explorer.timeline import CATEGORIES
 from tests.schedules import random_schedule
 from tests.widgets.trained import Trained
 from widgets.scene.addresses import AddressMap, address_map

@@ -9,7 +9,8 @@ import pytest
 
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
-from explorer.simulation import Timeline, simulate
+from explorer.simulation import simulate
+from explorer.timeline import Timeline
 from tests.widgets.checking import checked
 from tests.widgets.deep import deep
 from widgets import style

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from explorer.simulation import Stage, simulate
+from explorer.simulation import simulate
+from explorer.timeline import Stage
 from tests.schedules import random_schedule
 from tests.widgets.checking import checked
 from tests.widgets.trained import Trained

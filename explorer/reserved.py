@@ -1,0 +1,231 @@
+"""What PyTorch's caching allocator reserves for a scheduled step, by a simulation of it.
+
+A peak counts what is allocated. The allocator holds more: whole segments, of which parts are free, and which part
+depends on the order of sizes. It runs out where those parts are too small, however many bytes they are together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from explorer.caching_allocator import SEGMENT_ROUNDING_BYTES, CachingAllocator, DeviceFullError
+from explorer.caching_allocator import Block as Taken
+from explorer.device_profile import Profile
+from explorer.graph import Role
+from explorer.placement import Block
+from explorer.schedule import Schedule
+from explorer.stays import memory_blocks
+from explorer.summaries import Fact, Summarised
+from explorer.timeline import Timeline
+from explorer.units import format_bytes, shown
+
+_MOST_STEPS = 8  # played until nothing changes any more, which took three at most in every case tried
+_PROBES = 8  # limits between one that is enough and what is reserved without a limit: they are enough too
+
+
+class Allocator(StrEnum):
+    """How memory is reserved on a CUDA device."""
+
+    CACHING = "caching"
+    """PyTorch's default: segments that stay as large as they were made."""
+    EXPANDABLE = "expandable"
+    """``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``: one segment that grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What lies where in a step after the first ones, and what it takes.
+
+    Attributes:
+        reserved_bytes: int64, shape (runs,): of all segments while a run is at its worst.
+        allocated_bytes: int64, shape (runs,): of them in use.
+        blocks: of the step, at their addresses.
+        fixed: of what outlives it: address and size.
+        flushes: how often in the step all that was cached went back to the device.
+    """
+
+    reserved_bytes: np.ndarray
+    allocated_bytes: np.ndarray
+    blocks: tuple[Block, ...]
+    fixed: tuple[tuple[int, int], ...]
+    flushes: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reservation(Summarised):
+    """What PyTorch's caching allocator makes of a step, once a few steps have been taken.
+
+    Attributes:
+        allocator: which.
+        unlimited: on a device that has enough.
+        smallest_limit_bytes: a device with so much memory for this process runs the step; every larger one that was
+            tried does.
+        limited: on that device.
+    """
+
+    allocator: Allocator
+    unlimited: Reserved
+    smallest_limit_bytes: int
+    limited: Reserved
+
+    def facts(self) -> Iterator[Fact]:
+        """What is reserved, and how little will do."""
+        yield "allocator", str(self.allocator)
+        yield "reserved", format_bytes(self.peak_bytes)
+        yield "smallest device", format_bytes(self.smallest_limit_bytes)
+        if self.flushes:
+            yield "flushes there", f"{self.flushes} a step"
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is reserved (``torch.cuda.max_memory_reserved``)."""
+        return int(self.unlimited.reserved_bytes.max(initial=0))
+
+    @property
+    def allocated_peak_bytes(self) -> int:
+        """The most in use, counted in whole blocks (``torch.cuda.max_memory_allocated``)."""
+        return int(self.unlimited.allocated_bytes.max(initial=0))
+
+    @property
+    def fragmentation(self) -> float:
+        """Share of the reserved peak that is not in use at the peak (MODeL, section 5)."""
+        return 1 - self.allocated_peak_bytes / self.peak_bytes if self.peak_bytes else 0.0
+
+    @property
+    def flushes(self) -> int:
+        """How often a step on the smallest device has all that is cached given back, which waits for the device."""
+        return self.limited.flushes
+
+
+def an_allocator(value: Any) -> Allocator:
+    """One of ``Allocator``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, str) or value not in {x.value for x in Allocator}:
+        allowed = ", ".join(repr(x.value) for x in Allocator)
+        raise ValueError(f"allocator is {shown(value)}; it must be one of {allowed}")
+    return Allocator(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """All that a training loop asks of the allocator.
+
+    Attributes:
+        lasting_bytes: of model, batch and library workspace, in the order in which they are made.
+        state_bytes: of the optimizer, made when the first step ends.
+        blocks: of one step.
+        runs: how many it has.
+    """
+
+    lasting_bytes: tuple[int, ...]
+    state_bytes: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    runs: int
+
+    @classmethod
+    def of(cls, profile: Profile, schedule: Schedule, timeline: Timeline) -> Trace:
+        """What a scheduled step asks for; the timeline is the simulator's."""
+        storages = [profile.graph.storages[x] for x in sorted(profile.graph.persistent)]
+        roles = [Role.PARAMETER, Role.BUFFER, Role.GRADIENT_BUFFER, Role.INPUT]
+        storages.sort(key=lambda x: roles.index(x.role) if x.role in roles else len(roles))
+        lasting = [x.bytes for x in storages] + [profile.device.persistent_workspace_bytes]
+        parameters = [x.bytes for x in storages if x.role is Role.PARAMETER]
+        blocks = tuple(x for x in memory_blocks(profile, schedule, timeline) if x.bytes)
+        state = _state_bytes(parameters, profile.optimizer_state_bytes)
+        return cls(tuple(x for x in lasting if x), state, blocks, len(timeline.operators))
+
+    @cached_property
+    def made(self) -> list[list[int]]:
+        """By run, which blocks begin there; a call takes its results first, then its workspace."""
+        made: list[list[int]] = [[] for _ in range(self.runs)]
+        for number, block in enumerate(self.blocks):
+            made[block.first].append(number)
+        for numbers in made:
+            numbers.sort(key=lambda x: self.blocks[x].is_workspace)
+        return made
+
+    @cached_property
+    def freed(self) -> list[list[int]]:
+        """By run, which blocks end there; what the caller receives goes before the next step."""
+        freed: list[list[int]] = [[] for _ in range(self.runs)]
+        for number, block in enumerate(self.blocks):
+            freed[block.last].append(number)
+        return freed
+
+
+def _state_bytes(parameters: Sequence[int], total_bytes: int) -> tuple[int, ...]:
+    """An optimizer's state as so many tensors of each parameter's size, which is how nearly all keep it."""
+    each = total_bytes // max(1, sum(parameters))
+    rest = total_bytes - each * sum(parameters)
+    return tuple(x for x in [*(size for size in parameters for _ in range(each)), rest] if x)
+
+
+def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None) -> Reserved | None:
+    """Take steps until one is as the one before it; None: the device is too small."""
+    allocator = CachingAllocator(limit_bytes=limit_bytes, expandable=expandable)
+    try:
+        lasting = [allocator.malloc(x) for x in trace.lasting_bytes]
+        _step(allocator, trace)
+        lasting += [allocator.malloc(x) for x in trace.state_bytes]
+        steps = [_step(allocator, trace)]
+        while len(steps) < _MOST_STEPS:
+            steps.append(_step(allocator, trace))
+            if all(_alike(x, y) for x, y in pairwise(steps[-2:])):
+                break
+    except DeviceFullError:
+        return None
+    return replace(steps[-1], fixed=tuple((x.address, x.bytes) for x in lasting))
+
+
+def _alike(one: Reserved, other: Reserved) -> bool:
+    return one.flushes == other.flushes and np.array_equal(one.reserved_bytes, other.reserved_bytes)
+
+
+def _step(allocator: CachingAllocator, trace: Trace) -> Reserved:
+    there: dict[int, Taken] = {}
+    flushes = allocator.flushes
+    reserved, allocated = np.zeros(trace.runs, np.int64), np.zeros(trace.runs, np.int64)
+    placed = list(trace.blocks)
+    for run in range(trace.runs):
+        for number in trace.made[run]:
+            found = allocator.malloc(trace.blocks[number].bytes)
+            there[number] = found
+            placed[number] = replace(placed[number], offset_bytes=found.address, bytes=found.bytes)
+        reserved[run], allocated[run] = allocator.reserved_bytes, allocator.allocated_bytes
+        for number in trace.freed[run]:
+            allocator.free(there.pop(number))
+    return Reserved(reserved, allocated, tuple(placed), (), allocator.flushes - flushes)
+
+
+def reservation(trace: Trace, allocator: Allocator) -> Reservation:
+    """What a trace takes, and the smallest device that runs it."""
+    expandable = allocator is Allocator.EXPANDABLE
+    unlimited = play(trace, expandable=expandable)
+    assert unlimited is not None
+    # Segments are multiples of this, and so are the limits that differ.
+    unit = SEGMENT_ROUNDING_BYTES
+    low = int(unlimited.allocated_bytes.max(initial=0)) // unit - 1
+    high, limited = -(-int(unlimited.reserved_bytes.max(initial=0)) // unit), unlimited
+    top = high
+    while True:
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = play(trace, expandable=expandable, limit_bytes=middle * unit)
+            low, high, limited = (low, middle, found) if found is not None else (middle, high, limited)
+        # More memory may be worse: other blocks are split then.
+        probes = sorted({high + (top - high) * x // _PROBES for x in range(1, _PROBES)} - {high, top}, reverse=True)
+        worse = next((x for x in probes if play(trace, expandable=expandable, limit_bytes=x * unit) is None), None)
+        if worse is None:
+            break
+        low, high, limited = worse, top, unlimited
+    return Reservation(allocator, unlimited, high * unit, limited)
