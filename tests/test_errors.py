@@ -288,7 +288,12 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "schedule": schedules,
         "measured": lambda t: [None, 5, (), [5], t.measurement],
     },
-    "simulate": {"profile": profiles, "schedule": schedules, "first_microbatch": [*FLAGS, True]},
+    "simulate": {
+        "profile": profiles,
+        "schedule": schedules,
+        "first_microbatch": [*FLAGS, True],
+        "allocator": TEXTS[1:],
+    },
     "smallest_budget": {"profile": profiles, "time_limit": SECONDS, **OPTIONS},
     "solve": {
         "profile": profiles,
@@ -299,6 +304,8 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "gap": NUMBERS,
         "remember": FLAGS,
         "order": FLAGS,
+        "of": TEXTS,
+        "allocator": TEXTS,
         "seed": [None, "5", -1, HUGE, 1.5, NAN, True],
         "steps": COUNTS[1:],
         "update": [*UPDATES[1:], "end", "best"],  # without an optimizer

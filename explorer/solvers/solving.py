@@ -16,6 +16,7 @@ from explorer.budgets import a_budget
 from explorer.budgets import budgets as some_budgets
 from explorer.device_profile import Profile
 from explorer.kinds import a_profile
+from explorer.reserved import an_allocator
 from explorer.solution import Solution
 from explorer.solvers.methods.table import METHODS, method_named
 from explorer.solvers.monet.knowledge import Knowledge
@@ -26,6 +27,7 @@ from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.ordering.joint import Reordered, solve_in_order
 from explorer.solvers.problem.frontier import Frontier, judged
 from explorer.solvers.problem.pins import PinsLike, parse_pins
+from explorer.solvers.reserving import Fitting, Of, a_measure, solve_reserved
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
 from explorer.solvers.updates import solve_with_updates
 from explorer.units import shown
@@ -54,6 +56,8 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     steps: int | None = None,
     update: str | None = None,
     order: bool = False,
+    of: str = "allocated",
+    allocator: str = "caching",
 ) -> Solution:
     """Find the fastest training step whose peak stays within a budget (MONeT section 4 and appendix C).
 
@@ -85,6 +89,10 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         order: put the operators in the order with the least memory first, then solve; and in the captured order, for
             half the time each: the better answer. Bounds are then of schedules in the answer's order. ``"model"`` is
             the order alone.
+        of: what the budget is of: ``"allocated"`` memory; what PyTorch's caching allocator has ``"reserved"``; or what
+            a CUDA ``"device"`` has for this process besides its context, where the step must not run out of memory
+            although the allocator's free memory lies in pieces. Then the time is for several solves.
+        allocator: for ``of``: ``"caching"``, or ``"expandable"`` (``expandable_segments:True``), as in ``simulate``.
 
     Returns:
         The schedule, judged by the simulator, with the bounds proven; without one, the smallest feasible budget.
@@ -92,10 +100,11 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     Raises:
         ValueError: an argument is not allowed, or pins contradict each other; the message names what is.
     """
+    measure, reserving = a_measure(of), an_allocator(allocator)
+    asked = {"budget": budget, "method": method, "formulation": formulation, "gap": gap, "exact": exact, "pins": pins}
+    asked |= {"optimizations": optimizations, "remember": remember, "seed": seed, "steps": steps, "order": order}
+    asked |= {"of": of, "allocator": allocator}
     if update is not None:
-        asked = {"budget": budget, "method": method, "formulation": formulation, "gap": gap, "exact": exact}
-        asked |= {"optimizations": optimizations, "pins": pins, "remember": remember, "seed": seed, "steps": steps}
-        asked |= {"order": order}
         limit = Options(time_limit=time_limit).time_limit
 
         def solve_one(planned: Profile, share: float) -> Solution:
@@ -109,22 +118,40 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     )
     budget_bytes = a_budget(budget, a_profile(profile))
     a_flag(remember, "remember")
+    a_flag(order, "order")
     if steps is not None:
         a_whole_number(steps, "steps", least=1)
-    if a_flag(order, "order") and method != "model":
-        asked = {"method": method, "formulation": formulation, "gap": gap, "exact": exact, "pins": pins}
-        asked |= {"optimizations": optimizations, "remember": remember, "seed": seed, "steps": steps}
+    if measure is not Of.ALLOCATED:
+        knowledge = Knowledge(options.problem(profile)) if method == "monet" and not order and steps is None else None
+
+        def solve_peak(peak_bytes: int, seconds: float) -> Solution:
+            if knowledge is not None:  # what is found for one peak is a beginning for the next
+                shorter = replace(options, time_limit=seconds)
+                return Pursuit(knowledge, peak_bytes, shorter, began=time.monotonic()).run()
+            return solve(profile, time_limit=seconds, **(asked | {"of": Of.ALLOCATED.value, "budget": peak_bytes}))
+
+        fitting = Fitting(profile, budget_bytes, measure, reserving)
+        solution = solve_reserved(fitting, solve_peak, time_limit=time_limit)
+    elif order and method != "model":
 
         def solve_share(planned: Profile, share: float) -> tuple[Solution]:
-            return (solve(planned, budget=budget_bytes, time_limit=share * time_limit, **asked),)
+            once = asked | {"order": False, "budget": budget_bytes}
+            return (solve(planned, time_limit=share * time_limit, **once),)
 
         (solution,) = solve_in_order(profile, solve_share, seed=seed)
-        return replace(solution, elapsed_s=time.monotonic() - began)
-    if method == "monet-checkpointing":  # in its table it waits until everything is compiled
+    else:
+        return _solve(profile, budget_bytes, options, remember=remember, steps=steps)
+    return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def _solve(profile: Profile, budget_bytes: int, options: Options, *, remember: bool, steps: int | None) -> Solution:
+    """By one method, for one profile."""
+    began = time.monotonic()
+    if options.method == "monet-checkpointing":  # in its table it waits until everything is compiled
         options = replace(options, optimizations=frozenset())
         return _pursuit(profile, budget_bytes, options, began=began).run()
-    if method != "monet":
-        (solution,) = method_named(method).solve(profile, [budget_bytes], options=options)
+    if options.method != "monet":
+        (solution,) = method_named(options.method).solve(profile, [budget_bytes], options=options)
         return replace(solution, elapsed_s=time.monotonic() - began)
     pursuit = _pursuit(profile, budget_bytes, options, began=began)
     if steps is not None:

@@ -1,0 +1,91 @@
+"""What the simulated caching allocator makes of scheduled steps."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import explorer
+from explorer.device_profile import Profile
+from explorer.reserved import Allocator, Trace, play
+from explorer.schedule import Schedule
+
+MIB = 2**20
+ALLOCATORS = [x.value for x in Allocator]
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return explorer.load_profile("googlenet-a100-80gb")
+
+
+@pytest.fixture(scope="module")
+def kept(profile: Profile) -> Schedule:
+    return explorer.keep_all(profile.graph)
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_reserved_is_no_less_than_allocated_and_that_no_less_than_the_peak(
+    profile: Profile, kept: Schedule, allocator: str
+) -> None:
+    line = explorer.simulate(profile, kept, allocator=allocator)
+    found = line.reservation
+    assert found is not None
+    assert line.peak_bytes <= found.allocated_peak_bytes <= found.smallest_limit_bytes <= found.peak_bytes
+    assert 0 <= found.fragmentation < 0.5
+    assert found.peak_bytes % (2 * MIB) == 0
+    assert "reserved" in repr(line)
+    assert explorer.simulate(profile, kept).reservation is None
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_the_smallest_device_runs_the_step_and_a_smaller_one_does_not(
+    profile: Profile, kept: Schedule, allocator: str
+) -> None:
+    line = explorer.simulate(profile, kept, allocator=allocator)
+    assert line.reservation is not None
+    limit, trace = line.reservation.smallest_limit_bytes, Trace.of(profile, kept, line)
+    found = play(trace, expandable=allocator == "expandable", limit_bytes=limit)
+    assert found is not None
+    assert found.reserved_bytes.max() <= limit
+    assert play(trace, expandable=allocator == "expandable", limit_bytes=limit - 2 * MIB) is None
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_what_is_there_at_once_does_not_overlap(profile: Profile, kept: Schedule, allocator: str) -> None:
+    line = explorer.simulate(profile, kept, allocator=allocator)
+    assert line.reservation is not None
+    reserved = line.reservation.unlimited
+    for run in range(0, len(line.operators), 20):
+        spans = [(x, x + y) for x, y in reserved.fixed]
+        spans += [(x.offset_bytes, x.offset_bytes + x.bytes) for x in reserved.blocks if x.first <= run <= x.last]
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(sorted(spans)))
+        assert sum(y - x for x, y in spans) == reserved.allocated_bytes[run]
+
+
+def test_no_other_allocator_is_known(profile: Profile, kept: Schedule) -> None:
+    with pytest.raises(ValueError, match="allocator is 'jemalloc'; it must be one of 'caching', 'expandable'"):
+        explorer.simulate(profile, kept, allocator="jemalloc")
+
+
+@pytest.mark.parametrize(("of", "allocator"), [("device", "caching"), ("reserved", "expandable")])
+def test_a_budget_of_a_device_is_kept_by_what_it_reserves(profile: Profile, of: str, allocator: str) -> None:
+    budget = int(0.7 * explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes)
+    solution = explorer.solve(profile, budget=budget, of=of, allocator=allocator, time_limit=5, remember=False)
+    assert solution.schedule is not None
+    assert solution.budget_bytes == budget
+    assert f"the {allocator} allocator reserves" in solution.message
+    line = explorer.simulate(profile, solution.schedule, allocator=allocator)
+    assert line.reservation is not None
+    if of == "reserved":
+        assert line.reservation.peak_bytes <= budget
+    else:
+        trace = Trace.of(profile, solution.schedule, line)
+        assert play(trace, expandable=False, limit_bytes=budget) is not None
+    bound = solution.bound_ms()
+    assert bound is None or bound <= line.time_ms
+
+
+def test_a_budget_that_is_too_small_for_tensors_is_for_a_device_too(profile: Profile) -> None:
+    assert explorer.solve(profile, budget="1 MiB", of="device", time_limit=2).status is explorer.Status.INFEASIBLE
