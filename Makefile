@@ -3,7 +3,7 @@
 # changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app test fuzz claims attack lint setup setup-test clean
+.PHONY: help explore app test test-thorough fuzz claims attack lint setup setup-test clean
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -33,13 +33,14 @@ export CHROMIUM
 PYTEST_OPTIONS ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 help:
-	@echo 'make explore   set up .venv and open the explorer in JupyterLab'
-	@echo 'make app       set up .venv and serve the explorer as a page, for this machine only (PORT=$(PORT) VISITORS=$(VISITORS))'
-	@echo 'make test      set up .venv and a browser, then run linters and tests'
-	@echo 'make fuzz      run $(PROGRAMS) random programs against eager mode (PROGRAMS=…); goes on where it was stopped'
-	@echo 'make claims    hold what solvers claim of $(GRAPHS) random graphs against a search over all schedules (GRAPHS=…)'
-	@echo 'make attack    try $(ATTACKS) damaged and hostile files, names and caches, and kill processes (ATTACKS=…)'
-	@echo 'make clean     remove .venv'
+	@echo 'make explore        set up .venv and open the explorer in JupyterLab'
+	@echo 'make app            set up .venv and serve the explorer as a page, for this machine only (PORT=$(PORT) VISITORS=$(VISITORS))'
+	@echo 'make test           set up .venv and a browser, then run linters and tests'
+	@echo 'make test-thorough  the same with further examples of what other tests show too'
+	@echo 'make fuzz           run $(PROGRAMS) random programs against eager mode (PROGRAMS=…); goes on where it was stopped'
+	@echo 'make claims         hold what solvers claim of $(GRAPHS) random graphs against a search over all schedules (GRAPHS=…)'
+	@echo 'make attack         try $(ATTACKS) damaged and hostile files, names and caches, and kill processes (ATTACKS=…)'
+	@echo 'make clean          remove .venv'
 
 explore: setup
 	$(BIN)/jupyter lab $(LAB_OPTIONS) --LabApp.default_url=/lab/tree/$(NOTEBOOK)
@@ -52,6 +53,10 @@ app: setup
 
 test: setup-test lint
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+# Half an hour on two cores: before a release, and after changes that reach far.
+test-thorough: setup-test lint
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) --thorough
 
 # An hour or two on two cores. What fails is written to test-output/fuzz, as small as it gets.
 fuzz: setup-test

@@ -1,4 +1,4 @@
-"""What all tests share: threads, garbage, random examples, and which tests need a GPU."""
+"""What all tests share: threads, garbage, random examples, which tests need a GPU, and which are for a thorough run."""
 
 from __future__ import annotations
 
@@ -26,17 +26,31 @@ if settings is not None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The flag that lets the GPU tests run."""
+    """The flags that let more tests run."""
     parser.addoption("--gpu", action="store_true", help="run the tests that need a CUDA device too")
+    parser.addoption("--thorough", action="store_true", help="run further examples of what other tests show too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the GPU tests unless they were asked for."""
-    if config.getoption("--gpu"):
+    """Skip the GPU tests, and leave out the thorough ones, unless they were asked for or named."""
+    if not config.getoption("--gpu"):
+        for item in items:
+            if item.get_closest_marker("gpu") is not None:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device; run with --gpu"))
+    if config.getoption("--thorough") or any("::" in x for x in config.args):
         return
-    for item in items:
-        if item.get_closest_marker("gpu") is not None:
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device; run with --gpu"))
+    left_out = [x for x in items if _thorough(x)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [x for x in items if x not in left_out]
+
+
+def _thorough(item: pytest.Item) -> bool:
+    """``@pytest.mark.thorough`` is for all examples of a test, ``@pytest.mark.thorough("bert", …)`` for those named."""
+    marker = item.get_closest_marker("thorough")
+    if marker is None or not marker.args:
+        return marker is not None
+    parts = f"-{item.callspec.id}-" if isinstance(item, pytest.Function) else ""
+    return any(f"-{x}-" in parts for x in marker.args)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -30,6 +30,7 @@ def test_each_has_a_test():
     assert {path.stem for path in NOTEBOOKS} == PRINTED.keys() | IN_A_BROWSER
 
 
+@pytest.mark.thorough("language-models", "train", "compare")
 @pytest.mark.parametrize("path", [x for x in NOTEBOOKS if x.stem not in IN_A_BROWSER], ids=lambda path: path.stem)
 def test_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):

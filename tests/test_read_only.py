@@ -23,6 +23,7 @@ print(anneal.stats.cache_path, solution.schedule is not None)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(
     shutil.which("setpriv") is None or not hasattr(os, "geteuid") or os.geteuid() != 0,
     reason="only root can become a user without rights",

@@ -117,6 +117,7 @@ def test_a_full_disk_ends_remembering_and_nothing_else(tmp_path: Path, limit: in
     assert memory.recall("q")
 
 
+@pytest.mark.thorough("0.01")
 @pytest.mark.parametrize("time_limit", [0.01, 0.2])
 def test_the_smallest_limits_give_an_answer(time_limit: float):
     profile = chain(12)

@@ -125,6 +125,15 @@ def repetition(made: Made) -> Repetition | None:
         return depth.repetition_of(model, batch, loss=None)
 
 
+@pytest.mark.thorough(
+    "llama",
+    "bert",
+    "reads from afar",
+    "two kinds, an even number",
+    "a first frozen block",
+    "dropout",
+    "another first block",
+)
 @pytest.mark.parametrize("name", REPEATING)
 def test_graph_follows_from_few_blocks(name: str) -> None:
     model, batch = REPEATING[name]()
@@ -133,6 +142,7 @@ def test_graph_follows_from_few_blocks(name: str) -> None:
     assert graph == capture_for_cuda(model, batch).graph
 
 
+@pytest.mark.thorough("scaled by depth", "another last block", "another in the middle", "frozen to the middle")
 @pytest.mark.parametrize("name", OTHERS)
 def test_blocks_that_differ_are_all_captured(name: str) -> None:
     model, batch = OTHERS[name]()
@@ -148,6 +158,7 @@ def test_a_repetition_says_what_it_is() -> None:
     assert found.depths() == [7, 9, 11]
 
 
+@pytest.mark.thorough
 def test_an_estimate_with_an_optimizer_is_that_of_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = REPEATING["blocks"]()
     options: dict[str, Any] = {"device": "A100-80GB", "optimizer": "adamw", "accumulate": True}

@@ -71,6 +71,7 @@ def _same_tensor(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
     )
 
 
+@pytest.mark.thorough("transformer_masked", "lstm_projected")
 @pytest.mark.filterwarnings(
     "ignore:LSTM with projections", "ignore:.*weight_norm. is deprecated", "ignore:The .grad attribute of a Tensor"
 )

@@ -13,6 +13,7 @@ from tests.claims.checking import findings
 _FOUND = (89, 165, 223, 249, 269, 270, 276, 284, 493, 553, 592, 618, 917, 1021, 1268)
 
 
+@pytest.mark.thorough("seeds1", "seeds2", "seeds3", "seeds4", "seeds5")
 @pytest.mark.parametrize("seeds", [_FOUND, *(range(first, first + 10) for first in range(1000, 1060, 10))])
 def test_nothing_is_claimed_that_a_search_over_all_schedules_contradicts(seeds: tuple[int, ...] | range):
     assert [x for seed in seeds for x in findings(seed, time_limit=0.1) if x.false] == []

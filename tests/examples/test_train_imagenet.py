@@ -125,6 +125,7 @@ def test_ended_and_resumed_with_a_schedule_it_has_the_bits_of_plain_pytorch(
     assert same(saved(tmp_path / "plain"), saved(tmp_path / "scheduled"))
 
 
+@pytest.mark.thorough
 def test_two_processes_have_the_bits_of_plain_pytorch(pictures: Path, tmp_path: Path) -> None:
     schedule = schedule_for(tmp_path, "ddp-views")
     options = ["--epochs", 2, "--warm-up", 1, "--accumulate", 2]
@@ -134,6 +135,7 @@ def test_two_processes_have_the_bits_of_plain_pytorch(pictures: Path, tmp_path: 
     assert same(saved(tmp_path / "plain"), saved(tmp_path / "scheduled"))
 
 
+@pytest.mark.thorough
 def test_mixed_precision_within_a_budget_has_the_bits_of_plain_pytorch(pictures: Path, tmp_path: Path) -> None:
     options = ["--epochs", 1, "--amp", "bfloat16", "--image-size", 128, "--batch-size", 4]
     told(pictures, tmp_path / "plain", *options)
@@ -143,6 +145,7 @@ def test_mixed_precision_within_a_budget_has_the_bits_of_plain_pytorch(pictures:
     assert schedule.recomputed(explorer.load_profile(str(tmp_path / "scheduled" / "profile.json")).graph)
 
 
+@pytest.mark.thorough
 def test_updates_that_overflow_in_half_precision_do_not_count(pictures: Path, tmp_path: Path) -> None:
     told(pictures, tmp_path, "--epochs", 1, "--amp", "float16")
     state = saved(tmp_path)

@@ -119,6 +119,7 @@ def _gpt() -> Any:
     return GPT(GPTConfig(vocabulary=50, context=16, layers=2, heads=2, width=32)), (tokens, tokens), None
 
 
+@pytest.mark.thorough("_resnet")
 @pytest.mark.parametrize("make", [_mlp, _resnet, _gpt])
 def test_bits_and_bytes(make: Any) -> None:
     """Nothing but the training step itself is inside autocast: profile, apply and measure know by themselves."""

@@ -16,6 +16,7 @@ from tests.solvers.methods.rotor.test_rotor import residual
 MAKERS = {"residual": residual, "branches": branches, "tied attention": tied_attention}
 
 
+@pytest.mark.thorough("residual", "branches")
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
 @pytest.mark.parametrize("sample", MAKERS)
 def test_gradients_are_those_of_eager_mode(sample: str, budget: float) -> None:

@@ -147,6 +147,7 @@ def memory(rank: int) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.thorough
 def test_buckets_are_in_the_prediction(tmp_path: Path) -> None:
     for found in in_processes(memory, tmp_path):
         assert [measured for _, measured in found] == [predicted for predicted, _ in found]
@@ -161,6 +162,7 @@ def surprise(_: int) -> str:
     return str(told[0].message)
 
 
+@pytest.mark.thorough
 def test_buckets_that_were_not_planned_for_are_told(tmp_path: Path) -> None:
     assert all("above what was predicted" in x for x in in_processes(surprise, tmp_path))
 
@@ -198,5 +200,6 @@ def sharded(_: int) -> list[str]:
     return told
 
 
+@pytest.mark.thorough
 def test_sharded_parameters_are_refused(tmp_path: Path) -> None:
     assert all(len(x) == 2 for x in in_processes(sharded, tmp_path))

@@ -27,6 +27,7 @@ SMALL_BATCHES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thorough("resnet50", "vgg16", "googlenet", "unet", "gpt2", "vit_b16")
 @pytest.mark.parametrize("name", MODELS)
 def test_bundled_models(name: str) -> None:
     torch.manual_seed(0)
@@ -37,6 +38,7 @@ def test_bundled_models(name: str) -> None:
 
 
 # Its configuration warns about a default of its own.
+@pytest.mark.thorough("bert")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["gpt2", "bert"])
 def test_hugging_face_models(name: str) -> None:

@@ -40,6 +40,7 @@ def perceptron() -> Sample:
 MODELS = [branches, perceptron, shared, tied_attention]
 
 
+@pytest.mark.thorough("branches")
 @pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("make", MODELS)
@@ -59,6 +60,7 @@ def test_every_run_takes_what_was_predicted(make: Callable[[], Sample], name: st
             assert first.peak_bytes <= predicted.peak_bytes
 
 
+@pytest.mark.thorough("branches")
 @pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("make", MODELS)
@@ -275,6 +277,7 @@ def test_measuring_an_iteration_changes_nothing() -> None:
     assert Iterating(model, optimizer="adamw").updates
 
 
+@pytest.mark.thorough
 def test_when_to_update_is_a_decision() -> None:
     """At the end where memory allows, for that is quicker here; within the backward pass where it does not."""
     model, batch, loss = perceptron()

@@ -65,6 +65,7 @@ def test_keywords_in_any_order_and_the_signature_of_the_model() -> None:
     assert torch.equal(first, scheduled(**dict(reversed(batch.items()))).loss)
 
 
+@pytest.mark.thorough("no")
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_accelerate(precision: str) -> None:
     accelerate = pytest.importorskip("accelerate")

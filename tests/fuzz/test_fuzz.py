@@ -30,13 +30,20 @@ def assert_fine(seed: int, effort: Effort) -> None:
     assert verdict.outcome.fine, text(program, verdict)
 
 
-@settings(max_examples=240, phases=phases, derandomize=True)
+@settings(max_examples=60, phases=phases, derandomize=True)
 @given(seed=seeds)
 def test_random_programs_train_like_eager(seed: int) -> None:
     assert_fine(seed, Effort(schedules=1, twice=seed % 4 == 0))
 
 
-@settings(max_examples=30, phases=phases, derandomize=True)
+@pytest.mark.thorough
+@settings(max_examples=240, phases=phases, derandomize=True)
+@given(seed=seeds)
+def test_more_random_programs_train_like_eager(seed: int) -> None:
+    assert_fine(seed, Effort(schedules=1, twice=seed % 4 == 0))
+
+
+@settings(max_examples=15, phases=phases, derandomize=True)
 @given(seed=seeds)
 def test_random_programs_peak_as_predicted(seed: int) -> None:
     assert_fine(seed, Effort(schedules=1, twice=False, peak=True))

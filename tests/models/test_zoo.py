@@ -20,6 +20,7 @@ NAMES = (
 )
 
 
+@pytest.mark.thorough("unet_bilinear", "barlow_twins")
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize("name", NAMES)
 def test_random_schedules_train_as_eager_mode_does(name: str) -> None:

@@ -24,6 +24,7 @@ def least_bytes(length: int) -> int:
     return minimum.budget_bytes
 
 
+@pytest.mark.thorough("2500-1", "900-1")
 @pytest.mark.parametrize("multiple", [1, 8])
 @pytest.mark.parametrize("budget", [900, 2500])
 def test_the_longest_that_fits(budget: int, multiple: int) -> None:
@@ -45,6 +46,7 @@ def test_nothing_fits_or_everything() -> None:
     assert (everything.length, everything.excluded) == (36, None)
 
 
+@pytest.mark.thorough
 def test_a_language_model_that_is_estimated() -> None:
     with torch.device("meta"):
         model = GPT(GPTConfig(layers=2, width=64, heads=2, context=4096, vocabulary=2000))

@@ -99,6 +99,7 @@ def test_stopping_leaves_the_first_linear_bound():
     assert problem.base_time_ms < found <= best
 
 
+@pytest.mark.thorough
 def test_ends_in_the_right_places_raise_the_bound():
     profile = load_profile(bundled_path("unet-p100-16gb"))
     problem = problem_of(profile)
@@ -111,6 +112,7 @@ def test_ends_in_the_right_places_raise_the_bound():
     assert found > 1.002 * without
 
 
+@pytest.mark.thorough
 def test_its_program_grows_with_the_depth_and_no_faster():
     sizes = {}
     for layers in (4, 8):

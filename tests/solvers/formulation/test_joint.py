@@ -47,6 +47,7 @@ def test_no_schedule_of_any_kind_beats_a_relaxation(profile: Profile, share: flo
     check_relaxation(problem, budget_between(problem, share), threshold=threshold, pinned_share=pinned)
 
 
+@pytest.mark.thorough
 @slow
 @given(joint_profiles(several_first=True), SHARES)
 def test_folding_gains_nothing(profile: Profile, share: float):

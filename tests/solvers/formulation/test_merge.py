@@ -72,6 +72,7 @@ def test_pinning_stays_within_its_share():
     assert merge(problem, pinned_share=0.01).pinned == {2}
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(most_forward=6), SHARES)
 def test_folding_gains_nothing_and_loses_nothing_that_has_room_for_both(profile: Profile, share: float):

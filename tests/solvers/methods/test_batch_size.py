@@ -33,6 +33,7 @@ def test_without_recomputation_it_is_a_division() -> None:
     assert found.excluded == found.batch_size + 1
 
 
+@pytest.mark.thorough("checkmate-d")
 @pytest.mark.parametrize("method", ["checkmate-d", "monet-checkpointing"])
 def test_recomputation_allows_more(method: str) -> None:
     plain = largest_batch(PROFILE, budget=BUDGET, method="checkpoint-all")

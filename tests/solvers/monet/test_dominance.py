@@ -14,6 +14,7 @@ PROFILES = ("resnet50-small-cpu", "vgg16-a100-80gb")
 OTHERS = tuple(x.name for x in METHODS.values() if x.answers is Answers.CURVE and x.name != "model")
 
 
+@pytest.mark.thorough("vgg16-a100-80gb")
 @pytest.mark.parametrize("name", PROFILES)
 def test_nothing_is_quicker_than_monet(name: str) -> None:
     profile = load_profile(name)

@@ -89,6 +89,7 @@ def test_tensors_without_bytes_leave_nothing_to_decide():
     assert trade_off(profile)
 
 
+@pytest.mark.thorough
 def test_ten_thousand_operators_are_solved_for():
     profile = chain(5000)
     assert len(profile.graph.operators) > 10_000

@@ -61,6 +61,7 @@ def test_children_are_better_than_founders_and_all_fit(search: PlanSearch):
         assert timeline.time_ms == pytest.approx(plan.time_ms)
 
 
+@pytest.mark.thorough
 def test_equal_seeds_breed_equal_plans(search: PlanSearch):
     runs = [_population(search, 0.85, seed=3)[0] for _ in range(2)]
     found = [[population.step()[0].rank for _ in range(20)] for population in runs]
@@ -130,6 +131,7 @@ def test_with_room_for_everything_the_blueprint_takes_as_long_as_the_bound_says(
     assert time_ms < search.keep_all_ms
 
 
+@pytest.mark.thorough
 def test_a_short_search_from_a_blueprint_beats_many_from_scratch(search: PlanSearch):
     population, budget, _ = _population(search, 0.77)
     found = relaxation.build(relax(search.problem), budget, threshold=1.0)

@@ -114,6 +114,7 @@ def test_cancel_is_heard_while_the_search_is_still_being_compiled(hard, monkeypa
     assert event.solution.schedule is not None
 
 
+@pytest.mark.thorough
 def test_a_damaged_file_of_compiled_code_is_made_anew(profile, monkeypatch, tmp_path):
     solve(profile, budget=between(profile, 0.5), time_limit=0.1, remember=False)
     names = [x.name for x in Path(anneal.stats.cache_path).glob("annealing*.nbi")]

@@ -36,6 +36,7 @@ def test_a_solver_that_is_killed_is_told_and_the_solve_goes_on() -> None:
         assert session.worker_id not in (None, worker)
 
 
+@pytest.mark.thorough
 def test_a_killed_solver_is_told_and_replaced_and_one_that_dies_again_is_a_failure(
     opened: Explorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

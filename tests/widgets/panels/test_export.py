@@ -94,6 +94,7 @@ def test_the_program_trains(
     assert f"predicted are {tight.predicted_peak}" in printed
 
 
+@pytest.mark.thorough
 def test_the_program_for_a_bundled_model_runs_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, batch, loss = model_source.bundled("resnet50", batch_size=2, image_size=64)
     profile = explorer.profile(model, batch, loss=loss)
