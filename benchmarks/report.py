@@ -235,6 +235,28 @@ def _joint(rows: Rows) -> Iterable[str]:
         yield _line(x["model"], str(x["batch"]), str(x["share"]), *found)
 
 
+def reserved(rows: Rows) -> Iterable[str]:
+    """Reserved memory over the peak by allocator, and what budgets of three kinds cost."""
+    schedules = [x for row in rows for x in row["schedules"]]
+    yield from _head(
+        *("profile", "schedule", "peak, GiB", "reserved", "device", "flushes"),
+        *("expandable: reserved", "device", "flushes", "placed"),
+    )
+    for (name, whose), both in groupby(schedules, key=lambda x: (x["profile"], x["schedule"])):
+        cells: list[str] = []
+        for x in both:
+            amounts = (x[key] / x["peak_bytes"] - 1 for key in ("reserved_bytes", "device_bytes", "placed_bytes"))
+            over = [f"{100 * amount:+.1f}%" for amount in amounts]
+            cells += [f"{x['peak_bytes'] / 2**30:.2f}"] if not cells else []
+            cells += [over[0], over[1], str(x["flushes"])]
+        yield _line(name, whose, *cells, over[2])
+    yield ""
+    yield from _head("profile", *("allocated", "device", "device, expandable", "reserved", "reserved, expandable"))
+    budgets = [x for row in rows for x in row["budgets"]]
+    for name, kinds in groupby(budgets, key=lambda x: x["profile"]):
+        yield _line(name, *("-" if x["overhead"] is None else f"{100 * x['overhead']:+.2f}%" for x in kinds))
+
+
 TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "end_to_end": end_to_end,
     "optimizations": optimizations,
@@ -247,6 +269,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "dominance": dominance,
     "checkmate": checkmate,
     "order": order,
+    "reserved": reserved,
 }
 
 
