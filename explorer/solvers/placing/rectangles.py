@@ -102,19 +102,18 @@ class Rectangles:
         )
 
     def orders(self) -> dict[str, np.ndarray]:
-        """Ways to go through them, the most awkward first, by the initials of what counts first, second, third.
+        """Ways to go through them, the most awkward first, by the initials of ``measures`` that count first, second …"""
+        names = ("WAT", "TAW", "TWA", "AWT", "WTA", "ATW", "ZW", "AW", "CZ", "ZC")
+        keys = self.measures
+        return {x: np.lexsort([-keys[key] for key in reversed(x)]).astype(np.int64) for x in names}
+
+    @cached_property
+    def measures(self) -> dict[str, np.ndarray]:
+        """How awkward each one is.
 
         A: area, C: life in runs, T: most bytes alive beside it, W: life in sections, Z: bytes.
         """
         first, after, _ = self._sections
         beside = np.array([self._section_bytes[x:y].max() for x, y in zip(first, after, strict=True)], np.int64)
         life = self.end - self.start
-        keys = {
-            "A": life.astype(float) * self.bytes,
-            "C": life,
-            "T": beside,
-            "W": after - first,
-            "Z": self.bytes,
-        }
-        names = ("WAT", "TAW", "TWA", "AWT", "WTA", "ATW", "ZW", "AW", "CZ", "ZC")
-        return {x: np.lexsort([-keys[key] for key in reversed(x)]).astype(np.int64) for x in names}
+        return {"A": life.astype(float) * self.bytes, "C": life, "T": beside, "W": after - first, "Z": self.bytes}
