@@ -8,8 +8,8 @@ The search keeps its own stack, for it goes as deep as there are rectangles. Eac
 needs out of their tuple once: numba counts references, which took a third of the time where a loop did so.
 """
 
-# Flat loops compile to quick code; numba has no keyword-only arguments.
-# ruff: noqa: C901
+# Numba has no keyword-only arguments.
+# ruff: noqa: PLR0913, PLR0917
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def _next_part(p: Instance, w: State, depth: int, capacity: int) -> int:
 
 @compiled
 def fill(p: Instance, w: State, first: int, last: int, low: int, high: int, capacity: int) -> int:
-    """Place ``w.part[first:last]``, which are alone in the sections ``[low, high)``; what was found is in ``w.offset``."""
+    """Place ``w.part[first:last]``, which are alone in the sections ``[low, high)``; ``w.offset`` says where."""
     count = w.count
     if count[0] <= 0:
         return CUT

@@ -9,6 +9,7 @@ heuristics (Boussemart et al., ECAI 2004).
 from __future__ import annotations
 
 import time
+from itertools import cycle, product
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from explorer.solvers.placing.rectangles import Rectangles
 
 _RACERS = ("WAT", "TAW", "TWA", "AWT", "WTA", "ATW")  # of ``Rectangles.orders``
 _FIRST_STATES = 8  # times as many as there are rectangles: of each racer's first turn
-_SHORT_STATES = 2  # likewise, of each perturbed order; it finds a solution almost straight on, or seldom at all
+_SHORT_STATES = (2, 10, 50)  # likewise, of perturbed orders in turn
 _PERTURBED = 1.0  # states for perturbed orders, of those for racers
-# Of the measures' standard deviations: noise in a perturbed order, and what e times the mean failures weigh.
-_NOISE, _BLAME = 0.3, 0.5
+# Of the measures' standard deviations: noise in a perturbed order, and what e times the mean failures weigh, in turn.
+_NOISE = 0.3
+_BLAME = (0.0, 0.5, 1.0, 2.0)
 _REMEMBERED = 0.9  # of the failures before, in each turn
 _SEED = 0
 
@@ -34,6 +36,12 @@ class Race:
     """
 
     def __init__(self, rectangles: Rectangles, capacity: int) -> None:
+        """Begin with nothing tried.
+
+        Args:
+            rectangles: to be placed.
+            capacity: of the buffer, in their unit.
+        """
         self.offset = np.zeros(len(rectangles), np.int64)
         self.states = 0
         self._rectangles = rectangles
@@ -52,7 +60,7 @@ class Race:
         """``FOUND``, ``NONE``, or ``CUT`` when the time is over."""
         until = time.monotonic() + seconds
         orders = self._rectangles.orders()
-        perturbed = _Perturbed(self._rectangles)
+        perturbed, kinds = _Perturbed(self._rectangles), cycle(product(_SHORT_STATES, _BLAME))
         n = len(self._rectangles)
         limit = _FIRST_STATES * n
         while True:
@@ -63,7 +71,8 @@ class Race:
                     return ended
             short = self.states + int(_PERTURBED * (self.states - before))
             while self.states < short:
-                ended = self._turn(perturbed.order(self._failed), _SHORT_STATES * n, until)
+                states, blame = next(kinds)
+                ended = self._turn(perturbed.order(self._failed, blame), states * n, until)
                 if ended != CUT or time.monotonic() > until:
                     return ended
             limit *= 2
@@ -132,10 +141,10 @@ class _Perturbed:
         self._start, self._end = p.start, p.end
         self._rng = np.random.default_rng(_SEED)
 
-    def order(self, failed: np.ndarray) -> np.ndarray:
-        """One more, the most awkward first."""
+    def order(self, failed: np.ndarray, blame: float) -> np.ndarray:
+        """One more, the most awkward first; ``failed`` is by section, and weighs ``blame``."""
         weights = self._rng.dirichlet(np.full(len(self._measures), 0.5))
         key = weights @ self._measures + _NOISE * self._rng.normal(size=self._start.size)
         worst = np.maximum.reduceat(np.append(failed, 0.0), np.stack([self._start, self._end], 1).ravel())[::2]
-        key += _BLAME * np.log1p(worst / (failed.mean() or 1.0))
+        key += blame * np.log1p(worst / (failed.mean() or 1.0))
         return np.argsort(-key, kind="stable").astype(np.int64)

@@ -102,7 +102,7 @@ class Rectangles:
         )
 
     def orders(self) -> dict[str, np.ndarray]:
-        """Ways to go through them, the most awkward first, by the initials of ``measures`` that count first, second …"""
+        """Ways to go through them, the most awkward first, by the initials of ``measures`` in the order they count."""
         names = ("WAT", "TAW", "TWA", "AWT", "WTA", "ATW", "ZW", "AW", "CZ", "ZC")
         keys = self.measures
         return {x: np.lexsort([-keys[key] for key in reversed(x)]).astype(np.int64) for x in names}
