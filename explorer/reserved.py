@@ -23,7 +23,7 @@ from explorer.placement import Block
 from explorer.schedule import Schedule
 from explorer.stays import memory_blocks
 from explorer.summaries import Fact, Summarised
-from explorer.timeline import Timeline
+from explorer.timeline import ROLE_CATEGORY, Category, Timeline
 from explorer.units import format_bytes, shown
 
 _MOST_STEPS = 8  # played until nothing changes any more, which took three at most in every case tried
@@ -40,6 +40,21 @@ class Allocator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Lasting:
+    """A tensor that outlives the steps, or a library's workspace.
+
+    Attributes:
+        category: what it is for.
+        bytes: as the allocator takes it.
+        offset_bytes: its address.
+    """
+
+    category: Category
+    bytes: int
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Reserved:
     """What lies where in a step after the first ones, and what it takes.
 
@@ -47,14 +62,14 @@ class Reserved:
         reserved_bytes: int64, shape (runs,): of all segments while a run is at its worst.
         allocated_bytes: int64, shape (runs,): of them in use.
         blocks: of the step, at their addresses.
-        fixed: of what outlives it: address and size.
+        fixed: what outlives it, at its addresses.
         flushes: how often in the step all that was cached went back to the device.
     """
 
     reserved_bytes: np.ndarray
     allocated_bytes: np.ndarray
     blocks: tuple[Block, ...]
-    fixed: tuple[tuple[int, int], ...]
+    fixed: tuple[Lasting, ...]
     flushes: int
 
 
@@ -121,14 +136,14 @@ class Trace:
     """All that a training loop asks of the allocator.
 
     Attributes:
-        lasting_bytes: of model, batch and library workspace, in the order in which they are made.
-        state_bytes: of the optimizer, made when the first step ends.
+        lasting: model, batch and library workspace, in the order in which they are made.
+        state: of the optimizer, made when the first step ends.
         blocks: of one step.
         runs: how many it has.
     """
 
-    lasting_bytes: tuple[int, ...]
-    state_bytes: tuple[int, ...]
+    lasting: tuple[Lasting, ...]
+    state: tuple[Lasting, ...]
     blocks: tuple[Block, ...]
     runs: int
 
@@ -138,11 +153,12 @@ class Trace:
         storages = [profile.graph.storages[x] for x in sorted(profile.graph.persistent)]
         roles = [Role.PARAMETER, Role.BUFFER, Role.GRADIENT_BUFFER, Role.INPUT]
         storages.sort(key=lambda x: roles.index(x.role) if x.role in roles else len(roles))
-        lasting = [x.bytes for x in storages] + [profile.device.persistent_workspace_bytes]
+        lasting = [Lasting(ROLE_CATEGORY[x.role], x.bytes) for x in storages]
+        lasting.append(Lasting(Category.WORKSPACE, profile.device.persistent_workspace_bytes))
         parameters = [x.bytes for x in storages if x.role is Role.PARAMETER]
         blocks = tuple(x for x in memory_blocks(profile, schedule, timeline) if x.bytes)
-        state = _state_bytes(parameters, profile.optimizer_state_bytes)
-        return cls(tuple(x for x in lasting if x), state, blocks, len(timeline.operators))
+        state = _state(parameters, profile.optimizer_state_bytes)
+        return cls(tuple(x for x in lasting if x.bytes), state, blocks, len(timeline.operators))
 
     @cached_property
     def made(self) -> list[list[int]]:
@@ -163,20 +179,21 @@ class Trace:
         return freed
 
 
-def _state_bytes(parameters: Sequence[int], total_bytes: int) -> tuple[int, ...]:
+def _state(parameters: Sequence[int], total_bytes: int) -> tuple[Lasting, ...]:
     """An optimizer's state as so many tensors of each parameter's size, which is how nearly all keep it."""
     each = total_bytes // max(1, sum(parameters))
     rest = total_bytes - each * sum(parameters)
-    return tuple(x for x in [*(size for size in parameters for _ in range(each)), rest] if x)
+    sizes = [*(size for size in parameters for _ in range(each)), rest]
+    return tuple(Lasting(Category.OPTIMIZER_STATE, x) for x in sizes if x)
 
 
 def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None) -> Reserved | None:
     """Take steps until one is as the one before it; None: the device is too small."""
     allocator = CachingAllocator(limit_bytes=limit_bytes, expandable=expandable)
     try:
-        lasting = [allocator.malloc(x) for x in trace.lasting_bytes]
+        fixed = _take(allocator, trace.lasting)
         _step(allocator, trace)
-        lasting += [allocator.malloc(x) for x in trace.state_bytes]
+        fixed += _take(allocator, trace.state)
         steps = [_step(allocator, trace)]
         while len(steps) < _MOST_STEPS:
             steps.append(_step(allocator, trace))
@@ -184,7 +201,13 @@ def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None) -> R
                 break
     except DeviceFullError:
         return None
-    return replace(steps[-1], fixed=tuple((x.address, x.bytes) for x in lasting))
+    return replace(steps[-1], fixed=fixed)
+
+
+def _take(allocator: CachingAllocator, wanted: Sequence[Lasting]) -> tuple[Lasting, ...]:
+    """Where each of them comes to lie."""
+    taken = [allocator.malloc(x.bytes) for x in wanted]
+    return tuple(replace(x, offset_bytes=y.address, bytes=y.bytes) for x, y in zip(wanted, taken, strict=True))
 
 
 def _alike(one: Reserved, other: Reserved) -> bool:

@@ -58,7 +58,7 @@ def test_what_is_there_at_once_does_not_overlap(profile: Profile, kept: Schedule
     assert line.reservation is not None
     reserved = line.reservation.unlimited
     for run in range(0, len(line.operators), 20):
-        spans = [(x, x + y) for x, y in reserved.fixed]
+        spans = [(x.offset_bytes, x.offset_bytes + x.bytes) for x in reserved.fixed]
         spans += [(x.offset_bytes, x.offset_bytes + x.bytes) for x in reserved.blocks if x.first <= run <= x.last]
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(sorted(spans)))
         assert sum(y - x for x, y in spans) == reserved.allocated_bytes[run]

@@ -74,9 +74,13 @@ def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
         if plot is not None:
             page.wait_for_function(_DRAWN.format(plot, 0), timeout=_LONG_MS)
         page.wait_for_timeout(500)
-        page.locator(".schedule-explorer .widget-tab").first.screenshot(
-            path=folder / f"panel-{title.split()[0].lower()}{suffix}.png"
-        )
+        tab = page.locator(".schedule-explorer .widget-tab").first
+        tab.screenshot(path=folder / f"panel-{title.split()[0].lower()}{suffix}.png")
+        if title == "Addresses":
+            box.get_by_role("button", name="Caching allocator").click()
+            box.get_by_text("lies idle between").wait_for(timeout=_LONG_MS)
+            page.wait_for_timeout(1500)
+            tab.screenshot(path=folder / f"panel-addresses-caching{suffix}.png")
 
 
 if __name__ == "__main__":

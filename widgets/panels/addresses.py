@@ -20,10 +20,10 @@ from widgets.elements.button import button
 from widgets.elements.plot import Plot
 from widgets.panels.panel import PanelOwner
 from widgets.plots.addresses_plot import addresses_figure, order_figure, unit_of
-from widgets.scene.addresses import AddressMap, address_map
+from widgets.scene.addresses import AddressMap, address_map, reserved_map
 from widgets.scene.scene import Scene
 
-_ADDRESSES, _ORDER = "One buffer", "Order of operators"
+_ADDRESSES, _RESERVED, _ORDER = "One buffer", "Caching allocator", "Order of operators"
 _TIME_LIMIT_S = 10.0
 _NAMED = 3  # tensors that are in the way
 
@@ -41,6 +41,19 @@ class Ordered:
     sentence: str
 
 
+@dataclass(frozen=True)
+class Reserved:
+    """What PyTorch's caching allocator makes of a schedule.
+
+    Attributes:
+        map: of its segments.
+        sentence: how much of them lies idle.
+    """
+
+    map: AddressMap
+    sentence: str
+
+
 class AddressesPanel:
     """A click selects a rectangle and its layer; what is selected can be dragged to another address."""
 
@@ -54,12 +67,13 @@ class AddressesPanel:
         self._lock = RLock()  # placing has a thread of its own, clicks come in another
         self._scene: Scene | None = None
         self._schedule: Schedule | None = None
-        self._found: dict[str, AddressMap | Ordered | None] = {}
+        self._found: dict[str, AddressMap | Reserved | Ordered | None] = {}
         """Of the schedule, by view; None while it is looked for."""
         self._shown: AddressMap | None = None
         self._chosen: int | None = None
         self._setting = False  # the offset, which is then not someone's wish
-        self.of = ipywidgets.ToggleButtons(options=(_ADDRESSES, _ORDER), tooltips=("Where tensors lie", "What moved"))
+        tooltips = ("Where tensors lie as planned", "Where PyTorch's allocator on CUDA puts them", "What moved")
+        self.of = ipywidgets.ToggleButtons(options=(_ADDRESSES, _RESERVED, _ORDER), tooltips=tooltips)
         self.told = ipywidgets.HTML()
         self.plot = Plot("addresses", on_pick=self._pick, on_drag=self._drag)
         self.offset = ipywidgets.BoundedFloatText(
@@ -92,11 +106,11 @@ class AddressesPanel:
 
     def _find(self, view: str, scene: Scene, schedule: Schedule) -> None:
         """What is to be seen of a schedule, which takes up to some seconds."""
-        found = _placed(scene, schedule) if view == _ADDRESSES else ordered(scene.profile, schedule)
+        found = _LOOKED_FOR[view](scene.profile, schedule)
         with self._lock:
             if self._schedule is schedule:  # else another is shown by now
                 self._found[view] = found
-                if isinstance(found, AddressMap):
+                if view == _ADDRESSES and isinstance(found, AddressMap):
                     self._shown = found
                 self._draw()
 
@@ -104,7 +118,8 @@ class AddressesPanel:
         """Choose a rectangle, and its layer."""
         block, layer = picked
         with self._lock:
-            self._chosen = None if block is None or block == self._chosen else int(block)
+            chosen = self.of.value == _ADDRESSES and block is not None and block != self._chosen
+            self._chosen = int(block) if chosen else None
             self._draw()
             selected = self._scene.selection if self._scene is not None else ""
         if layer and layer != selected:
@@ -153,12 +168,15 @@ class AddressesPanel:
             work.name = f"schedule-explorer-{self.name}"
             work.start()
         found = self._found[view]
-        shown = self._shown if isinstance(found, AddressMap) else None
+        shown = self._shown if view == _ADDRESSES and found is not None else None
         self._offer_move(shown)
         told, figure = "Looking for the best one …", None
         if shown is not None:
             told = sentence(shown)
             figure = addresses_figure(shown, selected_layers=_layers(scene), chosen=self._chosen)
+        elif isinstance(found, Reserved):
+            told = found.sentence
+            figure = addresses_figure(found.map, selected_layers=_layers(scene))
         elif isinstance(found, Ordered):
             told = found.sentence
             if found.schedule.moved(scene.profile.graph):
@@ -206,6 +224,18 @@ def sentence(found: AddressMap) -> str:
     return f"{whole}, {gap:.2%} above the {load} alive at once. Click a tensor, then drag it."
 
 
+def reserved(profile: Profile, schedule: Schedule) -> Reserved:
+    """As it is on a CUDA device, by simulation, whatever device the profile is of."""
+    line = simulate(profile, schedule, allocator="caching")
+    found = line.reservation
+    assert found is not None, "it was asked for"
+    taken, alive = format_bytes(found.peak_bytes), format_bytes(found.allocated_peak_bytes)
+    told = f"PyTorch's caching allocator, simulated, takes {taken} for this step, of which at most {alive} is in use: "
+    told += f"{found.fragmentation:.1%} lies idle between. A device of {format_bytes(found.smallest_limit_bytes)} "
+    flushes = f", if all that is cached is given back {found.flushes} times a step" if found.flushes else ""
+    return Reserved(reserved_map(profile, line, found), f"{told}is enough{flushes}.")
+
+
 def ordered(profile: Profile, schedule: Schedule) -> Ordered:
     """The schedule's own order; where it has none, the one in which plain PyTorch's operators take the least memory."""
     if moved := len(schedule.moved(profile.graph)):
@@ -225,9 +255,13 @@ def ordered(profile: Profile, schedule: Schedule) -> Ordered:
     )
 
 
-def _placed(scene: Scene, schedule: Schedule) -> AddressMap:
-    placement = schedule.placement or place(scene.profile, schedule, time_limit=_TIME_LIMIT_S)
-    return address_map(scene.profile, scene.drawn, placement)
+def placed(profile: Profile, schedule: Schedule) -> AddressMap:
+    """In one buffer: as the schedule has it, or as it is found now."""
+    placement = schedule.placement or place(profile, schedule, time_limit=_TIME_LIMIT_S)
+    return address_map(profile, simulate(profile, schedule), placement)
+
+
+_LOOKED_FOR = {_ADDRESSES: placed, _RESERVED: reserved, _ORDER: ordered}
 
 
 def _layers(scene: Scene) -> frozenset[str]:

@@ -56,8 +56,9 @@ def addresses_figure(
     ]
     traces.append(_collisions(found, unit))
     traces += [_line("load", found.load_bytes, found.runs, unit, style.VERMILLION, "dash")]
-    if found.buffer_bytes != found.load_bytes:
-        traces.append(_line("buffer", found.buffer_bytes, found.runs, unit, style.TEXT, "solid"))
+    whole, of = (found.reserved_bytes, "reserved") if found.reserved_bytes else (found.buffer_bytes, "buffer")
+    if whole != found.load_bytes:
+        traces.append(_line(of, whole, found.runs, unit, style.TEXT, "solid"))
     layout = dict(
         **(base_layout(420, "Address of every tensor") | {"margin": {"l": 56, "r": 12, "t": 34, "b": 44}}),
         barmode="overlay",
@@ -68,7 +69,7 @@ def addresses_figure(
         legend={"itemwidth": 30, "maxheight": 1},
         shapes=[] if chosen is None else [_handle(found.of(chosen), unit)],
         xaxis=axis("run", range=[0, found.runs], showgrid=False),
-        yaxis=axis(f"address ({name})", range=[0, 1.06 * max(found.buffer_bytes, found.load_bytes) / unit]),
+        yaxis=axis(f"address ({name})", range=[0, 1.06 * max(whole, found.buffer_bytes, found.load_bytes) / unit]),
     )
     return Figure([x for x in traces if x["x"]], layout)
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from explorer.device_profile import Profile
 from explorer.placement import Block, Placement
+from explorer.reserved import Allocator, Reservation
 from explorer.timeline import Category, Lifetime, Timeline
 from widgets.scene.allocations import describe
 
@@ -64,6 +65,7 @@ class AddressMap:
         load_bytes: most that is alive at once.
         bound_bytes: no buffer is smaller.
         by_hand: blocks that someone moved.
+        reserved_bytes: taken by an allocator, in whose segments all this lies; 0: it lies in a buffer of its own.
     """
 
     rectangles: tuple[Rectangle, ...]
@@ -71,11 +73,12 @@ class AddressMap:
     load_bytes: int
     bound_bytes: int
     by_hand: frozenset[int] = frozenset()
+    reserved_bytes: int = 0
 
     @cached_property
     def buffer_bytes(self) -> int:
         """The highest end."""
-        return max((x.end_bytes for x in self.rectangles), default=0)
+        return max((x.end_bytes for x in self.rectangles), default=self.reserved_bytes)
 
     @cached_property
     def collisions(self) -> tuple[tuple[Rectangle, Rectangle], ...]:
@@ -119,6 +122,29 @@ def address_map(profile: Profile, timeline: Timeline, placement: Placement) -> A
         x for number, block in enumerate(placement.blocks) for x in _of_block(profile, timeline, stays, number, block)
     ]
     return AddressMap(tuple(rectangles), placement.runs, placement.load_bytes, placement.bound_bytes)
+
+
+def reserved_map(profile: Profile, timeline: Timeline, found: Reservation) -> AddressMap:
+    """What lies where in the segments of PyTorch's caching allocator, model and batch included.
+
+    Args:
+        profile: of the timeline.
+        timeline: of a schedule.
+        found: what the caching allocator, not the expandable one, makes of that schedule.
+    """
+    assert found.allocator is Allocator.CACHING, "its segments follow each other from address 0"
+    reserved = found.unlimited
+    stays = {(x.storage, x.start): x for x in timeline.lifetimes}
+    rectangles = [
+        x for number, block in enumerate(reserved.blocks) for x in _of_block(profile, timeline, stays, number, block)
+    ]
+    last = len(timeline.operators) - 1
+    rectangles += [
+        Rectangle(number, x.category.value, "", "", x.category, 0, last, x.offset_bytes, x.bytes)
+        for number, x in enumerate(reserved.fixed, len(reserved.blocks))
+    ]
+    peak = found.peak_bytes
+    return AddressMap(tuple(rectangles), last + 1, found.allocated_peak_bytes, peak, reserved_bytes=peak)
 
 
 def _of_block(

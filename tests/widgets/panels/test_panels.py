@@ -444,6 +444,22 @@ def test_a_tensor_is_moved_by_hand_and_back(opened: Explorer) -> None:
     assert panel.offset.disabled
 
 
+def test_what_the_caching_allocator_does_is_drawn_and_not_to_be_dragged(opened: Explorer) -> None:
+    open_tab(opened, "addresses")
+    panel = _addresses(opened, "holds")
+    panel.of.value = "Caching allocator"
+    _addresses(opened, "lies idle between")
+    figure = json.loads(panel.plot.figure)
+    assert {"reserved", "load", "parameters"} <= {x["name"] for x in figure["data"]}
+    bar = next(x for x in figure["data"] if x["type"] == "bar" and x["customdata"][0][1])
+    panel.plot._handle_custom_msg({"picked": bar["customdata"][0]}, [])
+    assert opened.selection == bar["customdata"][0][1]
+    assert panel.offset.disabled
+    panel.of.value = "One buffer"
+    assert "holds" in panel.told.value
+    assert panel.offset.disabled
+
+
 def test_the_order_of_operators_is_told(opened: Explorer) -> None:
     open_tab(opened, "addresses")
     panel = _addresses(opened, "holds")

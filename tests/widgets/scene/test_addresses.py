@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,10 @@ from explorer.device_profile import Profile
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solvers.placing.placing import place
-from explorer.timeline import CATEGORIES
+from explorer.timeline import CATEGORIES, Category
 from tests.schedules import random_schedule
 from tests.widgets.trained import Trained
-from widgets.scene.addresses import AddressMap, address_map
+from widgets.scene.addresses import AddressMap, address_map, reserved_map
 
 
 def mapped(profile: Profile, schedule: Schedule) -> AddressMap:
@@ -71,3 +73,19 @@ def test_a_bundled_network_has_every_block(subtests: pytest.Subtests) -> None:
             found = address_map(profile, simulate(profile, schedule), placement)
             assert {x.block for x in found.rectangles} == set(range(len(placement.blocks)))
             assert len(found.rectangles) == sum(max(1, len(x.storages)) for x in placement.blocks)
+
+
+def test_in_the_allocators_segments_everything_lies_apart(trained: Trained) -> None:
+    profile = trained.profile
+    line = simulate(profile, keep_all(profile.graph), allocator="caching")
+    reservation = line.reservation
+    assert reservation is not None
+    found = reserved_map(profile, line, reservation)
+    assert found.load_bytes <= found.buffer_bytes <= found.reserved_bytes == reservation.peak_bytes
+    assert {x.category for x in found.rectangles} >= {Category.PARAMETERS, Category.INPUTS, Category.SAVED}
+    for run in range(found.runs):
+        # Those that follow each other within a run's call, in place, share one block.
+        there = {(x.block, x.offset_bytes, x.end_bytes) for x in found.rectangles if x.first <= run <= x.last}
+        ends = sorted((low, high) for _, low, high in there)
+        assert all(x[1] <= y[0] for x, y in pairwise(ends))
+        assert sum(high - low for low, high in ends) == reservation.unlimited.allocated_bytes[run]
