@@ -118,8 +118,8 @@ class AddressesPanel:
         """Choose a rectangle, and its layer."""
         block, layer = picked
         with self._lock:
-            chosen = self.of.value == _ADDRESSES and block is not None and block != self._chosen
-            self._chosen = int(block) if chosen else None
+            movable = None if self.of.value != _ADDRESSES or block is None else int(block)
+            self._chosen = None if movable == self._chosen else movable
             self._draw()
             selected = self._scene.selection if self._scene is not None else ""
         if layer and layer != selected:
