@@ -41,7 +41,7 @@ def report(scene: Scene, *, file: str, bundled: str | None) -> str:
     if solution is None or solution.schedule is None:
         raise ValueError("there is no schedule to report yet; wait for the solver, or choose a larger budget")
     title = text.heading(scene.profile)
-    table = text.figures(scene.profile, scene.keep_all, solution, scene.timeline, scene.measurement)
+    table = text.figures(scene)
     content = in_script(storage_format.text_of(solution.schedule, schema=SCHEMA))
     program = snippet(scene.profile, solution, file=file, bundled=bundled)
     parts = [

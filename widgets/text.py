@@ -6,11 +6,12 @@ from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.harmless import in_html
 from explorer.measurement import Measurement
+from explorer.reserved import Reservation
 from explorer.solution import BoundScope, Solution, Status
 from explorer.timeline import Stage, Timeline
 from explorer.units import format_bytes
 from widgets import style
-from widgets.scene.scene import News
+from widgets.scene.scene import News, Scene
 
 _PHASES = {
     Stage.FORWARD: "forward pass",
@@ -107,6 +108,11 @@ def update_hint(profile: Profile, timeline: Timeline) -> str:
     return " The update sets the peak, which no recomputation changes: try updates within the backward pass (Solver)."
 
 
+def device_needs(found: Reservation) -> str:
+    """What a CUDA device must have for a schedule, beside the peak."""
+    return f" PyTorch's caching allocator needs a device of {style.format_gib(found.smallest_limit_bytes)} for it."
+
+
 def measured(timeline: Timeline, measurement: Measurement) -> str:
     """What a run showed, against the prediction."""
     peak, time = _differences(timeline, measurement)
@@ -154,14 +160,9 @@ def _peak_residual(profile: Profile, timeline: Timeline, found: Residual) -> str
     )
 
 
-def figures(
-    profile: Profile,
-    keep_all: Timeline,
-    solution: Solution | None,
-    timeline: Timeline | None,
-    measurement: Measurement | None,
-) -> str:
+def figures(scene: Scene) -> str:
     """The table of figures, as HTML: predicted and measured peak and time, next to a plain step's."""
+    profile, keep_all, solution, timeline = scene.profile, scene.keep_all, scene.solution, scene.timeline
     # Beside every figure that comes from a data sheet, not from a measurement.
     how = "estimated" if profile.device.estimated else "predicted"
     rows = [
@@ -176,6 +177,9 @@ def figures(
         again = solution.schedule.recomputed(profile.graph)
         share = f"{len(again)} of {profile.graph.forward_count} operators recomputed"
         extra = f"{_overhead(timeline.time_ms, keep_all.time_ms)}, {share}"
+        if scene.reservation is not None:
+            needed = style.format_gib(scene.reservation.smallest_limit_bytes)
+            extra += f"; a device needs {needed}"
         rows.append(
             (
                 f"this schedule, {how}",
@@ -184,8 +188,8 @@ def figures(
                 extra,
             )
         )
-        if measurement is not None:
-            rows.append(_measured_row(timeline, measurement))
+        if scene.measurement is not None:
+            rows.append(_measured_row(timeline, scene.measurement))
     head = "".join(f"<th scope='col'>{x}</th>" for x in ("", "peak memory", "step time", ""))
     body = "".join(
         f"<tr><th scope='row'>{in_html(name)}</th><td><strong>{in_html(peak)}</strong></td>"

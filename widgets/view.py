@@ -55,7 +55,7 @@ class View:
                 self._heading.value = self._hiding + in_html(text.heading(scene.profile))
                 self.controls.layer.options = [("none", ""), *((x, x) for x in module_paths(scene.profile.graph))]
                 self.mark(scene.selection)
-            figures = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
+            figures = text.figures(scene)
             if scene.residual is not None:
                 told = text.residual(scene.profile, scene.drawn, scene.residual)
                 figures += f"<p class='residual'>{in_html(told)}</p>"

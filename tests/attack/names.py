@@ -193,7 +193,7 @@ def to_pages(rng: random.Random) -> str:
     scene = scene_of(profile)
     check_html(picture.render(hostile(rng), scene, mark="mark"), scripts=0)
     check_html(picture.render(hostile(rng), None, mark="mark"), scripts=0)
-    check_html(text.figures(profile, scene.keep_all, scene.solution, scene.timeline, None), scripts=0)
+    check_html(text.figures(scene), scripts=0)
     told = [text.heading(profile), *(sentence(profile, x) for x in explain_all(profile, plain(profile).schedule))]
     for line in told:
         check_html(f"<p title='{harmless.in_html(line)}'>{harmless.in_html(line)}</p>", scripts=0)

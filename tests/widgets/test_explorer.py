@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -370,6 +371,22 @@ def test_close_frees_processes_threads_and_widgets(trained: Trained) -> None:
     assert workers() == other_workers
     assert made._view.panels["timeline"].plot.comm is None
     assert "closed" in repr(made)
+
+
+def test_what_a_cuda_device_needs_is_told_once_a_solve_ended() -> None:
+    others = threads()
+    with explorer.explore("googlenet-a100-80gb") as made:
+        made.wait(120)
+        until = time.monotonic() + 60
+        while "caching allocator needs a device of" not in made.message:
+            assert time.monotonic() < until, made.message
+            time.sleep(0.01)
+        needed = made._display.present.reservation
+        assert needed is not None
+        assert made.predicted_peak is not None
+        assert needed.smallest_limit_bytes >= made.predicted_peak
+        assert "; a device needs" in made._view.controls.figures.value
+    assert threads() <= others
 
 
 def test_wait_gives_up_in_time(opened: Explorer) -> None:

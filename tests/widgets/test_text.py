@@ -13,7 +13,8 @@ from explorer.simulation import simulate
 from explorer.solution import Bound, BoundScope, Minimum, Solution, Status
 from tests.widgets.trained import Trained
 from widgets import text
-from widgets.scene.scene import News
+from widgets.scene.scene import News, Scene
+from widgets.scene.trade_off import TradeOff
 
 GIB = 2**30
 
@@ -104,9 +105,10 @@ def test_estimated_figures_say_so(trained: Trained) -> None:
     schedule = keep_all(profile.graph)
     timeline = simulate(profile, schedule)
     answer = solution(Status.OPTIMAL, schedule=schedule, time_ms=timeline.time_ms, peak_bytes=timeline.peak_bytes)
-    assert "estimated" not in text.figures(profile, timeline, answer, timeline, None) + text.heading(profile)
+    scene = Scene(profile, timeline, TradeOff(timeline, ()), answer, timeline)
+    assert "estimated" not in text.figures(scene) + text.heading(profile)
     guessed = replace(profile, device=replace(profile.device, estimated=True))
-    said = text.figures(guessed, timeline, answer, timeline, None)
+    said = text.figures(replace(scene, profile=guessed))
     assert "no recomputation, estimated" in said
     assert "this schedule, estimated" in said
     assert "estimated, not measured, for" in text.heading(guessed)

@@ -9,7 +9,9 @@ from explorer.solvers import SolveEvent
 from widgets import style, text
 from widgets.background import SOLVING, Jobs
 from widgets.display import Display
+from widgets.jobs.latest import Latest
 from widgets.jobs.solver import Solver
+from widgets.scene.scene import Scene
 from widgets.traits import Traits
 
 
@@ -24,6 +26,8 @@ class Answers:
         """Nothing is asked."""
         self._traits, self._display, self._jobs = traits, display, jobs
         self.solver = Solver(self._draw)
+        # It takes seconds of this process, which cells of the notebook want as well.
+        self._reserving: Latest[SolveEvent] = Latest(self._reserve, interval_s=1.0, share=0.25)
 
     def ask(self) -> None:
         """Ask for the present budget; whatever was asked before is superseded."""
@@ -49,6 +53,11 @@ class Answers:
             self.solver.leave()
             self._jobs.activity.end(SOLVING)
 
+    def close(self) -> None:
+        """End the session and the threads."""
+        self.solver.close()
+        self._reserving.close()
+
     def _draw(self, event: SolveEvent) -> None:
         """Show an answer, unless something else was asked since."""
         with self._display.lock:
@@ -67,7 +76,7 @@ class Answers:
         solution, scene = event.solution, self._display.present
         if solution.schedule != self._traits.schedule:
             found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
-            scene = replace(scene, timeline=found, measurement=None, residual=None)
+            scene = replace(scene, timeline=found, measurement=None, residual=None, reservation=None)
         told = {"news": self.solver.news, "log": self.solver.log, "scip_log": self.solver.scip_log}
         scene = replace(scene, solution=solution, known=scene.known.with_answer(solution), **told)
         self._display.show(scene)
@@ -85,8 +94,36 @@ class Answers:
         if not self.solver.is_latest(event) or not content:
             return
         if event.final:
-            told = text.outcome(solution, scene.keep_all.time_ms, timeline=scene.timeline)
-            self._display.say(told + text.update_hint(scene.profile, scene.drawn), text.TONES[solution.status])
+            self._display.say(_settled(scene), text.TONES[solution.status])
+            if scene.profile.device.kind == "cuda" and scene.timeline is not None and scene.reservation is None:
+                self._reserving.put(event, urgent=True)
         elif not self._display.complains:  # someone did something wrong meanwhile, and has yet to read it
             told = text.progress(solution, scene.keep_all.time_ms, timeline=scene.timeline, restart=event.restart)
             self._display.say(told, "busy")
+
+    def _reserve(self, event: SolveEvent) -> None:
+        """Find what a device needs for the schedule of an answer, and show it if that is still the one shown."""
+        schedule = event.solution.schedule
+        with self._display.lock:
+            if schedule is None or not self._shows(event):
+                return
+            profile = self._display.present.profile
+        found = simulate(profile, schedule, allocator="caching").reservation
+        with self._display.lock:
+            if found is None or not self._shows(event):
+                return
+            said = self._traits.message == _settled(self._display.present)
+            self._display.change(reservation=found)
+            if said:  # nothing else was said meanwhile
+                self._display.say(_settled(self._display.present), text.TONES[event.solution.status])
+
+    def _shows(self, event: SolveEvent) -> bool:
+        return self.solver.is_latest(event) and not self._display.closed
+
+
+def _settled(scene: Scene) -> str:
+    """How a solve ended, what would help, and what a device needs."""
+    assert scene.solution is not None, "it ended with one"
+    told = text.outcome(scene.solution, scene.keep_all.time_ms, timeline=scene.timeline)
+    told += text.update_hint(scene.profile, scene.drawn)
+    return told + ("" if scene.reservation is None else text.device_needs(scene.reservation))

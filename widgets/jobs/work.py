@@ -98,7 +98,7 @@ class Work:
 
     def close(self) -> None:
         """End the solver's process and the threads; what is under way ends where it next looks."""
-        self._solver.close()
+        self.answers.close()
         self.activity.end(SOLVING)
 
     def _stopped(self, kind: str) -> None:

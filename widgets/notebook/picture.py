@@ -55,7 +55,7 @@ def render(name: str, scene: Scene | None, *, mark: str) -> str:
     again = "<p>This is a picture of the schedule explorer, not the explorer itself: run this cell to explore on.</p>"
     if scene is None:
         return f'<div class="{mark}"><p>{in_html(name)}</p>{again}</div>'
-    table = text.figures(scene.profile, scene.keep_all, scene.solution, scene.timeline, scene.measurement)
+    table = text.figures(scene)
     picture = _picture(scene.keep_all, scene.timeline, scene.budget_bytes)
     return f'<div class="{mark}"><p>{in_html(text.heading(scene.profile))}</p>{table}{picture}{again}</div>'
 

@@ -245,13 +245,13 @@ def ordered(profile: Profile, schedule: Schedule) -> Ordered:
     assert found.schedule is not None, "the captured order is among those that are judged"
     assert found.peak_bytes is not None
     if not (moved := len(found.schedule.moved(profile.graph))):
-        return Ordered(found.schedule, "No order was found that takes less memory than the captured one.")
-    size, plain = format_bytes(found.peak_bytes), format_bytes(plain_bytes)
-    saved = f"{1 - found.peak_bytes / plain_bytes:.2%}"
+        return Ordered(found.schedule, "No order was found that takes less memory than the captured order.")
+    saved_bytes = plain_bytes - found.peak_bytes
     return Ordered(
         found.schedule,
-        f"With {moved} operators in another place, and nothing recomputed, the step takes {size} instead of {plain}: "
-        f"{saved} less. (The schedule shown has the captured order.)",
+        f"With {moved} operators in another place, and nothing recomputed, the step takes "
+        f"{format_bytes(found.peak_bytes)}: {format_bytes(saved_bytes)} ({saved_bytes / plain_bytes:.2%}) less memory "
+        "than in the captured order, which the schedule shown has.",
     )
 
 

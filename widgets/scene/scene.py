@@ -8,6 +8,7 @@ from functools import cached_property
 from explorer.analysis.residuals import Residual
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
+from explorer.reserved import Reservation
 from explorer.solution import Finder, Solution
 from explorer.timeline import Timeline
 from widgets.scene.layers import members
@@ -45,6 +46,8 @@ class Scene:
         timeline: of its schedule; None where it has none.
         measurement: of the same schedule; None before a run.
         residual: why that differs from the timeline; None before a run.
+        reservation: what PyTorch's caching allocator makes of the schedule; None where that is not known yet, or on a
+            device without it.
         news: how the solve went so far, oldest first.
         log: what became known, a line each.
         scip_log: what SCIP said itself; empty where it was not asked.
@@ -58,6 +61,7 @@ class Scene:
     timeline: Timeline | None = None
     measurement: Measurement | None = None
     residual: Residual | None = None
+    reservation: Reservation | None = None
     news: tuple[News, ...] = ()
     log: tuple[str, ...] = ()
     scip_log: str = ""

@@ -464,7 +464,7 @@ def test_the_order_of_operators_is_told(opened: Explorer) -> None:
     open_tab(opened, "addresses")
     panel = _addresses(opened, "holds")
     panel.of.value = "Order of operators"
-    _addresses(opened, "less memory than the captured one")
+    _addresses(opened, "the captured order")
     assert panel.plot.layout.display == "none"
     assert panel.offset.disabled
 
