@@ -86,6 +86,8 @@ def add_schedule(
 ) -> None:
     """Give a scheduled module another schedule, for batches of another shape: a sequence length, a smaller last batch.
 
+    In a module with ``buffer`` its steps run in PyTorch's memory.
+
     Args:
         module: from ``apply``.
         schedule: for the same model and loss.

@@ -1,11 +1,13 @@
 // A CPU allocator that notes the allocations of one step, and answers those of later steps at planned offsets of one
 // buffer. Only the thread that began the step is noted or served; what is not as planned comes from the allocator
-// that was there before, which all other allocations reach directly.
+// that was there before, which all other allocations reach directly. An allocation too many or too few costs no more
+// than itself: those after it are found again by their sizes, near to where they were expected.
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/extension.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -28,6 +30,7 @@ struct Arena {
   c10::DataPtr buffer;
   int64_t buffer_bytes = 0;
   std::map<int64_t, int64_t> lying;  // in the buffer now: where each block begins and ends
+  std::vector<bool> answered;        // of what is planned, in this step
   int64_t next = 0, served = 0, misses = 0;
   bool replaying = false;
 
@@ -58,6 +61,24 @@ void release(void* pointer) {
   plain->raw_deallocate(pointer);
 }
 
+// How far from its place in the plan an allocation is looked for: a few extra ones, or a few that did not come.
+constexpr int64_t kNear = 16;
+
+// Which of the planned allocations this one is: the next, or else the nearest of its size that was not answered yet;
+// -1 if none. It only guides: where a block still lies at that offset, the allocation is not served.
+int64_t find(Arena& arena, int64_t bytes) {
+  const auto count = static_cast<int64_t>(arena.offsets.size());
+  for (int64_t away = 0; away <= kNear; away++) {
+    for (int64_t number : {arena.next + away, arena.next - away}) {
+      if (number < 0 || number >= count || arena.answered[number] || arena.planned_bytes[number] != bytes) continue;
+      arena.answered[number] = true;
+      arena.next = std::max(arena.next, number + 1);
+      return number;
+    }
+  }
+  return -1;
+}
+
 bool is_free(const Arena& arena, int64_t begin, int64_t end) {
   auto after = arena.lying.lower_bound(begin);
   if (after != arena.lying.end() && after->first < end) return false;
@@ -82,19 +103,16 @@ struct Allocator final : c10::Allocator {
       arena.died.push_back(-1);
       return {pointer, pointer, release, device};
     }
-    const int64_t number = arena.next++;
-    const bool known = number < static_cast<int64_t>(arena.offsets.size()) && arena.planned_bytes[number] == size;
-    if (known && arena.offsets[number] >= 0) {
-      const int64_t begin = arena.offsets[number];
-      if (is_free(arena, begin, begin + size)) {
-        arena.lying[begin] = begin + size;
-        arena.served++;
-        void* pointer = arena.base() + begin;
-        held[pointer] = {active, number};
-        return {pointer, pointer, release, device};
-      }
+    const int64_t number = find(arena, size);
+    const int64_t begin = number < 0 ? -1 : arena.offsets[number];
+    if (begin >= 0 && is_free(arena, begin, begin + size)) {
+      arena.lying[begin] = begin + size;
+      arena.served++;
+      void* pointer = arena.base() + begin;
+      held[pointer] = {active, number};
+      return {pointer, pointer, release, device};
     }
-    if (!known || arena.offsets[number] >= 0) arena.misses++;
+    if (number < 0 || begin >= 0) arena.misses++;
     lock.unlock();
     return plain->allocate(bytes);
   }
@@ -114,6 +132,7 @@ void begin(const std::shared_ptr<Arena>& arena, bool replay) {
   }
   arena->replaying = replay;
   arena->next = arena->served = arena->misses = 0;
+  arena->answered.assign(arena->offsets.size(), false);
   active = arena;
   owner = std::this_thread::get_id();
 }

@@ -100,7 +100,7 @@ def test_what_is_not_as_planned_is_counted_and_changes_nothing(pair):
     with pytest.warns(UserWarning, match="allocations of a step were not as planned"):
         loss.backward()
     assert_same(module, other)
-    assert buffer_of(module).use.misses > 0
+    assert 0 < buffer_of(module).use.misses <= 2  # itself, and what it may lie in the way of
     for _ in range(2):
         step(module, batch)
         eager(other, batch)

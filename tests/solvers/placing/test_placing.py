@@ -14,7 +14,7 @@ import explorer
 from explorer.device_profile import Profile
 from explorer.placement import Fit, Placement
 from explorer.profiles.loading import bundled_profiles, load_profile
-from explorer.schedule import keep_all, load_schedule
+from explorer.schedule import Run, keep_all, load_schedule
 from explorer.simulation import simulate
 from explorer.solvers.placing.placing import place
 from tests.schedules import random_schedule
@@ -66,6 +66,13 @@ def test_a_run_in_place_keeps_the_address():
     placement = place(profile, keep_all(profile.graph))
     assert any(len(x.storages) > 1 for x in placement.blocks)
     assert any(x.is_workspace for x in placement.blocks)
+
+
+def test_what_a_run_uses_as_scratch_memory_is_there_once():
+    profile = load_profile("gpt2-a100-80gb")
+    schedule = random_schedule(profile.graph, 0, keep=1.0, allowed=lambda x: "in place" in x.name, in_place=1.0)
+    assert any("parts, in place" in x.implementation for x in schedule.steps if isinstance(x, Run))
+    check(profile, schedule, place(profile, schedule))
 
 
 def test_a_placement_is_saved_with_its_schedule(tmp_path: Path):
