@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from explorer.device_profile import Profile
-from explorer.graph import TrainingGraph
 from explorer.placement import Block
 from explorer.schedule import Run, Schedule
 from explorer.timeline import COLUMN, Category, Timeline
