@@ -28,6 +28,9 @@ from explorer.execution.steps import persistent_bytes
 
 PROCESSES = 2
 
+Results = dict[str, list[Any]]
+"""What each of the functions below returned, by its name, in each process."""
+
 
 def perceptron() -> nn.Module:
     torch.manual_seed(0)
@@ -46,23 +49,6 @@ def scheduled(model: nn.Module, **planned: Any) -> tuple[explorer.ScheduledModul
     solution = explorer.solve(profile, budget=least.budget_bytes, steps=2, exact=True)
     assert solution.schedule is not None
     return explorer.apply(model, solution.schedule, batch(0), loss=functional.cross_entropy), profile
-
-
-def in_processes(work: Any, tmp_path: Path) -> list[Any]:
-    """What ``work(rank)`` returns in each of several processes."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    multiprocessing.spawn(_begin, args=(work, port, tmp_path), nprocs=PROCESSES)
-    return [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(PROCESSES)]
-
-
-def _begin(rank: int, work: Any, port: int, folder: Path) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
-    torch.save(work(rank), folder / f"{rank}.pt")
-    dist.destroy_process_group()
 
 
 @contextmanager
@@ -114,8 +100,8 @@ def train(rank: int) -> dict[str, Any]:
     return {"equal": all(torch.equal(a, b) for a, b in pairs), "order": order}
 
 
-def test_training_is_eager_ddps_and_buckets_leave_in_time(tmp_path: Path) -> None:
-    for found in in_processes(train, tmp_path):
+def test_training_is_eager_ddps_and_buckets_leave_in_time(results: Results) -> None:
+    for found in results["train"]:
         assert found["equal"]
         order = found["order"]
         assert order.count("bucket") > 2
@@ -147,9 +133,8 @@ def memory(rank: int) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.thorough
-def test_buckets_are_in_the_prediction(tmp_path: Path) -> None:
-    for found in in_processes(memory, tmp_path):
+def test_buckets_are_in_the_prediction(results: Results) -> None:
+    for found in results["memory"]:
         assert [measured for _, measured in found] == [predicted for predicted, _ in found]
 
 
@@ -162,9 +147,8 @@ def surprise(_: int) -> str:
     return str(told[0].message)
 
 
-@pytest.mark.thorough
-def test_buckets_that_were_not_planned_for_are_told(tmp_path: Path) -> None:
-    assert all("above what was predicted" in x for x in in_processes(surprise, tmp_path))
+def test_buckets_that_were_not_planned_for_are_told(results: Results) -> None:
+    assert all("above what was predicted" in x for x in results["surprise"])
 
 
 def within(_: int) -> str:
@@ -177,8 +161,8 @@ def within(_: int) -> str:
     return "refused"
 
 
-def test_updates_within_are_refused(tmp_path: Path) -> None:
-    assert in_processes(within, tmp_path) == ["refused"] * PROCESSES
+def test_updates_within_are_refused(results: Results) -> None:
+    assert results["within"] == ["refused"] * PROCESSES
 
 
 def sharded(_: int) -> list[str]:
@@ -200,6 +184,25 @@ def sharded(_: int) -> list[str]:
     return told
 
 
-@pytest.mark.thorough
-def test_sharded_parameters_are_refused(tmp_path: Path) -> None:
-    assert all(len(x) == 2 for x in in_processes(sharded, tmp_path))
+def test_sharded_parameters_are_refused(results: Results) -> None:
+    assert all(len(x) == 2 for x in results["sharded"])
+
+
+def _begin(rank: int, port: int, folder: Path) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
+    torch.save({x.__name__: x(rank) for x in (train, memory, surprise, within, sharded)}, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """All that is tested here, in the same processes: most of the time goes into their start."""
+    folder = tmp_path_factory.mktemp("results")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    multiprocessing.spawn(_begin, args=(port, folder), nprocs=PROCESSES)
+    ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(PROCESSES)]
+    return {name: [x[name] for x in ranks] for name in ranks[0]}

@@ -27,7 +27,7 @@ SMALL_BATCHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.thorough("resnet50", "vgg16", "googlenet", "unet", "gpt2", "vit_b16")
+@pytest.mark.thorough("resnet50", "vgg16", "googlenet", "mobilenet_v2", "unet", "gpt2", "vit_b16")
 @pytest.mark.parametrize("name", MODELS)
 def test_bundled_models(name: str) -> None:
     torch.manual_seed(0)
