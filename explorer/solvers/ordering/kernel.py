@@ -169,12 +169,21 @@ def search_sets(
     at_decision = np.empty(count + 1, np.int64)
     begin[0] = 0
     depth, looked, descend, follow = -1, 0, True, -1
+    # All that may run is from ``low`` to ``top``: the rest has run, or waits.
+    low, top = 0, -1
+    for at in range(count):
+        if waiting[at] == 0:
+            top = at
     while True:
         if descend:
             moved = True
             while moved or follow >= 0:
                 moved = False
-                for number in range(count):
+                while low < count and done[low]:
+                    low += 1
+                number = low - 1
+                while number < top:
+                    number += 1
                     at = number
                     if follow >= 0:  # what was chosen, however much it takes
                         at = follow
@@ -193,7 +202,10 @@ def search_sets(
                     for i in range(task.read_start[at], task.read_start[at + 1]):
                         left[task.reads[i]] -= 1
                     for i in range(task.follower_start[at], task.follower_start[at + 1]):
-                        waiting[task.followers[i]] -= 1
+                        follower = task.followers[i]
+                        waiting[follower] -= 1
+                        if waiting[follower] == 0:
+                            top = max(top, follower)
             if ran == count:
                 return FOUND, order, looked
             descend = False
@@ -204,7 +216,7 @@ def search_sets(
                     return UNDECIDED, order, looked
                 depth += 1
                 end = begin[depth]
-                for at in range(count):
+                for at in range(low, top + 1):
                     if done[at] or waiting[at] > 0:
                         continue
                     if live + task.made_bytes[at] + task.workspace_bytes[at] > target:
@@ -229,6 +241,7 @@ def search_sets(
             ran -= 1
             at = order[ran]
             done[at] = False
+            low = min(low, at)
             key ^= keys[at]
             for i in range(task.read_start[at], task.read_start[at + 1]):
                 left[task.reads[i]] += 1
