@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,26 @@ def optimizations(reports: Rows) -> Iterable[str]:
             measured = report["measured"].get(chosen)
             ratio = "" if measured is None else f"{measured[0]:.3f} ×"
             yield _line(report["model"], chosen, *cells, f"{smallest:.3f}", ratio)
+
+
+def transformers(rows: Rows) -> Iterable[str]:
+    """What each kind is worth to language models: by itself, and what is lacking without it."""
+    names = list(dict.fromkeys(x["kind"] for row in rows for x in row["kinds"]))
+    names = [x for x in names if not x.startswith("all")]
+    figures = {f"at {x}": partial(_overhead_at, number) for number, x in enumerate(rows[0]["shares"])}
+    for title, figure in {**figures, "smallest budget": lambda x: f"{x['smallest']:.3f}"}.items():
+        yield from ("", f"{title}:", "")
+        yield from _head("profile", "may be chosen", *names, "all")
+        for row in rows:
+            kinds = {x["kind"]: x for x in row["kinds"]}
+            for how, before in (("that alone", ""), ("all but that", "all but ")):
+                cells = [figure(kinds[before + x]) if before + x in kinds else "" for x in names]
+                yield _line(row["profile"], how, *cells, figure(kinds["all"]))
+
+
+def _overhead_at(number: int, kind: dict[str, Any]) -> str:
+    overhead = kind["overheads"][number]
+    return "-" if overhead is None else f"{overhead:+.1%}"
 
 
 def published(rows: Rows) -> Iterable[str]:
@@ -260,6 +281,7 @@ def reserved(rows: Rows) -> Iterable[str]:
 TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "end_to_end": end_to_end,
     "optimizations": optimizations,
+    "transformers": transformers,
     "published": published,
     "program_sizes": program_sizes,
     "training_run": training_run,
