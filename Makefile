@@ -5,6 +5,9 @@
 .DELETE_ON_ERROR:
 .PHONY: help explore app test test-thorough fuzz claims attack lint setup setup-test clean
 
+# The browser, the linters and compiling the search do not wait for each other.
+MAKEFLAGS += --jobs=2
+
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NOTEBOOK := notebooks/explore.ipynb
@@ -70,13 +73,13 @@ claims: setup-test
 attack: setup-test
 	$(BIN)/python -m tests.attack --attacks $(ATTACKS)
 
-lint: setup-test
+lint: .venv/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-setup: .venv/explore.stamp
-setup-test: .venv/test.stamp .venv/browser.stamp
+setup: .venv/explore.stamp .venv/compiled.stamp
+setup-test: setup .venv/test.stamp .venv/browser.stamp
 
 # Each stamp is the last thing its rule does, so a set-up that failed starts again.
 .venv/explore.stamp: pyproject.toml constraints.txt
@@ -86,8 +89,12 @@ setup-test: .venv/test.stamp .venv/browser.stamp
 	    echo 'Name one: make explore PYTHON=/path/to/python3.12' >&2; exit 1; \
 	  fi; \
 	  echo 'Making .venv with $(PYTHON)'; '$(PYTHON)' -m venv --clear .venv; }
-	@echo 'Installing the explorer and what it needs into .venv (minutes the first time), then compiling the search'
+	@echo 'Installing the explorer and what it needs into .venv (minutes the first time)'
 	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+# Not while pip puts the project in once more for the tests.
+.venv/compiled.stamp: .venv/explore.stamp $(if $(filter-out setup explore app,$(MAKECMDGOALS)),.venv/test.stamp)
 	$(BIN)/schedule-explorer compile
 	@touch $@
 
