@@ -213,6 +213,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "update": [*UPDATES, "within"],
         "accumulate": FLAGS,
         "distributed": [5, "", "fsdp", True, []],
+        "order": FLAGS,
         "time_limit": SECONDS,
         "panels": [5, "timeline", ["nonsense"], [5]],
         **OPTIONS,

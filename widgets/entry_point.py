@@ -33,6 +33,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     exact: bool = False,
     time_limit: float = 10.0,
     pins: PinsLike | None = None,
+    order: bool = False,
     panels: Iterable[str] | None = None,
 ) -> Explorer:
     """Explore the schedules of a model: choose a memory budget and see what fits it.
@@ -55,6 +56,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         exact: as in ``explorer.solve``.
         time_limit: as in ``explorer.solve``.
         pins: as in ``explorer.solve``.
+        order: as in ``explorer.solve``: other orders of operators are looked at too.
         panels: which to show, by name; all if None.
 
     Returns:
@@ -67,7 +69,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     """
     if budget is not None:  # per cent of a peak that is not known yet: of any, to see whether they are well written
         parse_bytes(budget, whole=_ANY_PEAK_BYTES)
-    choice = Choice(parse_optimizations(optimizations), exact, time_limit, parse_pins(pins))
+    choice = Choice(parse_optimizations(optimizations), exact, time_limit, parse_pins(pins), order=order)
     shown = parse_panels(panels)
     iteration = {"optimizer": optimizer, "update": update, "accumulate": accumulate, "distributed": distributed}
     what = model_or_profile_or_name

@@ -132,6 +132,7 @@ class Explorer(Traits):
         time_limit: float | None = None,
         pins: PinsLike | None = None,
         update: str | None = None,
+        order: bool | None = None,
     ) -> None:
         """Ask the solver for something else, and solve again; what is None stays as it is.
 
@@ -142,11 +143,12 @@ class Explorer(Traits):
             pins: as in ``explorer.solve``, in place of those before; ``{}`` for none.
             update: when parameters are updated, where the profile has an optimizer: ``"end"``, after the backward pass,
                 or ``"within"`` it.
+            order: as in ``explorer.solve``: in the order with the least memory too, by a process for each.
 
         Raises:
             ValueError: one of them is not allowed; the choice stays as it was.
         """
-        changes: dict[str, Any] = {"exact": exact, "time_limit": time_limit, "update": update}
+        changes: dict[str, Any] = {"exact": exact, "time_limit": time_limit, "update": update, "order": order}
         if optimizations is not None:
             changes["optimizations"] = parse_optimizations(optimizations)
         if pins is not None:

@@ -21,6 +21,11 @@ _PHASES = {
 }
 _PROVEN = 0.0005
 """Less than the last digit shown."""
+_SCOPES = {
+    BoundScope.PROBLEM: "all schedules",
+    BoundScope.ORDER: "all schedules in its order",
+    BoundScope.GROUPING: "the schedules of its grouping",
+}
 TONES = {
     Status.OPTIMAL: "good",
     Status.FEASIBLE: "good",
@@ -34,7 +39,7 @@ TONES = {
 
 def proven(solution: Solution) -> str:
     """What is proven about a schedule, or that nothing is yet."""
-    for scope, of in ((BoundScope.PROBLEM, "all schedules"), (BoundScope.GROUPING, "the schedules of its grouping")):
+    for scope, of in _SCOPES.items():
         gap = solution.gap(scope)
         if gap is not None and gap < _PROVEN:
             return f"proven to be the best of {of}"
@@ -45,7 +50,7 @@ def proven(solution: Solution) -> str:
 
 def best_gap(solution: Solution) -> float | None:
     """The gap that ``proven`` speaks of."""
-    gaps = (solution.gap(scope) for scope in (BoundScope.PROBLEM, BoundScope.GROUPING))
+    gaps = (solution.gap(scope) for scope in _SCOPES)
     return next((gap for gap in gaps if gap is not None), None)
 
 

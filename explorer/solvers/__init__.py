@@ -9,14 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from explorer.solvers.curves import trade_off_in_steps
     from explorer.solvers.methods.batch_size import largest_batch
     from explorer.solvers.placing.placing import place
     from explorer.solvers.sequences import largest_sequence
+    from explorer.solvers.service.in_orders import SessionInOrders
     from explorer.solvers.service.messages import SolveEvent
     from explorer.solvers.service.session import SolveSession
-    from explorer.solvers.solving import smallest_budget, solve, trade_off, trade_off_in_steps
+    from explorer.solvers.solving import smallest_budget, solve, trade_off
 
 _HOMES = {
+    "SessionInOrders": "service.in_orders",
     "SolveEvent": "service.messages",
     "SolveSession": "service.session",
     "largest_batch": "methods.batch_size",
@@ -25,9 +28,10 @@ _HOMES = {
     "smallest_budget": "solving",
     "solve": "solving",
     "trade_off": "solving",
-    "trade_off_in_steps": "solving",
+    "trade_off_in_steps": "curves",
 }
 __all__ = [
+    "SessionInOrders",
     "SolveEvent",
     "SolveSession",
     "largest_batch",

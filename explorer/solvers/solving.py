@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -18,14 +18,14 @@ from explorer.device_profile import Profile
 from explorer.kinds import a_profile
 from explorer.reserved import an_allocator
 from explorer.solution import Solution
+from explorer.solvers.curves import whole_curve
 from explorer.solvers.methods.table import METHODS, method_named
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.monet.smallest import find_smallest
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
-from explorer.solvers.ordering.joint import Reordered, solve_in_order
-from explorer.solvers.problem.frontier import Frontier, judged
+from explorer.solvers.ordering.joint import solve_in_order
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.solvers.reserving import Fitting, Of, a_measure, solve_reserved
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
@@ -35,8 +35,6 @@ from explorer.units import shown
 if TYPE_CHECKING:
     from explorer.solvers.methods.comparison import Comparison
 
-_CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
-_CURVE_STEP = 6  # points between two views of it
 _MOST_POINTS = 1000  # of a curve: more are no longer seen
 
 
@@ -291,7 +289,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     if methods is None:
         if budgets is not None:
             raise ValueError("budgets are for methods: name some, such as methods=['monet']")
-        return _curve_in_orders(profile, points, options) if order else _whole_curve(profile, points, options)
+        return whole_curve(profile, points, options)
     from explorer.solvers.methods.comparison import compare
 
     chosen = several(methods, "methods", such_as="['monet', 'checkmate']")
@@ -318,89 +316,3 @@ def _ladder(profile: Profile, points: int, options: Options) -> list[int]:
     knowledge.seek_minimum(timeout=0.0)
     low, high = knowledge.minimum().budget_bytes, knowledge.search.keep_all_peak_bytes
     return np.linspace(low, high, points, dtype=np.int64).tolist()
-
-
-def trade_off_in_steps(
-    profile: Profile,
-    *,
-    points: int = 24,
-    optimizations: Optimizations = "all",
-    exact: bool = False,
-    pins: PinsLike | None = None,
-    should_stop: Callable[[bool], bool] | None = None,
-) -> Iterator[tuple[Solution, ...]]:
-    """MONeT's curve for those who watch: its two ends at once, more and more of it as ``trade_off`` does, then better.
-
-    Args:
-        profile: graph and costs.
-        points: as in ``trade_off``.
-        optimizations: as in ``solve``.
-        exact: as in ``solve``.
-        pins: as in ``solve``.
-        should_stop: called before each of the searches, which take a tenth of a second or so, with whether they only
-            improve a curve that is there; may wait while others need the processor. True ends the curve.
-
-    Yields:
-        Increasing peaks and strictly decreasing times; the last is the whole curve, which may begin at a smaller peak.
-    """
-    chosen = parse_optimizations(optimizations)
-    options = Options(optimizations=chosen, exact=exact, pins=parse_pins(pins))
-    return _curves(profile, points, options, efforts=_CURVE_EFFORTS, should_stop=should_stop)
-
-
-def _curves(
-    profile: Profile,
-    points: int,
-    options: Options,
-    *,
-    efforts: Iterable[float],
-    should_stop: Callable[[bool], bool] | None = None,
-) -> Iterator[tuple[Solution, ...]]:
-    """MONeT's, by plan search alone, as it becomes known."""
-    knowledge = Knowledge(options.problem(profile))
-    search = knowledge.search
-    search.ready()
-    knowledge.seek_minimum(timeout=0.0)
-    yield _along(knowledge, points)
-    for lap, effort in enumerate(efforts):
-        for number, budget in enumerate(search.budgets(points), start=1):
-            if should_stop is not None and should_stop(lap > 0):
-                return
-            Pursuit(knowledge, budget, options).look(effort=effort)
-            if number % _CURVE_STEP == 0:
-                yield _along(knowledge, points)
-        search.shrink()  # where the curve begins is what people ask first
-        search.collect()
-        yield _along(knowledge, points)
-
-
-def _whole_curve(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
-    *_, curve = _curves(profile, points, options, efforts=_CURVE_EFFORTS[:1])
-    return curve
-
-
-def _curve_in_orders(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
-    """What is best of two curves: in the order with the least memory, and in the captured one."""
-    reordered = Reordered.of(profile, seed=options.seed)
-    found = {(x.peak_bytes, x.time_ms): x for x in _whole_curve(profile, points, options)}
-    if not reordered.as_captured:
-        ours = map(reordered.solution, _whole_curve(reordered.profile, points, options))
-        found |= {(x.peak_bytes, x.time_ms): x for x in ours if x.schedule is not None}
-    frontier = Frontier()
-    for solution in found.values():
-        if solution.schedule is not None:
-            frontier.add(judged(profile, solution.schedule))
-    best = (found[x.peak_bytes, x.time_ms] for x in frontier.points())
-    return tuple(replace(x, bounds=()) for x in best)
-
-
-def _along(knowledge: Knowledge, points: int) -> tuple[Solution, ...]:
-    """The best that is known for budgets equally far apart."""
-    frontier = knowledge.frontier
-    low, high = frontier.points()[0].peak_bytes, knowledge.search.keep_all_peak_bytes
-    peaks = dict.fromkeys(
-        best.peak_bytes
-        for budget in np.linspace(low, high, points, dtype=np.int64).tolist()
-        if (best := frontier.best(budget)) is not None
-    )
-    return tuple(solution_of(knowledge, Progress(peak), gap=0.0) for peak in peaks)

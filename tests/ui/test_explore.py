@@ -70,8 +70,8 @@ class Widget:
 def opening(profile: str) -> str:
     """Code that opens a profile. None of these tests is about how good answers are: a curve is searched once."""
     return (
-        "import explorer\nfrom explorer.solvers import solving\n\n"
-        "solving._CURVE_EFFORTS = solving._CURVE_EFFORTS[:1]\n"
+        "import explorer\nfrom explorer.solvers import curves\n\n"
+        "curves._CURVE_EFFORTS = curves._CURVE_EFFORTS[:1]\n"
         f"view = explorer.explore({profile!r}, time_limit=2)\n"
     )
 

@@ -14,8 +14,8 @@ from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import SolveSession
+from explorer.solvers.curves import _CURVE_EFFORTS
 from explorer.solvers.options import Options
-from explorer.solvers.solving import _CURVE_EFFORTS
 from tests.widgets.trained import Trained, train
 from widgets import Explorer
 
@@ -34,7 +34,7 @@ def impatient() -> Iterator[None]:
     """No test here is about how good an answer is: a solve ends after a second, and a curve is searched once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("widgets.jobs.solver.SolveSession", _Impatient)
-        patch.setattr("explorer.solvers.solving._CURVE_EFFORTS", _CURVE_EFFORTS[:1])
+        patch.setattr("explorer.solvers.curves._CURVE_EFFORTS", _CURVE_EFFORTS[:1])
         yield
 
 

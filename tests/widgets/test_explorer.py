@@ -270,7 +270,7 @@ def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
 
 
 def test_a_run_does_not_wait_for_the_curve(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("explorer.solvers.solving._CURVE_EFFORTS", (0.15, 3.0))
+    monkeypatch.setattr("explorer.solvers.curves._CURVE_EFFORTS", (0.15, 3.0))
     there = threading.Event()
     with explorer.explore(trained.model, trained.batch, loss=trained.loss, budget="1 GiB") as made:
         made.observe(lambda _: there.set(), "schedule")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from explorer.arguments import a_flag
 from explorer.device_profile import Profile
 from explorer.graph import Optimization
 from explorer.solvers.options import Options
@@ -23,6 +24,7 @@ class Choice:
         time_limit: seconds for each budget.
         pins: what the user decided.
         update: when parameters are updated, ``"end"`` or ``"within"`` the backward pass; None: as the profile has it.
+        order: solve in the order of operators with the least memory too.
     """
 
     optimizations: frozenset[Optimization]
@@ -30,11 +32,16 @@ class Choice:
     time_limit: float = 10.0
     pins: Pins = NO_PINS
     update: str | None = None
+    order: bool = False
 
     @property
-    def schedules(self) -> tuple[frozenset[Optimization], bool, Pins, str | None]:
+    def schedules(self) -> tuple[frozenset[Optimization], bool, Pins, str | None, bool]:
         """What says which schedules are allowed; equal choices of these have the same curve."""
-        return self.optimizations, self.exact, self.pins, self.update
+        return self.optimizations, self.exact, self.pins, self.update, self.order
+
+    def same_session(self, other: Choice) -> bool:
+        """Does a session for one serve the other too, once it is told?"""
+        return (self.update, self.order) == (other.update, other.order)
 
     @property
     def options(self) -> Options:
@@ -48,6 +55,7 @@ class Choice:
     def check(self, profile: Profile | None) -> None:
         """Raise ValueError for a choice that no session takes; what is of a profile is checked where there is one."""
         options = self.options
+        a_flag(self.order, "order")
         if self.update not in (None, "end", "within"):
             raise ValueError(f"update is {shown(self.update)}; allowed: 'end' or 'within', the backward pass")
         if profile is not None:

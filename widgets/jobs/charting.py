@@ -93,6 +93,7 @@ class Charting:
             optimizations=choice.optimizations,
             exact=choice.exact,
             pins=choice.pins,
+            order=choice.order,
             should_stop=self._step_aside,
         )
 

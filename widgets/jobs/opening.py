@@ -66,7 +66,7 @@ class Opening:
     def _open(self) -> None:
         before, choice = self._used, self._traits.choice
         self._used = choice
-        if self._solver.open and choice.update == before.update:
+        if self._solver.open and choice.same_session(before):
             self._reconfigure(choice, before=before)
             return
         self._answers.leave()

@@ -8,11 +8,13 @@ from threading import Event, Lock
 
 from explorer.device_profile import Profile
 from explorer.solution import BoundScope, Solution
-from explorer.solvers import SolveEvent, SolveSession
+from explorer.solvers import SessionInOrders, SolveEvent, SolveSession
 from widgets import text
 from widgets.choices.choice import Choice
 from widgets.jobs.latest import Computing, Latest
 from widgets.scene.scene import News
+
+Session = SolveSession | SessionInOrders
 
 PATIENCE_S = 5.0
 """For the first schedule of a budget, before anything else takes its share of the processor."""
@@ -33,7 +35,7 @@ class Solver:
         """No session yet."""
         self._on_event = on_event
         self._lock = Lock()
-        self._session: SolveSession | None = None
+        self._session: Session | None = None
         self._request = self._passed = -1
         self._asked_at = 0.0
         self._heard = Event()
@@ -66,9 +68,10 @@ class Solver:
         session = self._session
         return "" if session is None else session.scip_log
 
-    def start(self, profile: Profile, choice: Choice) -> SolveSession:
+    def start(self, profile: Profile, choice: Choice) -> Session:
         """A session that ``use`` takes, or that the caller closes: its process starts while other things are done."""
-        return SolveSession(
+        make = SessionInOrders if choice.order else SolveSession
+        return make(
             profile,
             on_event=self._receive,
             optimizations=choice.optimizations,
@@ -77,7 +80,7 @@ class Solver:
             pins=choice.pins,
         )
 
-    def use(self, session: SolveSession) -> None:
+    def use(self, session: Session) -> None:
         """Ask this session from now on."""
         with self._lock:
             self._session = session

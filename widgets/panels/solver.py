@@ -58,6 +58,8 @@ class SolverPanel:
         )
         self.chosen = {x: _checkbox(_NAMES[x]) for x in _NAMES}
         self.exact = _checkbox("Bit-exact only")
+        self.order = _checkbox("Other orders")
+        self.order.tooltip = "Solve in the order of operators with the least memory too; the better answer is shown"
         self.update = ipywidgets.Dropdown(
             description="Updates",
             options=_UPDATES,
@@ -66,14 +68,14 @@ class SolverPanel:
             layout=ipywidgets.Layout(width="auto", display="none"),
         )
         self._offered: Profile | None = None
-        for widget in (self.time_limit, self.exact, self.update, *self.chosen.values()):
+        for widget in (self.time_limit, self.exact, self.order, self.update, *self.chosen.values()):
             widget.observe(self._ask, "value")
         owner.observe(lambda _: self._follow(), "choice")
         owner.observe(lambda _: self._offer(), "status")
         self._follow()
         self._offer()
         row = ipywidgets.HBox(
-            [self.time_limit, *self.chosen.values(), self.exact, self.update, self.cancel],
+            [self.time_limit, *self.chosen.values(), self.exact, self.order, self.update, self.cancel],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 14px"),
         )
         said = ipywidgets.HBox([self.sizes, self.log], layout=ipywidgets.Layout(flex_flow="row wrap"))
@@ -103,6 +105,7 @@ class SolverPanel:
             try:
                 self.time_limit.value = choice.time_limit
                 self.exact.value = choice.exact
+                self.order.value = choice.order
                 planned = self._offered is not None and self._offered.graph.iteration.within
                 self.update.value = choice.update or ("within" if planned else "end")
                 for optimization, widget in self.chosen.items():
@@ -123,6 +126,8 @@ class SolverPanel:
             self._owner.ask(time_limit=value)
         elif widget is self.exact:
             self._owner.ask(exact=value)
+        elif widget is self.order:
+            self._owner.ask(order=value)
         elif widget is self.update:
             self._owner.ask(update=value)
         else:

@@ -105,20 +105,21 @@ def solve_in_order(profile: Profile, solve: Solve, *, seed: int = 0) -> tuple[So
     """
     reordered = Reordered.of(profile, seed=seed)
     if reordered.as_captured:
-        return tuple(map(_in_one_order, solve(profile, 1.0)))
+        return tuple(map(in_one_order, solve(profile, 1.0)))
     ours = map(reordered.solution, solve(reordered.profile, 0.5))
-    captured = map(_in_one_order, solve(profile, 0.5))
-    return tuple(map(_better, ours, captured))
+    captured = map(in_one_order, solve(profile, 0.5))
+    return tuple(map(better, ours, captured))
 
 
-def _in_one_order(solution: Solution) -> Solution:
-    """Another order may be better."""
+def in_one_order(solution: Solution) -> Solution:
+    """What was found for the captured order, where others are looked at too: one of them may be better."""
     bounds = tuple(replace(x, scope=BoundScope.ORDER) if x.scope is BoundScope.PROBLEM else x for x in solution.bounds)
     status = Status.FEASIBLE if solution.status is Status.OPTIMAL else solution.status
     return replace(solution, bounds=bounds, status=status)
 
 
-def _better(one: Solution, other: Solution) -> Solution:
+def better(one: Solution, other: Solution) -> Solution:
+    """Of two answers to the same budget, in different orders."""
     elapsed_s = one.elapsed_s + other.elapsed_s
     if one.schedule is None and other.schedule is None:
         known = [x for x in (one, other) if x.minimum is not None]

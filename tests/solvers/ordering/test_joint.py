@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from explorer import Profile, keep_all, load_profile, simulate, solve, trade_off
-from explorer.device_profile import Cost
-from explorer.iteration import Iteration
-from explorer.rearranging import UPDATE, update_cost_key
+from explorer import keep_all, load_profile, simulate, solve, trade_off
 from explorer.schedule import Run, with_frees
 from explorer.solution import BoundScope, Status
 from explorer.solvers.methods.table import METHODS, Answers
@@ -18,14 +13,7 @@ from explorer.solvers.ordering.joint import Reordered
 from explorer.solvers.ordering.order import best_order
 from explorer.solvers.ordering.schedules import least_memory
 from explorer.solvers.ordering.steps import OrderedSteps, halves_of
-
-
-def updated(name: str, *, within: bool = True) -> Profile:
-    """A bundled profile with an optimizer whose updates take no time and no memory."""
-    profile = load_profile(name)
-    keys = {update_cost_key(profile.graph, x) for x, _ in profile.graph.gradients} | {UPDATE}
-    profile = replace(profile, costs=profile.costs | dict.fromkeys(keys, Cost(0.0, 0)), optimizer="sgd")
-    return profile.in_iteration(Iteration(optimizer="sgd", within=within))
+from tests.solvers.ordering.updated import updated
 
 
 @pytest.mark.parametrize("within", [False, True])

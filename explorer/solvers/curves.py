@@ -1,0 +1,128 @@
+"""MONeT's curve by plan search alone: the quickest schedule for every budget, as it becomes known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain, zip_longest
+
+import numpy as np
+
+from explorer.device_profile import Profile
+from explorer.solution import Solution
+from explorer.solvers.monet.knowledge import Knowledge
+from explorer.solvers.monet.pipeline import Pursuit
+from explorer.solvers.monet.wording import Progress, solution_of
+from explorer.solvers.options import Optimizations, Options, parse_optimizations
+from explorer.solvers.ordering.joint import Reordered
+from explorer.solvers.problem.frontier import Frontier, judged
+from explorer.solvers.problem.pins import PinsLike, parse_pins
+
+_CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
+_CURVE_STEP = 6  # points between two views of it
+
+
+def trade_off_in_steps(
+    profile: Profile,
+    *,
+    points: int = 24,
+    optimizations: Optimizations = "all",
+    exact: bool = False,
+    pins: PinsLike | None = None,
+    order: bool = False,
+    should_stop: Callable[[bool], bool] | None = None,
+) -> Iterator[tuple[Solution, ...]]:
+    """MONeT's curve for those who watch: its two ends at once, more and more of it as ``trade_off`` does, then better.
+
+    Args:
+        profile: graph and costs.
+        points: as in ``trade_off``.
+        optimizations: as in ``solve``.
+        exact: as in ``solve``.
+        pins: as in ``solve``.
+        order: as in ``trade_off``: the better of both orders' curves.
+        should_stop: called before each of the searches, which take a tenth of a second or so, with whether they only
+            improve a curve that is there; may wait while others need the processor. True ends the curve.
+
+    Yields:
+        Increasing peaks and strictly decreasing times; the last is the whole curve, which may begin at a smaller peak.
+    """
+    chosen = parse_optimizations(optimizations)
+    options = Options(optimizations=chosen, exact=exact, pins=parse_pins(pins), order=order)
+    return _curves(profile, points, options, efforts=_CURVE_EFFORTS, should_stop=should_stop)
+
+
+def whole_curve(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
+    """The curve in a second or two, in both orders if the options have it so: see ``trade_off``."""
+    *_, curve = _curves(profile, points, options, efforts=_CURVE_EFFORTS[:1])
+    return curve
+
+
+def _curves(
+    profile: Profile,
+    points: int,
+    options: Options,
+    *,
+    efforts: Iterable[float],
+    should_stop: Callable[[bool], bool] | None = None,
+) -> Iterator[tuple[Solution, ...]]:
+    """In the captured order; with ``order``, what is best of that and of the order with the least memory."""
+    captured = _in_one_order(profile, points, options, efforts=efforts, should_stop=should_stop)
+    reordered = Reordered.of(profile, seed=options.seed) if options.order else None
+    if reordered is None or reordered.as_captured:
+        yield from captured
+        return
+    ours = _in_one_order(reordered.profile, points, options, efforts=efforts, should_stop=should_stop)
+    latest: list[tuple[Solution, ...]] = [(), ()]
+    for views in zip_longest(captured, (tuple(map(reordered.solution, x)) for x in ours)):
+        latest = [before if view is None else view for before, view in zip(latest, views, strict=True)]
+        yield _best(profile, chain(*latest))
+
+
+def _best(profile: Profile, solutions: Iterable[Solution]) -> tuple[Solution, ...]:
+    """Of several curves; what is proven of one order's schedules is not of the other's."""
+    found = {(x.peak_bytes, x.time_ms): x for x in solutions if x.schedule is not None}
+    frontier = Frontier()
+    for solution in found.values():
+        assert solution.schedule is not None
+        frontier.add(judged(profile, solution.schedule))
+    best = (found[x.peak_bytes, x.time_ms] for x in frontier.points())
+    return tuple(replace(x, bounds=()) for x in best)
+
+
+def _in_one_order(
+    profile: Profile,
+    points: int,
+    options: Options,
+    *,
+    efforts: Iterable[float],
+    should_stop: Callable[[bool], bool] | None = None,
+) -> Iterator[tuple[Solution, ...]]:
+    """MONeT's, by plan search alone, as it becomes known."""
+    knowledge = Knowledge(options.problem(profile))
+    search = knowledge.search
+    search.ready()
+    knowledge.seek_minimum(timeout=0.0)
+    yield _along(knowledge, points)
+    for lap, effort in enumerate(efforts):
+        for number, budget in enumerate(search.budgets(points), start=1):
+            if should_stop is not None and should_stop(lap > 0):
+                return
+            Pursuit(knowledge, budget, options).look(effort=effort)
+            if number % _CURVE_STEP == 0:
+                yield _along(knowledge, points)
+        search.shrink()  # where the curve begins is what people ask first
+        search.collect()
+        yield _along(knowledge, points)
+
+
+def _along(knowledge: Knowledge, points: int) -> tuple[Solution, ...]:
+    """The best that is known for budgets equally far apart."""
+    frontier = knowledge.frontier
+    low, high = frontier.points()[0].peak_bytes, knowledge.search.keep_all_peak_bytes
+    peaks = dict.fromkeys(
+        best.peak_bytes
+        for budget in np.linspace(low, high, points, dtype=np.int64).tolist()
+        if (best := frontier.best(budget)) is not None
+    )
+    return tuple(solution_of(knowledge, Progress(peak), gap=0.0) for peak in peaks)

@@ -1,0 +1,18 @@
+"""Bundled profiles whose order matters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from explorer import Profile, load_profile
+from explorer.device_profile import Cost
+from explorer.iteration import Iteration
+from explorer.rearranging import UPDATE, update_cost_key
+
+
+def updated(name: str, *, within: bool = True) -> Profile:
+    """A bundled profile with an optimizer whose updates take no time and no memory."""
+    profile = load_profile(name)
+    keys = {update_cost_key(profile.graph, x) for x, _ in profile.graph.gradients} | {UPDATE}
+    profile = replace(profile, costs=profile.costs | dict.fromkeys(keys, Cost(0.0, 0)), optimizer="sgd")
+    return profile.in_iteration(Iteration(optimizer="sgd", within=within))
