@@ -21,6 +21,8 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
 MIB = 2**20
 Rows = list[dict[str, Any]]
+_SLOWEST = 5
+"""Placements of schedules that have rows of their own."""
 _WORTH = 0.005
 """Of the peak: below, an order has no row of its own."""
 
@@ -278,6 +280,26 @@ def reserved(rows: Rows) -> Iterable[str]:
         yield _line(name, *("-" if x["overhead"] is None else f"{100 * x['overhead']:+.2f}%" for x in kinds))
 
 
+def addresses(rows: Rows) -> Iterable[str]:
+    """Placements of schedules, those that took longest; and of MiniMalloc's instances."""
+    schedules = [x for x in rows if x["kind"] == "schedule"]
+    exact = sum(x["over"] == 0 for x in schedules)
+    slow = sorted(schedules, key=lambda x: -x["seconds"])[:_SLOWEST]
+    yield f"Of {len(schedules)} schedules {exact} lie in exactly their load. Those that took longest:"
+    yield ""
+    yield from _placed(slow)
+    yield ""
+    yield from _placed([x for x in rows if x["kind"] == "instance"])
+
+
+def _placed(rows: Rows) -> Iterable[str]:
+    yield from _head("", "blocks", "buffer", "seconds")
+    for x in rows:
+        fits = "fits" if x["kind"] == "instance" else "exactly the load"
+        over = fits if x["over"] <= 0 else f"{x['over']:+.2%}"
+        yield _line(x["name"], str(x["blocks"]), over, f"{x['seconds']:.2f}")
+
+
 TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "end_to_end": end_to_end,
     "optimizations": optimizations,
@@ -292,6 +314,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "checkmate": checkmate,
     "order": order,
     "reserved": reserved,
+    "addresses": addresses,
 }
 
 
