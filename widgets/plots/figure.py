@@ -6,16 +6,12 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from explorer.harmless import in_figure
 from widgets import style
-
-_FRONTEND = Path(__file__).with_name("frontend")
-
 
 Trace = dict[str, Any]
 """A trace by plotly's own names for its attributes; one of ``scatter``, ``bar`` or ``heatmap``."""
