@@ -19,11 +19,11 @@ from explorer.solvers.placing.rectangles import Rectangles
 _RACERS = ("WAT", "TAW", "TWA", "AWT", "WTA", "ATW")  # of ``Rectangles.orders``
 _FIRST_STATES = 8  # times as many as there are rectangles: of each racer's first turn
 _SHORT_STATES = (2, 10, 50)  # likewise, of perturbed orders in turn
-_PERTURBED = 1.0  # states for perturbed orders, of those for racers
+_PERTURBED = 4.0  # states for perturbed orders, of those for racers
 # Of the measures' standard deviations: noise in a perturbed order, and what e times the mean failures weigh, in turn.
 _NOISE = 0.3
 _BLAME = (0.0, 0.5, 1.0, 2.0)
-_REMEMBERED = 0.9  # of the failures before, in each turn
+_REMEMBERED = 0.95  # of the failures before, in each turn
 _SEED = 0
 
 
