@@ -181,8 +181,8 @@ class AddressesPanel:
             told = found.sentence
             if found.schedule.moved(scene.profile.graph):
                 figure = order_figure(scene.profile.graph, found.schedule, selected=scene.selected)
-        self.told.value = f"<p>{in_html(told)}</p>"
         self.plot.layout.display = "none" if figure is None else None
+        self.told.value = f"<p>{in_html(told)}</p>"
         if figure is not None:
             self.plot.draw(figure)
 

@@ -465,7 +465,8 @@ def test_the_order_of_operators_is_told(opened: Explorer) -> None:
     panel = _addresses(opened, "holds")
     panel.of.value = "Order of operators"
     _addresses(opened, "the captured order")
-    assert panel.plot.layout.display == "none"
+    # What profiling measured as scratch memory decides whether another order takes less.
+    assert (panel.plot.layout.display == "none") == ("No order was found" in panel.told.value)
     assert panel.offset.disabled
 
 
