@@ -15,7 +15,7 @@ from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.ordering.joint import Reordered
-from explorer.solvers.problem.frontier import Frontier, judged
+from explorer.solvers.problem.frontier import Frontier, Point
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 
 _CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
@@ -67,30 +67,39 @@ def _curves(
     should_stop: Callable[[bool], bool] | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
     """In the captured order; with ``order``, what is best of that and of the order with the least memory."""
-    captured = _in_one_order(profile, points, options, efforts=efforts, should_stop=should_stop)
+    captured = _in_its_order(profile, points, options, efforts=efforts, should_stop=should_stop)
     reordered = Reordered.of(profile, seed=options.seed) if options.order else None
     if reordered is None or reordered.as_captured:
         yield from captured
         return
-    ours = _in_one_order(reordered.profile, points, options, efforts=efforts, should_stop=should_stop)
+    ours = _in_its_order(reordered.profile, points, options, efforts=efforts, should_stop=should_stop)
     latest: list[tuple[Solution, ...]] = [(), ()]
-    for views in zip_longest(captured, (tuple(map(reordered.solution, x)) for x in ours)):
-        latest = [before if view is None else view for before, view in zip(latest, views, strict=True)]
-        yield _best(profile, chain(*latest))
+    translated: dict[tuple[int | None, float | None], Solution] = {}  # a view has most of the one before
+    for captured_view, our_view in zip_longest(captured, ours):
+        for x in our_view or ():
+            key = x.peak_bytes, x.time_ms
+            translated[key] = translated.get(key) or reordered.solution(x)
+        if captured_view is not None:
+            latest[0] = captured_view
+        if our_view is not None:
+            latest[1] = tuple(translated[x.peak_bytes, x.time_ms] for x in our_view)
+        yield _best(chain(*latest))
 
 
-def _best(profile: Profile, solutions: Iterable[Solution]) -> tuple[Solution, ...]:
+def _best(solutions: Iterable[Solution]) -> tuple[Solution, ...]:
     """Of several curves; what is proven of one order's schedules is not of the other's."""
     found = {(x.peak_bytes, x.time_ms): x for x in solutions if x.schedule is not None}
     frontier = Frontier()
-    for solution in found.values():
-        assert solution.schedule is not None
-        frontier.add(judged(profile, solution.schedule))
+    for (peak_bytes, time_ms), x in found.items():
+        assert x.schedule is not None
+        assert peak_bytes is not None
+        assert time_ms is not None
+        frontier.add(Point(peak_bytes, time_ms, x.schedule))
     best = (found[x.peak_bytes, x.time_ms] for x in frontier.points())
     return tuple(replace(x, bounds=()) for x in best)
 
 
-def _in_one_order(
+def _in_its_order(
     profile: Profile,
     points: int,
     options: Options,
@@ -98,7 +107,7 @@ def _in_one_order(
     efforts: Iterable[float],
     should_stop: Callable[[bool], bool] | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
-    """MONeT's, by plan search alone, as it becomes known."""
+    """In the order that the profile is in."""
     knowledge = Knowledge(options.problem(profile))
     search = knowledge.search
     search.ready()

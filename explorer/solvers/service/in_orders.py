@@ -44,8 +44,12 @@ class SessionInOrders:
         self._translate = [in_one_order, reordered.solution]
         profiles = [profile] if reordered.as_captured else [profile, reordered.profile]
         self._sessions: list[SolveSession] = []
-        for number, x in enumerate(profiles):
-            self._sessions.append(SolveSession(x, on_event=partial(self._take, number), **options))
+        try:
+            for number, x in enumerate(profiles):
+                self._sessions.append(SolveSession(x, on_event=partial(self._take, number), **options))
+        except BaseException:  # such as no process to be had for the second
+            self.close()
+            raise
 
     def request(self, budget_bytes: int | str, *, known: Solution | None = None) -> int:
         """As of ``SolveSession``; ``known`` may be in any order."""
@@ -95,21 +99,21 @@ class SessionInOrders:
     def _take(self, number: int, event: SolveEvent) -> None:
         """Pass on what is known now that one of the sessions has said something."""
         with self._turn:
-            if not self._is_latest(number, event):
-                return
+            with self._lock:
+                if not self._is_latest(number, event):
+                    return
             translated = replace(event, solution=self._translate[number](event.solution))
             told = self._merged(number, translated)
             if told is not None:
                 self._on_event(told)
 
     def _is_latest(self, number: int, event: SolveEvent) -> bool:
-        with self._lock:
-            return number < len(self._asked) and event.request == self._asked[number]
+        return number < len(self._asked) and event.request == self._asked[number]
 
     def _merged(self, number: int, event: SolveEvent) -> SolveEvent | None:
         """None if it is of a request that was superseded."""
         with self._lock:
-            if number >= len(self._asked) or event.request != self._asked[number]:
+            if not self._is_latest(number, event):
                 return None
             self._heard[number] = event
             heard = [x for x in self._heard if x is not None]
