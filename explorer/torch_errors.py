@@ -15,12 +15,14 @@ from torch import nn
 _TORCH_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _OURS = (Path(torch.__file__).parent, Path(__file__).parent)
 _SAID = 300  # characters of an error of others
+# The CPU's allocator; cuDNN, of whose plans no workspace fits; cuBLAS, whose handle does not.
+_NO_MEMORY = ("can't allocate memory", "unable to find an engine", "CUBLAS_STATUS_ALLOC_FAILED")
 _NEVER_FITS = (TypeError, RuntimeError, AttributeError, LookupError, AssertionError, NotImplementedError)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Did an allocator fail, the CPU's (whose error has no type of its own) or a GPU's?"""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(x in str(error) for x in _NO_MEMORY)
 
 
 @contextmanager

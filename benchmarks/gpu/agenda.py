@@ -30,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Blocks of the default allocator, which splits large ones only above 1 MiB, are counted whole.
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 import torch
 from torch import nn
@@ -49,6 +51,7 @@ from benchmarks.gpu.measuring import (
     solution_within,
     write,
 )
+from benchmarks.gpu.plans import plans_of_layer
 from benchmarks.provenance import record
 from explorer.device_profile import Profile
 from explorer.execution.out_of_memory import release
@@ -157,6 +160,9 @@ def layer(options: Options) -> Iterator[Piece]:
     for tf32 in (False, True):
         name = f"layer-{'tf32' if tf32 else 'float32'}"
         yield name, options.folder / f"{name}.json", partial(make, tf32=tf32)
+    if options.device == "cuda":
+        path = options.folder / "plans.json"
+        yield "cuDNN's plans for the layer", path, lambda path: write(path, plans_of_layer(256), options)
 
 
 def profiles(options: Options) -> Iterator[Piece]:

@@ -18,7 +18,7 @@ from explorer.capture.batch import TrainingStep, call_arguments, flatten, with_s
 from explorer.capture.results import tensors_of_result
 from explorer.capture.traced import Source
 from explorer.execution.code import generate
-from explorer.execution.device import device_of
+from explorer.execution.device import device_of, on_device
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.out_of_memory import release
 from explorer.execution.passed_checks import is_remembered, key_of, remember
@@ -265,7 +265,12 @@ class _Check:
         changed = {int(x.name) for x in self.capture.traced.changed if x.source is Source.INPUT}
         leaves, structure = pytree.tree_flatten(call_arguments(self.batch, loss=self.loss))
         leaves = [_own_leaf(x, copy=number in changed) for number, x in enumerate(leaves)]
-        with unchanged(self.model, loss=self.loss), by_itself(self.module), warnings.catch_warnings():
+        with (
+            on_device(device_of(self.model)),
+            unchanged(self.model, loss=self.loss),
+            by_itself(self.module),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             torch.manual_seed(_SEED)
             yield pytree.tree_unflatten(leaves, structure)

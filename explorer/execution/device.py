@@ -33,6 +33,11 @@ def device_of(module: nn.Module) -> torch.device:
     return device
 
 
+def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """While open, a CUDA device is the current one, whose statistics, events and generators calls without one mean."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
 def describe_device(device: torch.device) -> Device:
     """Name and allocator of ``device`` (``"cpu"`` or ``"cuda"``)."""
     # Torch's own is of a class of its own: a process that unpickles a profile would have to import torch.

@@ -15,7 +15,7 @@ from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
 from explorer.device_profile import round_up
 from explorer.execution.buffer import StepBuffer
-from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of
+from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of, on_device
 from explorer.execution.iterating import Iterating
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike
@@ -69,6 +69,7 @@ def measure(
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
     with (
+        on_device(device),
         unchanged(module, loss=loss, updates=iterating.updates),
         named("a training step", advice="Solve for a smaller budget, or take a smaller batch."),
         iterating.ready() as held,
@@ -131,7 +132,7 @@ def step_time_ms(
     run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
     tell = _silent if progress is None else progress
     timed_ms = []
-    with unchanged(module, loss=loss, updates=iterating.updates), iterating.ready():
+    with on_device(device), unchanged(module, loss=loss, updates=iterating.updates), iterating.ready():
         for done in range(steps + 1):
             tell(done, steps + 1)
             timed_ms.append(_timed(run, device))
@@ -199,4 +200,4 @@ def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
     times_us = np.array([x[0] for x in events], dtype=np.float64)
     allocated = base_bytes + np.cumsum(np.array([x[1] for x in events], dtype=np.int64))
     times_ms = (times_us - times_us[0]) / 1e3 if events else times_us
-    return peak, torch.cuda.max_memory_reserved(), times_ms, allocated
+    return peak, torch.cuda.max_memory_reserved() - others_bytes, times_ms, allocated

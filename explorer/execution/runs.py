@@ -10,7 +10,7 @@ import torch
 from explorer.capture import Batch
 from explorer.capture.batch import call_arguments
 from explorer.execution.code import generate
-from explorer.execution.device import device_of
+from explorer.execution.device import device_of, on_device
 from explorer.execution.iterating import Iterating
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike
@@ -43,7 +43,8 @@ def measure_runs(
     """
     if not isinstance(a_module(module), ScheduledModule):
         raise ValueError(f"module is {shown(module)}; it must be what explorer.apply(model, schedule, batch) returns")
-    watch = _watch_cuda if device_of(module).type == "cuda" else _watch_cpu
+    device = device_of(module)
+    watch = _watch_cuda if device.type == "cuda" else _watch_cpu
     loss = type(module).plans[0].capture.loss
     args, kwargs = call_arguments(batch, loss=loss)
     plan = plan_for(module, args, kwargs)
@@ -63,7 +64,7 @@ def measure_runs(
         if ends_with_update:
             probe()
 
-    with unchanged(module, updates=iterating.updates), iterating.ready() as held:
+    with on_device(device), unchanged(module, updates=iterating.updates), iterating.ready() as held:
         base_bytes = persistent_bytes(module, batch, held=held)
         step_of(module, batch, iterating=iterating)()
         peaks = watch(run_with, base_bytes)
@@ -91,9 +92,10 @@ def _watch_cpu(run_with: Callable[[Callable[[], None]], None], base_bytes: int) 
 
 
 def _watch_cuda(run_with: Callable[[Callable[[], None]], None], base_bytes: int) -> list[int]:
-    """From the allocator's own peaks."""
+    """From the allocator's own peaks; what libraries keep is there from the first run on, as it is predicted."""
     forget_cublas_workspaces()
     others_bytes = torch.cuda.memory_allocated() - base_bytes
+    run_with(lambda: None)
     peaks: list[int] = []
 
     def probe() -> None:

@@ -77,20 +77,27 @@ def product_with_noise(node: fx.Node) -> Iterator[Variant]:
     drawn, kept = all_arguments(noise)
     plain = drawn.target is aten.bernoulli.p and layout_of(source) == layout_of(noise) == layout_of(node)
     if plain and is_dense(source) and is_dense(noise):
-        scale = dropout_scale(1.0 - kept, source)
+        scale = dropout_scale(1.0 - kept, source, rounded=True)
         args = (source, auxiliary(noise, "bits", noise_bits, noise), scale)
         intermediate = Optimization.INTERMEDIATE
         yield Variant("from bits", dropout_from_bits, args, optimization=intermediate)
         yield Variant("from bits, in place", dropout_from_bits_, args, optimization=intermediate, overwrites=source)
 
 
-def dropout_scale(probability: float, source: fx.Node) -> float:
-    """What is kept is multiplied by this: rounded to the source's dtype on the CPU, as eager mode's noise is."""
+def dropout_scale(probability: float, source: fx.Node, *, rounded: bool = False) -> float:
+    """What is kept is multiplied by this.
+
+    Rounded to the source's dtype on the CPU, as eager mode's noise is, and on CUDA where it is noise (``rounded``);
+    CUDA's kernel divides in the precision that it calculates with: float32, float64 for float64.
+    """
     if probability == 1:
         return 0.0
-    if device_kind(value_of(source).device) != "cpu":
-        return 1.0 / (1.0 - probability)
-    return torch.ones((), dtype=value_of(source).dtype).div(1.0 - probability).item()
+    dtype = value_of(source).dtype
+    if device_kind(value_of(source).device) == "cpu":
+        return torch.ones((), dtype=dtype).div(1.0 - probability).item()
+    precise = torch.promote_types(dtype, torch.float32)
+    scale = torch.ones((), dtype=precise) / torch.tensor(1.0 - probability, dtype=precise)
+    return (scale.to(dtype) if rounded else scale).item()
 
 
 def noise_bits(noise: torch.Tensor) -> torch.Tensor:

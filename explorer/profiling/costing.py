@@ -22,6 +22,7 @@ _MIN_REPEATS = 3
 _MAX_REPEATS = 20
 _MAX_ROUNDS = 10
 _TIME_PER_CALL_S = 0.010
+_CUDA_TIME_PER_CALL_S = 0.050
 _OTHER_MIN_REPEATS = 2
 _OTHER_TIME_PER_CALL_S = 0.0025
 _TOGETHER_MS = 50.0
@@ -240,10 +241,19 @@ def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict
 
 
 def _cuda_time_ms(run: Callable[[], None]) -> float:
-    """The median of many runs in a row: the host runs ahead, so that its own time shows in none but the first."""
-    for _ in range(_MIN_REPEATS):
+    """The median of many runs in a row: the host runs ahead, so that its own time shows in none but the first.
+
+    Fewer of calls that last long, of which a few runs say as much.
+    """
+    run()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(_MIN_REPEATS - 1):
         run()
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(_MAX_REPEATS)]
+    torch.cuda.synchronize()
+    lasts_s = (time.perf_counter() - began) / (_MIN_REPEATS - 1)
+    repeats = min(_MAX_REPEATS, max(_MIN_REPEATS, int(_CUDA_TIME_PER_CALL_S / lasts_s)))
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     for start, end in events:
         start.record()
         run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -14,9 +15,10 @@ from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.building import TANGENTS
 from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Profile, round_up
-from explorer.execution.device import cublas_workspace_bytes, describe_device, device_of
+from explorer.execution.device import cublas_workspace_bytes, describe_device, device_of, on_device
 from explorer.execution.measuring import measure
 from explorer.execution.optimizers import OptimizerLike, Updater, with_loss
+from explorer.execution.out_of_memory import OutOfMemory
 from explorer.execution.steps import unchanged
 from explorer.execution.updating import check_apart
 from explorer.graph import TrainingGraph
@@ -146,7 +148,7 @@ def profile_capture(
     update_ms: float = 0.0,
     progress: Progress | None = None,
 ) -> Profile:
-    """Measure the operators of a capture, and one plain step to calibrate their sum with.
+    """Measure the operators of a capture, and one plain step to calibrate their sum with, if it fits.
 
     Args:
         captured: of ``model`` and ``batch``.
@@ -172,25 +174,31 @@ def profile_capture(
 
     # The casts of autocast are operators of the graph: nothing else is cast.
     uncast = torch.autocast(device.type, enabled=False)
-    with unchanged(model, loss=captured.loss), explained(model, batch, loss=captured.loss, callbacks=True), uncast:
+    apart = explained(model, batch, loss=captured.loss, callbacks=True)
+    with on_device(device), unchanged(model, loss=captured.loss), apart, uncast:
         costs = measure_costs(subjects, sequences=_sequences(captured.graph), device=device, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
-    plain = measure(
-        model,
-        batch,
-        loss=captured.loss,
-        autocast=captured.graph.autocast,
-        steps=2,
-        optimizer=optimizer,
-        accumulate=accumulate,
-    )
+    plain = None
+    # One that does not fit is what schedules are for: then the operators' own times stand as they are.
+    with contextlib.suppress(OutOfMemory):
+        plain = measure(
+            model,
+            batch,
+            loss=captured.loss,
+            autocast=captured.graph.autocast,
+            steps=2,
+            optimizer=optimizer,
+            accumulate=accumulate,
+        )
     # Tensors that the code finds elsewhere are in memory too, though the model does not know of them.
     constants = {captured.built.storage_of[x.node] for x in captured.traced.inputs if x.source is Source.CONSTANT}
     elsewhere_bytes = sum(round_up(captured.graph.storages[x].bytes, described.rounding_bytes) for x in constants)
     costs |= halves_like_wholes(captured.graph, costs)
     raw = Profile(captured.graph, costs, described)
     report("done")
+    if plain is None:
+        return raw
     passes_ms = max(plain.step_time_ms - update_ms, _LEAST_SHARE * plain.step_time_ms)
     factor = passes_ms / simulate(raw, keep_all(captured.graph)).time_ms
     calibrated = {key: replace(cost, time_ms=cost.time_ms * factor) for key, cost in costs.items()}

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Blocks of the default allocator, which splits large ones only above 1 MiB, are counted whole.
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 
 @dataclass(frozen=True, slots=True)
