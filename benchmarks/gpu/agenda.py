@@ -9,9 +9,9 @@ that each took), ``timeline`` (memory over a step, predicted and measured). Each
 written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that fails
 leaves its error in a file, and the others go on.
 
-Needs PyTorch and NumPy; ``schedules`` needs numba too, and SCIP and cvxpy for more than a plan search: without them,
-solve elsewhere (the same command with ``--items schedules`` on a copy of FOLDER, without a GPU) and come back with the
-files. With ``--device cpu`` all of it runs with small batches.
+Needs PyTorch and NumPy; ``schedules`` needs what the explorer needs: without that, solve elsewhere (the same command
+with ``--items schedules`` on a copy of FOLDER, without a GPU) and come back with the files. With ``--device cpu`` all
+of it runs with small batches.
 """
 
 from __future__ import annotations
@@ -41,9 +41,13 @@ import explorer
 from benchmarks.cases import Sample
 from benchmarks.execution.convolution import choices
 from benchmarks.gpu.measuring import (
+    POINTS,
     Options,
+    best_within,
+    curve_path,
     differences,
     profile_path,
+    rival_path,
     row_of,
     run_row,
     sample_of,
@@ -61,6 +65,7 @@ ITEMS = ("checks", "layer", "profiles", "schedules", "runs", "rivals", "timeline
 SHARES = (0.33, 0.4, 0.5, 0.7)
 RIVALS = ("checkpoint-blocks", "checkpoint-sequential", "rotor", "checkmate")
 COMPILED = (1.0, 0.5, 0.1)
+SMALLEST = 0.2
 
 
 Piece = tuple[str, Path, Callable[[Path], None]]
@@ -141,7 +146,8 @@ class Layer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A scalar."""
-        return self.layer(self.before(x)).sum()
+        # Its gradient is written out as in a network: that of a sum would be one number that stands for all.
+        return self.layer(self.before(x)).relu().sum()
 
 
 def layer(options: Options) -> Iterator[Piece]:
@@ -184,14 +190,42 @@ def schedules(options: Options) -> Iterator[Piece]:
         for share in SHARES:
             make = partial(_make_schedule, name=name, share=share, options=options)
             yield f"schedule for {name} at {share}", schedule_path(name, share, options), make
+    for name in options.models[:1]:
+        if profile_path(name, options).exists():
+            for number in range(POINTS):
+                share = SMALLEST + (1 - SMALLEST) * number / POINTS
+                make = partial(_make_schedule, name=name, share=share, options=options)
+                yield f"point of {name} at {share:.2f}", curve_path(name, number, options), make
+            for method in RIVALS:
+                make = partial(_make_rival, name=name, method=method, options=options)
+                yield f"schedule for {name} by {method}", rival_path(name, method, options), make
+
+
+def _peak_of(profile: Profile) -> int:
+    return explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
 
 
 def _make_schedule(path: Path, *, name: str, share: float, options: Options) -> None:
     profile = explorer.load_profile(profile_path(name, options))
-    peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
+    peak = _peak_of(profile)
     found = solution_within(profile, int(share * peak), options)
-    if found is None or found.schedule is None:
+    if found.schedule is None:
         raise ValueError(f"{name} has no schedule within {share} of {explorer.format_bytes(peak)}")
+    found.schedule.save(path)
+
+
+def _make_rival(path: Path, *, name: str, method: str, options: Options) -> None:
+    """Within half the peak, or as little as the method can."""
+    from explorer.solvers.methods.table import METHODS
+    from explorer.solvers.options import Options as SolveOptions
+
+    profile = explorer.load_profile(profile_path(name, options))
+    asked = SolveOptions(method, time_limit=6 * options.time_limit)
+    (found,) = METHODS[method].solve(profile, [_peak_of(profile) // 2], options=asked)
+    if found.schedule is None and found.minimum is not None:
+        (found,) = METHODS[method].solve(profile, [found.minimum.budget_bytes], options=asked)
+    if found.schedule is None:
+        raise ValueError(found.message or f"{method} has no schedule: {found.status.value}")
     found.schedule.save(path)
 
 
@@ -222,16 +256,16 @@ def rivals(options: Options) -> Iterator[Piece]:
         sample = sample_of(name, options)
         profile = explorer.load_profile(profile_path(name, options))
         rows = []
-        for what, measure in ways_to_save(profile, sample, options):
+        for what, measure in ways_to_save(name, profile, sample, options):
             try:
                 row = measure()
             except Exception as error:  # noqa: BLE001 - a compiler that is not there, memory that is not enough
                 rows.append({"what": what, "error": f"{type(error).__name__}: {error}"})
                 continue
             rows.append(row)
-            ours = solution_within(profile, row["peak_bytes"], options)
-            if ours is not None and ours.schedule is not None:
-                rows.append(run_row(f"ours within {what}", profile, ours.schedule, sample, options))
+            ours = best_within(name, profile, row["peak_bytes"], options)
+            if ours is not None:
+                rows.append(run_row(f"ours within {what}", profile, ours, sample, options))
             print(f"  {what}: {row['peak_bytes'] / 2**30:.2f} GiB, {row['step_time_ms']:.1f} ms", flush=True)
         write(path, rows, options)
 
@@ -241,7 +275,7 @@ def rivals(options: Options) -> Iterator[Piece]:
 
 
 def ways_to_save(
-    profile: Profile, sample: Sample, options: Options
+    name: str, profile: Profile, sample: Sample, options: Options
 ) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Plain PyTorch, its own checkpoints, its compiler, and other systems' schedules, with how to measure each."""
     model, batch, loss = sample
@@ -253,18 +287,9 @@ def ways_to_save(
         found = explorer.measure_compiled(model, batch, loss=loss, activation_memory_budget=share, steps=options.steps)
         return row_of(found, what=what)
 
-    def scheduled(what: str, method: str) -> dict[str, Any]:
-        from explorer.solvers.methods.table import METHODS
-        from explorer.solvers.options import Options as SolveOptions
-
-        peak = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
-        asked = SolveOptions(method, time_limit=6 * options.time_limit)
-        (found,) = METHODS[method].solve(profile, [peak // 2], options=asked)
-        if found.schedule is None and found.minimum is not None:
-            (found,) = METHODS[method].solve(profile, [found.minimum.budget_bytes], options=asked)
-        if found.schedule is None:
-            raise ValueError(found.message or f"{method} has no schedule: {found.status.value}")
-        return run_row(what, profile, found.schedule, sample, options)
+    def scheduled(what: str) -> dict[str, Any]:
+        schedule = explorer.load_schedule(rival_path(name, what, options))
+        return run_row(what, profile, schedule, sample, options)
 
     yield "plain PyTorch", partial(plain, "plain PyTorch", model)
     yield "torch.utils.checkpoint", lambda: plain("torch.utils.checkpoint", with_checkpoints(model))
@@ -272,7 +297,8 @@ def ways_to_save(
         what = f"torch.compile, budget {share}"
         yield what, partial(compiled, what, share)
     for method in RIVALS:
-        yield method, partial(scheduled, method, method)
+        if rival_path(name, method, options).exists():
+            yield method, partial(scheduled, method)
 
 
 def with_checkpoints(model: nn.Module) -> nn.Module:

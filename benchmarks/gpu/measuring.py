@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from explorer.solution import Solution
 SMALL = {x.name: x.batch for x in MODEL_CASES[Size.SMALL]}
 FULL: dict[str, dict[str, Any]] = {"unet3d": {"batch_size": 22}}
 BFLOAT16 = ("gpt2", "vit_b16")
-POINTS = 48
+POINTS = 16
+ALLOCATOR = "expandable" if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") else "caching"
 
 
 @dataclass(frozen=True)
@@ -88,29 +89,33 @@ def profile_path(name: str, options: Options) -> Path:
     return options.folder / "profiles" / f"{name}{'-tf32' if options.tf32 else ''}.json.gz"
 
 
+def curve_path(name: str, number: int, options: Options) -> Path:
+    """Of a point of a model's trade-off curve."""
+    return options.folder / "curves" / f"{name}{'-tf32' if options.tf32 else ''}-{number:02}.json"
+
+
+def rival_path(name: str, method: str, options: Options) -> Path:
+    """Of another method's schedule."""
+    return options.folder / "rivals" / f"{name}{'-tf32' if options.tf32 else ''}-{method}.json"
+
+
 def schedule_path(name: str, share: float, options: Options) -> Path:
     """Of a schedule for a share of the peak without recomputation."""
     return options.folder / "schedules" / f"{name}{'-tf32' if options.tf32 else ''}-{share:.2f}.json"
 
 
-def solution_within(profile: Profile, budget_bytes: int, options: Options) -> Solution | None:
-    """The best schedule that can be found with what is installed: by SCIP and search, or by search alone."""
-    if find_spec("pyscipopt") is not None and find_spec("cvxpy") is not None:
-        return explorer.solve(profile, budget=budget_bytes, time_limit=options.time_limit, remember=False)
-    fitting = [
-        x for x in curve_of(profile.digest, profile) if x.peak_bytes is not None and x.peak_bytes <= budget_bytes
-    ]
-    return min(fitting, key=lambda x: x.time_ms or 0.0, default=None)
+def solution_within(profile: Profile, budget_bytes: int, options: Options) -> Solution:
+    """The best schedule that can be found in the time given, by SCIP and search."""
+    return explorer.solve(profile, budget=budget_bytes, time_limit=options.time_limit, remember=False)
 
 
-_CURVES: dict[str, tuple[Solution, ...]] = {}
-
-
-def curve_of(digest: str, profile: Profile) -> tuple[Solution, ...]:
-    """By plan search alone, once for each profile."""
-    if digest not in _CURVES:
-        _CURVES[digest] = explorer.trade_off(profile, points=POINTS)
-    return _CURVES[digest]
+def best_within(name: str, profile: Profile, budget_bytes: int, options: Options) -> explorer.Schedule | None:
+    """Of the schedules that are there for a model, the quickest that fits."""
+    paths = sorted({*options.folder.glob(f"curves/{name}-*.json"), *options.folder.glob(f"schedules/{name}-*.json")})
+    found = [explorer.load_schedule(path) for path in paths]
+    fitting = [(explorer.simulate(profile, x), x) for x in found]
+    fitting = [(x, y) for x, y in fitting if x.peak_bytes <= budget_bytes]
+    return min(fitting, key=lambda x: x[0].time_ms)[1] if fitting else None
 
 
 def differences(row: dict[str, Any]) -> str:
@@ -125,12 +130,15 @@ def differences(row: dict[str, Any]) -> str:
 def run_row(what: str, profile: Profile, schedule: explorer.Schedule, sample: Sample, options: Options) -> dict:
     """A schedule, run: predicted and measured."""
     model, batch, loss = sample
-    predicted = explorer.simulate(profile, schedule)
+    predicted = explorer.simulate(profile, schedule, allocator=ALLOCATOR)
+    assert predicted.reservation is not None, "an allocator was asked for"
     measured = explorer.measure(explorer.apply(model, schedule, batch, loss=loss), batch, steps=options.steps)
     return {
         **row_of(measured, what=what),
         "predicted_peak_bytes": predicted.peak_bytes,
         "predicted_time_ms": predicted.time_ms,
+        "allocator": ALLOCATOR,
+        "predicted_reserved_bytes": predicted.reservation.peak_bytes,
         "residual": asdict(explorer.residual(profile, schedule, measured)),
     }
 

@@ -60,7 +60,10 @@ def _is_cast(value: Any) -> bool:
 
 
 def _cast(arguments: Any, dtype: torch.dtype) -> Any:
-    return pytree.tree_map(lambda x: x.to(dtype) if _is_cast(x) else x, arguments)
+    """The last first, as compiled code goes through the arguments of a call: it is an order of operators."""
+    leaves, structure = pytree.tree_flatten(arguments)
+    cast = [x.to(dtype) if _is_cast(x) else x for x in reversed(leaves)]
+    return pytree.tree_unflatten(cast[::-1], structure)
 
 
 def _to_lower(operator: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -63,6 +63,7 @@ def capture_in_depth(
     loss: Loss | None = None,
     dtype: torch.dtype | None = None,
     autocast: Autocast | torch.dtype | str | None = None,
+    cudnn_attention: bool = False,
 ) -> tuple[Capture, TrainingGraph]:
     """As ``capture_for_cuda``; of a model that repeats blocks, only a few of them are captured.
 
@@ -72,6 +73,7 @@ def capture_in_depth(
         loss: likewise.
         dtype: likewise.
         autocast: likewise.
+        cudnn_attention: likewise.
 
     Returns:
         A capture that has every different call of the step, and the graph of the whole step: the capture's own, or one
@@ -83,12 +85,16 @@ def capture_in_depth(
     plain = not isinstance(loss, nn.Module) or not any(loss.parameters())
     if plain and _longest(model) is not None:
         try:
-            found = _by_induction(model, batch, loss=loss, dtype=dtype, autocast=autocast)
+            found = _by_induction(
+                model, batch, loss=loss, dtype=dtype, autocast=autocast, cudnn_attention=cudnn_attention
+            )
         except Exception:  # noqa: BLE001 - whatever a model minds about fewer blocks: the whole of it will tell
             found = None
         if found is not None:
             return found
-    captured = capture_for_cuda(model, batch, loss=loss, dtype=dtype, autocast=autocast)
+    captured = capture_for_cuda(
+        model, batch, loss=loss, dtype=dtype, autocast=autocast, cudnn_attention=cudnn_attention
+    )
     return captured, captured.graph
 
 
@@ -99,9 +105,10 @@ def _by_induction(
     loss: Loss | None,
     dtype: torch.dtype | None,
     autocast: Autocast | torch.dtype | str | None,
+    cudnn_attention: bool,
 ) -> tuple[Capture, TrainingGraph] | None:
     standing, batch = stand_in_for(model, batch, dtype=dtype)
-    with as_on_cuda(autocast) as casts:
+    with as_on_cuda(autocast, cudnn_attention=cudnn_attention) as casts:
         repetition = repetition_of(standing, batch, loss=loss)
         if repetition is None:
             return None

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
+from explorer.operators.registry import device_kind
 from explorer.torch_private import fake_implementation
 
 aten = torch.ops.aten
@@ -37,14 +38,24 @@ def _mending(mend: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _statistics(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, ...]:
-    """Mean and deviation of half-precision numbers have the precision of the weights, as autocast leaves them."""
+    """On the CPU mean and deviation have the precision of the weights, as autocast leaves them."""
     source = args[0]
     weights = [x for x in args[1:] if isinstance(x, torch.Tensor) and x.is_floating_point()]
-    dtype = weights[0].dtype if source.device.type == "cpu" and weights else None
-    if dtype is None:
-        return _dense_pictures(result, source)
-    first, mean, deviation, *others = _dense_pictures(result, source)
-    # New running statistics, where the operator returns them, are as the old ones.
+    dtype = weights[0].dtype if device_kind(source.device) == "cpu" and weights else result[1].dtype
+    return _with_statistics(_dense_pictures(result, source), dtype, *args)
+
+
+def _precise_statistics(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, ...]:
+    """On CUDA they are sums as kernels keep them: float32 for half precision."""
+    if device_kind(args[0].device) == "cpu":
+        return _statistics(result, *args)
+    precise = torch.promote_types(args[0].dtype, torch.float32)
+    return _with_statistics(_dense_pictures(result, args[0]), precise, *args)
+
+
+def _with_statistics(result: tuple[torch.Tensor, ...], dtype: torch.dtype, *args: Any) -> tuple[torch.Tensor, ...]:
+    """New running statistics, where the operator returns them, are as the old ones."""
+    first, mean, deviation, *others = result
     others = [x.to(y.dtype) for x, y in zip(others, args[3:5], strict=False)]
     return (first, mean.to(dtype), deviation.to(dtype), *others)
 
@@ -66,7 +77,7 @@ def _rolled(result: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor
 
 def _contiguous(result: torch.Tensor, *_: Any) -> torch.Tensor:
     """Of backward operators that make a tensor for their result before they look at their arguments."""
-    return torch.empty(result.shape, dtype=result.dtype, device=result.device)
+    return result.new_empty(result.shape)
 
 
 def _element_by_element(result: torch.Tensor, *args: Any) -> torch.Tensor:
@@ -154,7 +165,7 @@ _MENDED = {
     aten._log_softmax_backward_data.default: _contiguous,  # noqa: SLF001 - an operator of ATen
     aten.roll.default: _rolled,
     aten.native_dropout_backward.default: _element_by_element,
-    aten.native_layer_norm.default: _statistics,
+    aten.native_layer_norm.default: _precise_statistics,
     aten.native_group_norm.default: _statistics,
     aten.native_batch_norm_backward.default: _gradients,
     aten.native_layer_norm_backward.default: _contiguous_gradients,
@@ -165,8 +176,8 @@ _MENDED = {
     aten.channel_shuffle.default: _usual_as_source,
     aten.binary_cross_entropy.default: _as_source,
     aten.binary_cross_entropy_backward.default: _gradient_as_source,
-    _LEGIT.default: _statistics,
-    _LEGIT.no_stats: _statistics,
-    aten._native_batch_norm_legit_functional.default: _statistics,  # noqa: SLF001 - an operator of ATen
-    aten._native_batch_norm_legit_no_training.default: _statistics,  # noqa: SLF001 - an operator of ATen
+    _LEGIT.default: _precise_statistics,
+    _LEGIT.no_stats: _precise_statistics,
+    aten._native_batch_norm_legit_functional.default: _precise_statistics,  # noqa: SLF001 - an operator of ATen
+    aten._native_batch_norm_legit_no_training.default: _precise_statistics,  # noqa: SLF001 - an operator of ATen
 }

@@ -208,7 +208,8 @@ def chunks_input_gradient(
     """A few samples at a time."""
     result = gradient.new_empty(shape)
     for part in _parts(shape[0], size):
-        result[part] = own_input_gradient(gradient[part], weight, (size, *shape[1:]), *geometry)
+        some = gradient[part]
+        result[part] = own_input_gradient(some, weight, (len(some), *shape[1:]), *geometry)
     return result
 
 

@@ -1,5 +1,8 @@
 """Families of cuDNN's convolution algorithms, for CUDA: the same sums with another workspace and another time.
 
+Besides, PyTorch's own choice in parts of the batch: where a kernel wants the channels of a pixel side by side, as those
+for TF32 and half precision do, its workspace is a copy of all that it reads and writes, and follows the part.
+
 Which families are offered depends on the geometry alone, so that the same model has the same implementations on every
 GPU, with a GPU or without. What a family runs is cuDNN's business: see ``cudnn_plans``.
 """
@@ -18,6 +21,9 @@ from explorer.operators.convolution_algorithms import (
     Algorithm,
     Geometry,
     Sizes,
+    chunks,
+    chunks_input_gradient,
+    chunks_weight_gradient,
     own_input_gradient,
     own_weight_gradient,
     register,
@@ -38,6 +44,10 @@ class Algorithms(StrEnum):
     FFT_TILING = "FFT tiling"
     WINOGRAD = "Winograd"
     WINOGRAD_NOT_FUSED = "Winograd, not fused"
+
+
+PARTS = (4, 16)
+"""Of the batch, for PyTorch's own choice."""
 
 
 def _is_product(geometry: Geometry) -> bool:
@@ -120,3 +130,40 @@ _offer(Algorithms.FFT, _fits_fft)
 _offer(Algorithms.FFT_TILING, _fits_fft_tiling, weight=False)
 _offer(Algorithms.WINOGRAD, _fits_winograd, weight=False)
 _offer(Algorithms.WINOGRAD_NOT_FUSED, _fits_winograd)
+
+
+def in_parts(count: int) -> str:
+    """What PyTorch's own choice in so many parts of the batch is called."""
+    return f"in {count} parts"
+
+
+def _has_parts(count: int, geometry: Geometry) -> bool:
+    return _is_product(geometry) and geometry.source[0] >= count
+
+
+def _forward_in_parts(source: torch.Tensor, *args: Any, count: int) -> torch.Tensor:
+    return chunks(source, *args, size=_size(source, count))
+
+
+def _weight_gradient_in_parts(gradient: torch.Tensor, *args: Any, count: int) -> torch.Tensor:
+    return chunks_weight_gradient(gradient, *args, size=_size(gradient, count))
+
+
+def _input_gradient_in_parts(gradient: torch.Tensor, *args: Any, count: int) -> torch.Tensor:
+    return chunks_input_gradient(gradient, *args, size=_size(gradient, count))
+
+
+def _size(batch: torch.Tensor, count: int) -> int:
+    return -(-len(batch) // count)
+
+
+for _count in PARTS:
+    register(
+        Algorithm(
+            in_parts(_count),
+            partial(_has_parts, _count),
+            partial(_forward_in_parts, count=_count),
+            partial(_weight_gradient_in_parts, count=_count),
+            partial(_input_gradient_in_parts, count=_count),
+        )
+    )

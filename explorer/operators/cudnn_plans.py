@@ -10,7 +10,8 @@ Without the package, and where a family has no plan, convolutions run as PyTorch
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -85,6 +86,8 @@ class ConvolutionProblem:
 
 Plan = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
+_NOTICING: list[list[str]] = []
+
 
 def available() -> bool:
     """Is the package there?"""
@@ -104,13 +107,35 @@ def plan(
         shape: of the result; for the forward pass of the input.
         geometry: stride, padding, dilation, transposed, output padding, groups.
     """
+    found = _found(part, family, first, second, shape, geometry)
+    if found is None:
+        for noticed in _NOTICING:
+            noticed.append(family)
+    return found
+
+
+@contextmanager
+def stand_ins_noticed() -> Iterator[list[str]]:
+    """While open, the families that have no plan for what is asked of them are listed: PyTorch's own call runs."""
+    noticed: list[str] = []
+    _NOTICING.append(noticed)
+    try:
+        yield noticed
+    finally:
+        _NOTICING.remove(noticed)
+
+
+def _found(
+    part: str, family: str, first: torch.Tensor, second: torch.Tensor, shape: Sequence[int], geometry: Sequence[Any]
+) -> Plan | None:
     if first.device.type != "cuda":
         return None
     if not available():
         _say_once()
         return None
-    if any(x.data_ptr() % _ALIGNMENT_BYTES for x in (first, second)):
-        # Plans are chosen for tensors that begin where the allocator begins them, not for a view in the middle.
+    if any(x.data_ptr() % _ALIGNMENT_BYTES or 0 in x.stride() for x in (first, second)):
+        # Plans are chosen for tensors that begin where the allocator begins them, not for a view in the middle, and not
+        # for a number that stands for many, which PyTorch's own call writes out.
         return None
     stride, padding, dilation, *_ = (tuple(x) if isinstance(x, list | tuple) else x for x in geometry)
     result = _output_shape(first, second, stride, padding, dilation) if part == "forward" else tuple(shape)

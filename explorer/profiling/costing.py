@@ -15,7 +15,6 @@ from explorer.execution.device import describe_device
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.out_of_memory import OutOfMemory, named
 from explorer.operators import cudnn_plans
-from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.profiling.material import Material
 
 _MIN_REPEATS = 3
@@ -94,12 +93,12 @@ def _cuda_costs(
     for key, subject in subjects.items():
         report(subject.name)
         rival = None if subject.rival is None else costs[subject.rival]
-        if rival is not None and not _runs_here(subject.call):
-            costs[key] = rival
-            continue
         try:
             with named(f"operator {subject.name!r}", advice=_ADVICE):
                 run = material.runnable(subject.call)
+                if rival is not None and _stands_in(run):
+                    costs[key] = rival
+                    continue
                 costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
         except OutOfMemory:
             if rival is None:
@@ -204,10 +203,11 @@ def _typical(times_ms: Sequence[float]) -> float:
     return sorted(times_ms)[(len(times_ms) - 1) // 4]
 
 
-def _runs_here(call: Call) -> bool:
-    """Not so of cuDNN's families without the package that runs them: PyTorch's own call would stand in."""
-    algorithms = {x.value for x in Algorithms}
-    return cudnn_plans.available() or not (call.args and isinstance(call.args[0], str) and call.args[0] in algorithms)
+def _stands_in(run: Callable[[], None]) -> bool:
+    """Would PyTorch's own call run: of a family of which cuDNN has no plan, or without the package that knows them?"""
+    with cudnn_plans.stand_ins_noticed() as noticed:
+        run()
+    return bool(noticed)
 
 
 def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict[str, tuple[float, int]]:

@@ -26,6 +26,7 @@ class DeviceSpec:
         source: where the figures are published.
         launch_us: between two kernels, in microseconds, where the device need not wait for the host.
         cublas_workspace_bytes: what PyTorch keeps for cuBLAS throughout.
+        cudnn_attention: PyTorch takes cuDNN's attention in half precision there (compute capability 9.0 and 10.0).
         name: as the user names it.
     """
 
@@ -36,6 +37,7 @@ class DeviceSpec:
     matrix_tflops: dict[str, float] = field(default_factory=dict)
     launch_us: float = 3.0
     cublas_workspace_bytes: int = 8_519_680
+    cudnn_attention: bool = False
     name: str = ""
 
     def __post_init__(self) -> None:

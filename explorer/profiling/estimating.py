@@ -24,6 +24,7 @@ from explorer.operators.convolution import (
     run_parameter_gradients,
     run_weight_gradient,
 )
+from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.counting import Counting, Precisions, bytes_moved, convolution_precision, geometry_of
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
@@ -34,6 +35,7 @@ from explorer.torch_arguments import a_model
 from explorer.units import shown
 
 _HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+_FAMILIES = tuple(x.value for x in Algorithms)
 _PARTS = {
     run_forward: Part.FORWARD,
     run_input_gradient: Part.INPUT_GRADIENT,
@@ -100,7 +102,9 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
     updater, iteration = planned(
         model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
     )
-    captured, graph = capture_in_depth(model, batch, loss=loss, dtype=half, autocast=autocast)
+    captured, graph = capture_in_depth(
+        model, batch, loss=loss, dtype=half, autocast=autocast, cudnn_attention=spec.cudnn_attention
+    )
     precisions = _precisions(spec, precision)
     estimated = estimate_capture(captured, spec=spec, precisions=precisions, progress=progress)
     estimated = replace(estimated, graph=graph)
@@ -141,7 +145,7 @@ def estimate_capture(
     for number, (key, subject) in enumerate(subjects.items()):
         if progress is not None:
             progress(number, len(subjects), subject.name)
-        if subject.call.target in _PARTS:
+        if subject.call.target in _PARTS and subject.call.args[0] in _FAMILIES:
             costs[key] = _family_cost(subject.call, spec=spec, precisions=precisions)
         else:
             costs[key] = counting.cost(subject.call, written_bytes=subject.written_bytes)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 VARIABLE = "SCHEDULE_EXPLORER_CACHE"
 
 
 def cache_folder() -> Path | None:
-    """The user's cache folder, or what ``SCHEDULE_EXPLORER_CACHE`` says; None where that is ``off``."""
+    """The user's cache folder, or what ``SCHEDULE_EXPLORER_CACHE`` says; None where that is ``off``.
+
+    None too where torch and NumPy are all that is installed, as on a machine that only profiles and runs.
+    """
     said = os.environ.get(VARIABLE, "")
-    if said == "off":
+    if said and said != "off":
+        return Path(said)
+    if said == "off" or find_spec("platformdirs") is None:
         return None
     import platformdirs
 
-    return Path(said) if said else platformdirs.user_cache_path("schedule-explorer")
+    return platformdirs.user_cache_path("schedule-explorer")
