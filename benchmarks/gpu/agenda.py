@@ -43,6 +43,7 @@ from benchmarks.execution.convolution import choices
 from benchmarks.gpu.measuring import (
     POINTS,
     Options,
+    alone,
     best_within,
     curve_path,
     differences,
@@ -63,7 +64,7 @@ from explorer.models import MODELS
 
 ITEMS = ("checks", "layer", "profiles", "schedules", "runs", "rivals", "timeline")
 SHARES = (0.33, 0.4, 0.5, 0.7)
-RIVALS = ("checkpoint-blocks", "checkpoint-sequential", "rotor", "checkmate")
+RIVALS = ("checkpoint-sequential", "rotor", "checkmate")
 COMPILED = (1.0, 0.5, 0.1)
 SMALLEST = 0.2
 
@@ -176,7 +177,9 @@ def profiles(options: Options) -> Iterator[Piece]:
 
     def make(path: Path, *, name: str) -> None:
         model, batch, loss = sample_of(name, options)
-        explorer.profile(model, batch, loss=loss).save(path)
+        with alone(options):
+            found = explorer.profile(model, batch, loss=loss)
+        found.save(path)
 
     for name in options.models:
         yield f"profile of {name}", profile_path(name, options), partial(make, name=name)
@@ -230,23 +233,25 @@ def _make_rival(path: Path, *, name: str, method: str, options: Options) -> None
 
 
 def runs(options: Options) -> Iterator[Piece]:
-    """Each schedule that is there, on the device, and plain PyTorch beside it."""
+    """The schedules that are there for a model, on the device, and plain PyTorch beside them."""
 
-    def make(path: Path, *, name: str, share: float) -> None:
+    def make(path: Path, *, name: str, shares: list[float]) -> None:
         model, batch, loss = sample_of(name, options)
         profile = explorer.load_profile(profile_path(name, options))
-        schedule = explorer.load_schedule(schedule_path(name, share, options))
-        plain = row_of(explorer.measure(model, batch, loss=loss, steps=options.steps), what="plain PyTorch")
-        ours = run_row(f"{share} of the peak", profile, schedule, (model, batch, loss), options)
-        print(f"  {differences(ours)}; {ours['step_time_ms'] / plain['step_time_ms'] - 1:+.1%} time", flush=True)
-        write(path, [plain, ours], options)
+        with alone(options):
+            rows = [row_of(explorer.measure(model, batch, loss=loss, steps=options.steps), what="plain PyTorch")]
+        for share in shares:
+            schedule = explorer.load_schedule(schedule_path(name, share, options))
+            rows.append(run_row(f"{share} of the peak", profile, schedule, (model, batch, loss), options))
+            slower = rows[-1]["step_time_ms"] / rows[0]["step_time_ms"] - 1
+            print(f"  {name} at {share}: {differences(rows[-1])}; {slower:+.1%} time", flush=True)
+        write(path, rows, options)
 
     for name in options.models:
-        for share in SHARES:
-            schedule = schedule_path(name, share, options)
-            if schedule.exists():
-                path = options.folder / "runs" / schedule.name
-                yield f"run of {name} at {share}", path, partial(make, name=name, share=share)
+        shares = [x for x in SHARES if schedule_path(name, x, options).exists()]
+        if shares:
+            path = options.folder / "runs" / f"{name}{'-tf32' if options.tf32 else ''}.json"
+            yield f"runs of {name}", path, partial(make, name=name, shares=shares)
 
 
 def rivals(options: Options) -> Iterator[Piece]:
@@ -281,11 +286,13 @@ def ways_to_save(
     model, batch, loss = sample
 
     def plain(what: str, module: nn.Module) -> dict[str, Any]:
-        return row_of(explorer.measure(module, batch, loss=loss, steps=options.steps), what=what)
+        with alone(options):
+            return row_of(explorer.measure(module, batch, loss=loss, steps=options.steps), what=what)
 
     def compiled(what: str, share: float) -> dict[str, Any]:
-        found = explorer.measure_compiled(model, batch, loss=loss, activation_memory_budget=share, steps=options.steps)
-        return row_of(found, what=what)
+        budget: dict[str, Any] = {"activation_memory_budget": share}
+        with alone(options):
+            return row_of(explorer.measure_compiled(model, batch, loss=loss, steps=options.steps, **budget), what=what)
 
     def scheduled(what: str) -> dict[str, Any]:
         schedule = explorer.load_schedule(rival_path(name, what, options))
@@ -319,9 +326,11 @@ def timeline(options: Options) -> Iterator[Piece]:
         model, batch, loss = sample_of(name, options)
         profile = explorer.load_profile(profile_path(name, options))
         schedule = explorer.load_schedule(schedule_path(name, share, options))
-        module = explorer.apply(model, schedule, batch, loss=loss)
-        predicted, measured = explorer.simulate(profile, schedule), explorer.measure(module, batch, steps=options.steps)
-        by_run = explorer.residual_by_run(profile, schedule, explorer.measure_runs(module, batch))
+        module = explorer.apply(model, schedule, batch, loss=loss, check=False)
+        predicted = explorer.simulate(profile, schedule)
+        with alone(options):
+            measured = explorer.measure(module, batch, steps=options.steps)
+            by_run = explorer.residual_by_run(profile, schedule, explorer.measure_runs(module, batch))
         content = {
             "measured_times_ms": measured.times_ms.tolist(),
             "measured_bytes": measured.allocated_bytes.tolist(),

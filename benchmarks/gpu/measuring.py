@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from benchmarks.cases import MODEL_CASES, Sample, Size
 from benchmarks.provenance import Provenance
 from explorer.device_profile import Profile
 from explorer.execution.device import describe_device
+from explorer.execution.out_of_memory import release
 from explorer.models import MODELS
 from explorer.solution import Solution
 
@@ -49,6 +53,15 @@ class Options:
     time_limit: float
     steps: int
     run: Provenance
+
+
+@contextmanager
+def alone(options: Options) -> Iterator[None]:
+    """While open, no other process with this folder measures; what was used is given back to the device."""
+    with (options.folder / "measuring.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        release()
 
 
 def write(path: Path, content: Any, options: Options) -> None:
@@ -132,7 +145,10 @@ def run_row(what: str, profile: Profile, schedule: explorer.Schedule, sample: Sa
     model, batch, loss = sample
     predicted = explorer.simulate(profile, schedule, allocator=ALLOCATOR)
     assert predicted.reservation is not None, "an allocator was asked for"
-    measured = explorer.measure(explorer.apply(model, schedule, batch, loss=loss), batch, steps=options.steps)
+    # Schedules are checked by ``checks``, each kind of implementation by itself.
+    module = explorer.apply(model, schedule, batch, loss=loss, check=False)
+    with alone(options):
+        measured = explorer.measure(module, batch, steps=options.steps)
     return {
         **row_of(measured, what=what),
         "predicted_peak_bytes": predicted.peak_bytes,

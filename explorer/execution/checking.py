@@ -23,7 +23,7 @@ from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.out_of_memory import release
 from explorer.execution.passed_checks import is_remembered, key_of, remember
 from explorer.execution.scheduled import ScheduledModule, by_itself, following
-from explorer.execution.shadow import Finding, Recording, Shadow, first_unlike_eager, relative_error
+from explorer.execution.shadow import Finding, OwnNormalisation, Recording, Shadow, first_unlike_eager, relative_error
 from explorer.execution.steps import persistent_bytes, unchanged
 from explorer.graph import Implementation, Optimization
 from explorer.recomputing import Recomputing
@@ -127,20 +127,21 @@ class _Check:
         if difference is None:
             return
         again = self._eager()
-        if again is not None and self.exact and eager.difference(again, exact=True) is not None:
-            # Eager mode itself is not the same twice (atomic sums on a GPU): bits cannot be asked for.
+        # Eager mode itself may not be the same twice (atomic sums on a GPU): then bits cannot be asked for.
+        chancy = again is not None and eager.difference(again, exact=True) is not None
+        if chancy and self.exact:
             difference = eager.difference(mine, exact=False)
             if difference is None:
                 return
-        self._explain(eager, difference)
+        self._explain(eager, difference, chancy=chancy)
 
-    def _explain(self, eager: _Outcome, difference: str) -> None:
+    def _explain(self, eager: _Outcome, difference: str, *, chancy: bool) -> None:
         """Find the operator, and raise; a step that is only sensitive to rounding passes."""
         with self._isolated() as (args, kwargs):
             found = _shadowed(self, args, kwargs, schedule=self.schedule).finding
         if found is None:
             captured = self._following(keep_all(self.capture.graph))
-            if eager.difference(captured, exact=True) is not None:
+            if eager.difference(captured, exact=not chancy) is not None:
                 found = self._unlike_eager()
                 if eager.difference(captured, exact=False) is None:
                     first = "" if found is None else f"; first at {found}"
@@ -161,7 +162,7 @@ class _Check:
     def _unlike_eager(self) -> Finding | None:
         """The first operator of the captured step that is not eager mode's."""
         recording = Recording()
-        with self._isolated() as (args, kwargs), self.capture.ambient.region(), recording:
+        with self._isolated() as (args, kwargs), self.capture.ambient.region(), OwnNormalisation(), recording:
             TrainingStep(self.model, self.loss)(*args, **kwargs)
         with self._isolated() as (args, kwargs):
             reference = _shadowed(self, args, kwargs, schedule=keep_all(self.capture.graph))
@@ -177,7 +178,8 @@ class _Check:
     def _eager(self) -> _Outcome | None:
         """Of a step in eager mode; None if it does not fit."""
         try:
-            return self._outcome(TrainingStep(self.model, self.loss))
+            with OwnNormalisation():
+                return self._outcome(TrainingStep(self.model, self.loss))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -213,7 +215,8 @@ class _Check:
         """
         try:
             reference = self._following(Recomputing(self.capture.graph).schedule(set(), method="check"))
-            eager = self._outcome(TrainingStep(self.model, self.loss), backward=False)
+            with OwnNormalisation():
+                eager = self._outcome(TrainingStep(self.model, self.loss), backward=False)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

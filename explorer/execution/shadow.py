@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from explorer.capture import Capture
@@ -85,7 +86,7 @@ class Shadow:
         # What draws random numbers or changes buffers cannot be repeated.
         if implementation.when is not When.FIRST:
             mine = self._outcome(self._capture.built.calls[operator.id, name])
-            if any(not _same_bits(mine[node], x) for node, x in results.items()):
+            if any(not _is_repeated(mine[node], x) for node, x in results.items()):
                 return f"run by {name!r}, it read memory that something else has overwritten or freed"
         own = self._own(operator, name)
         for node, result in results.items():
@@ -135,6 +136,13 @@ class Shadow:
         return self._values[node]
 
 
+def _is_repeated(again: torch.Tensor, result: torch.Tensor) -> bool:
+    """Is it what the same call makes of the same numbers? On CUDA some add up in an order that changes."""
+    if _same_bits(again, result):
+        return True
+    return result.device.type == "cuda" and relative_error(again, result) <= LOCAL_TOLERANCE.get(result.dtype, 0.0)
+
+
 def _same_bits(a: Any, b: Any) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_comparable(a), _comparable(b))
 
@@ -149,7 +157,8 @@ def _unlike(own: torch.Tensor, other: torch.Tensor, *, exact: bool) -> str | Non
     """In words, by how much two results differ more than they may; None if they do not."""
     if _same_bits(own, other):
         return None
-    tolerance = 0.0 if exact else LOCAL_TOLERANCE.get(own.dtype, 0.0)
+    chancy = own.device.type == "cuda"
+    tolerance = 0.0 if exact and not chancy else LOCAL_TOLERANCE.get(own.dtype, 0.0)
     off = relative_error(other, own)
     return None if off <= tolerance else f"{off:.1e} off (relative, {tolerance:.0e} is allowed)"
 
@@ -161,6 +170,23 @@ def relative_error(a: torch.Tensor, b: torch.Tensor) -> float:
     a, b = (torch.view_as_real(x) if x.is_complex() else x for x in (a, b))
     difference, size = (a.double() - b.double()).norm(), b.double().norm()
     return float(difference / size) if size else float(difference)
+
+
+class OwnNormalisation(TorchFunctionMode):
+    """While open, batch normalisation runs by PyTorch's own kernels, as in a captured step, where cuDNN has others.
+
+    Theirs differ in the last bits, which is enough to drive a deep network's gradients apart.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in (torch.batch_norm, torch.instance_norm):
+            return func(*args, **(kwargs or {}))
+        before = torch.backends.cudnn.enabled
+        torch.backends.cudnn.enabled = False
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            torch.backends.cudnn.enabled = before
 
 
 class Recording(TorchDispatchMode):

@@ -40,8 +40,8 @@ from explorer.torch_private import forget_cublas_workspaces
 from tests.schedules import random_schedule
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
-    "resnet50": {"cuda": {"batch_size": 16}, "cpu": {"batch_size": 2, "image_size": 64}},
-    "unet": {"cuda": {"batch_size": 1}, "cpu": {"batch_size": 1, "image_size": 64}},
+    "resnet50": {"cuda": {"batch_size": 8}, "cpu": {"batch_size": 2, "image_size": 64}},
+    "unet": {"cuda": {"batch_size": 1, "image_size": (208, 304)}, "cpu": {"batch_size": 1, "image_size": 64}},
     "gpt2": {
         "cuda": {"batch_size": 2, "sequence_length": 256},
         "cpu": {"batch_size": 1, "sequence_length": 16},
