@@ -1,7 +1,8 @@
 """Under which circumstances figures were measured: printed by every benchmark, and part of every file of results.
 
-A file of results is ``{"provenance": [...], "results": ...}``. Results that were made part by part (a model or a
-profile at a time) have an entry for each run, with the parts that it made; an entry without parts stands for all.
+A file of results is ``{"provenance": [...], "results": ...}``, with the ``"device"`` of a GPU's. Results that were made
+part by part (a model or a profile at a time) have an entry for each run, with the parts that it made; an entry without
+parts stands for all.
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ def _stored(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {"provenance": [], "results": []}
     content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict) or content.keys() != {"provenance", "results"}:
-        raise ValueError(f"{path.name} is no file of results; it needs 'provenance' and 'results' alone")
+    if not isinstance(content, dict) or content.keys() - {"device"} != {"provenance", "results"}:
+        raise ValueError(f"{path.name} is no file of results; it needs 'provenance' and 'results', or 'device' too")
     return content
 
 

@@ -9,7 +9,7 @@ with its name and is replaced; the words around them stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -29,26 +29,30 @@ _WORTH = 0.005
 
 def main() -> None:
     """Replace every table whose results are there."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, render in TABLES.items():
-        file = RESULTS / f"{name}.json"
-        if file.exists():
-            lines = "\n".join(render(read_results(file)))
-            parts = f"(<!-- {name}: begin -->).*(<!-- {name}: end -->)"
-            text = re.sub(parts, lambda found, lines=lines: f"{found[1]}\n{lines}\n{found[2]}", text, flags=re.DOTALL)
-            print(f"{name}: {file.name}")
-    PAGE.write_text(text, encoding="utf-8")
+    there = {name: RESULTS / f"{name}.json" for name in TABLES}
+    fill(PAGE, {name: TABLES[name](read_results(file)) for name, file in there.items() if file.exists()})
+
+
+def fill(page: Path, tables: Mapping[str, Iterable[str]]) -> None:
+    """Put tables between the comments of a page that have their names."""
+    text = page.read_text(encoding="utf-8")
+    for name, lines in tables.items():
+        table = "\n".join(lines)
+        parts = f"(<!-- {name}: begin -->).*(<!-- {name}: end -->)"
+        text = re.sub(parts, lambda found, table=table: f"{found[1]}\n{table}\n{found[2]}", text, flags=re.DOTALL)
+        print(name)
+    page.write_text(text, encoding="utf-8")
 
 
 def end_to_end(rows: Rows) -> Iterable[str]:
     """Predicted and measured, a row for each budget."""
-    yield from _head(
+    yield from head(
         *("model", "budget", "MiB", "status", "gap", "same bits", "predicted peak, MiB", "measured", "error"),
         *("predicted time", "measured time"),
     )
     for row in rows:
         eager_ms = row["measured_time_ms"] / row["time_over_eager"]
-        yield _line(
+        yield line(
             *(row["model"], row["budget"], f"{row['budget_bytes'] / MIB:.1f}", row["status"]),
             *("" if row["gap"] is None else f"{row['gap']:.1%}", "yes" if row["bit_equal"] else "NO"),
             *(f"{row[key] / MIB:.2f}" for key in ("predicted_peak_bytes", "measured_peak_bytes")),
@@ -60,7 +64,7 @@ def end_to_end(rows: Rows) -> Iterable[str]:
 def optimizations(reports: Rows) -> Iterable[str]:
     """Overheads of each set at each share of the peak, and the smallest budgets."""
     shares = sorted({point["share"] for report in reports for point in report["points"]})
-    yield from _head("model", "may be chosen", *map(str, shares), "smallest", "measured at 0.5")
+    yield from head("model", "may be chosen", *map(str, shares), "smallest", "measured at 0.5")
     for report in reports:
         for chosen, points in groupby(report["points"], lambda x: x["optimizations"]):
             found = {x["share"]: x["overhead"] for x in points}
@@ -68,7 +72,7 @@ def optimizations(reports: Rows) -> Iterable[str]:
             smallest = report["smallest_bytes"][chosen] / report["peak_bytes"]
             measured = report["measured"].get(chosen)
             ratio = "" if measured is None else f"{measured[0]:.3f} ×"
-            yield _line(report["model"], chosen, *cells, f"{smallest:.3f}", ratio)
+            yield line(report["model"], chosen, *cells, f"{smallest:.3f}", ratio)
 
 
 def transformers(rows: Rows) -> Iterable[str]:
@@ -78,12 +82,12 @@ def transformers(rows: Rows) -> Iterable[str]:
     figures = {f"at {x}": partial(_overhead_at, number) for number, x in enumerate(rows[0]["shares"])}
     for title, figure in {**figures, "smallest budget": lambda x: f"{x['smallest']:.3f}"}.items():
         yield from ("", f"{title}:", "")
-        yield from _head("profile", "may be chosen", *names, "all")
+        yield from head("profile", "may be chosen", *names, "all")
         for row in rows:
             kinds = {x["kind"]: x for x in row["kinds"]}
             for how, before in (("that alone", ""), ("all but that", "all but ")):
                 cells = [figure(kinds[before + x]) if before + x in kinds else "" for x in names]
-                yield _line(row["profile"], how, *cells, figure(kinds["all"]))
+                yield line(row["profile"], how, *cells, figure(kinds["all"]))
 
 
 def _overhead_at(number: int, kind: dict[str, Any]) -> str:
@@ -94,7 +98,7 @@ def _overhead_at(number: int, kind: dict[str, Any]) -> str:
 def published(rows: Rows) -> Iterable[str]:
     """Published objectives, and ours after each time."""
     seconds = sorted({x["seconds"] for x in rows})
-    yield from _head(
+    yield from head(
         *("instance", "GiB", "published, ms", "bound", "in s"),
         *(f"after {x:g} s" for x in seconds),
         *("bound", "gap"),
@@ -102,7 +106,7 @@ def published(rows: Rows) -> Iterable[str]:
     for (instance, budget), group in groupby(rows, lambda x: (x["instance"], x["budget_gib"])):
         found = {x["seconds"]: x for x in group}
         last = found[max(found)]
-        yield _line(
+        yield line(
             *(instance, f"{budget:g}", *_publication(last)),
             *(_ours(found[x]) if x in found else "" for x in seconds),
             *("", "") if last["objective_ms"] is None else _proof(last),
@@ -132,25 +136,25 @@ def _proof(row: dict[str, Any]) -> tuple[str, str]:
 def program_sizes(rows: Rows) -> Iterable[str]:
     """Rows, columns and nonzeros of each formulation, before and after presolve."""
     sizes = ("rows", "columns", "nonzeros")
-    yield from _head("instance", "GiB", "formulation", *sizes, *(f"{x}, presolved" for x in sizes))
+    yield from head("instance", "GiB", "formulation", *sizes, *(f"{x}, presolved" for x in sizes))
     for row in rows:
         counts = [row[when].get(x) for when in ("before", "after") for x in sizes]
         cells = ("" if x is None else f"{x:,}" for x in counts)
-        yield _line(row["instance"], row["gib"], row["formulation"], *cells)
+        yield line(row["instance"], row["gib"], row["formulation"], *cells)
 
 
 def training_run(losses: dict[str, list[float]]) -> Iterable[str]:
     """Every seventh loss of each run."""
-    yield from _head("step", *losses)
+    yield from head("step", *losses)
     for number in range(0, len(next(iter(losses.values()))), 7):
-        yield _line(str(number), *(f"{found[number]:.6f}" for found in losses.values()))
+        yield line(str(number), *(f"{found[number]:.6f}" for found in losses.values()))
 
 
 def compare(profiles: dict[str, Any]) -> Iterable[str]:
     """Overhead of each method at half of the peak without recomputation."""
     from explorer.solvers.methods.table import METHODS
 
-    yield from _head("method", *profiles)
+    yield from head("method", *profiles)
     compared = {x["method"] for found in profiles.values() for x in found["rows"]}
     for method in (x for x in METHODS.values() if x.name in compared):
         cells = []
@@ -159,19 +163,19 @@ def compare(profiles: dict[str, Any]) -> Iterable[str]:
             row = next(x for x in found["rows"] if x["method"] == method.name and x["budget_bytes"] == half)
             none = "-" if row["status"] in ("infeasible", "unsuited") else "?"
             cells.append(none if row["time_ms"] is None else f"{row['time_ms'] / found['plain_ms'] - 1:+.1%}")
-        yield _line(method.title, *cells)
+        yield line(method.title, *cells)
 
 
 def run_methods(rows: Rows) -> Iterable[str]:
     """For each method its schedules' times and peaks by model, and how far off peaks and gradients were at most."""
     models = list(dict.fromkeys(x["model"] for x in rows))
-    yield from _head("method", *models, "largest error of a peak", "gradients")
+    yield from head("method", *models, "largest error of a peak", "gradients")
     for method in dict.fromkeys(x["method"] for x in rows):
         found = [x for x in rows if x["method"] == method]
         error = max(abs(x["measured_peak_bytes"] / x["predicted_peak_bytes"] - 1) for x in found)
         difference = max(x["gradient_difference"] for x in found)
         gradients = "same bits" if difference == 0 else f"within {difference:.0e}"
-        yield _line(method, *(_times_and_peaks(found, model) for model in models), f"{error:.3%}", gradients)
+        yield line(method, *(_times_and_peaks(found, model) for model in models), f"{error:.3%}", gradients)
 
 
 def _times_and_peaks(rows: Rows, model: str) -> str:
@@ -182,19 +186,19 @@ def _times_and_peaks(rows: Rows, model: str) -> str:
 def dominance(rows: Rows) -> Iterable[str]:
     """For each profile how many schedules of other methods were held against MONeT's."""
     verdicts = ("holds", "within the gap", "broken")
-    yield from _head("profile", "comparisons", *verdicts, "largest advantage over MONeT")
+    yield from head("profile", "comparisons", *verdicts, "largest advantage over MONeT")
     for profile, group in groupby(sorted(rows, key=lambda x: x["profile"]), lambda x: x["profile"]):
         found = list(group)
         counts = [sum(x["verdict"] == word for x in found) for word in verdicts]
         ahead = [(1 - x["time_ms"] / x["monet_ms"], x["method"]) for x in found if x["monet_ms"] is not None]
         most, method = max(ahead, default=(0.0, ""))
         cell = f"{most:.2%} ({method})" if most > 1e-6 else "none"
-        yield _line(profile, str(len(found)), *map(str, counts), cell)
+        yield line(profile, str(len(found)), *map(str, counts), cell)
 
 
 def checkmate(rows: Rows) -> Iterable[str]:
     """Checkmate's published instances: theirs and ours."""
-    yield from _head("instance", "GiB", "published, ms", "bound", "ours", "bound", "in s")
+    yield from head("instance", "GiB", "published, ms", "bound", "ours", "bound", "in s")
     for row in rows:
         theirs = row["published_status"] if row["published_ms"] is None else f"{row['published_ms']:.2f}"
         known = (row["published_bound_ms"], row["bound_ms"])
@@ -202,14 +206,14 @@ def checkmate(rows: Rows) -> Iterable[str]:
         ours = row["status"]
         if row["rounded_ms"] is not None:
             ours = f"{row['rounded_ms']:.2f} ({row['rounded_ms'] / row['published_ms'] - 1:+.2%})"
-        yield _line(
+        yield line(
             row["instance"], f"{row['budget_gib']:g}", theirs, bounds[0], ours, bounds[1], f"{row['elapsed_s']:.0f}"
         )
 
 
 def beside_compile(rows: Rows) -> Iterable[str]:
     """Transformers beside torch.compile: peaks and times."""
-    yield from _head(
+    yield from head(
         "model", "eager", "`torch.compile`", "ours at that peak", "× its time", "ours, smallest", "× its peak"
     )
 
@@ -219,7 +223,7 @@ def beside_compile(rows: Rows) -> Iterable[str]:
     for row in rows:
         at_its_peak, smallest = row["at_compiled_ms"] / row["compiled_ms"], row["least_bytes"] / row["compiled_bytes"]
         cells = [cell(row, x) for x in ("eager", "compiled", "at_compiled", "least")]
-        yield _line(row["model"], *cells[:3], f"{at_its_peak:.2f}", cells[3], f"{smallest:.2f}")
+        yield line(row["model"], *cells[:3], f"{at_its_peak:.2f}", cells[3], f"{smallest:.2f}")
 
 
 def order(rows: Rows) -> Iterable[str]:
@@ -227,13 +231,13 @@ def order(rows: Rows) -> Iterable[str]:
     (random,) = (x for x in rows if "equal" in x)
     gains = [x for row in rows for x in row.get("gains", ())]
     worth = [x for x in gains if x["most"] >= _WORTH]
-    yield from _head(
+    yield from head(
         *("model", "batch", "optimizer", "peak, MiB", "updates within", "best order", "at most", "seconds"),
         "forward and backward alone",
     )
     for x in worth:
         own_bytes = x["peak_bytes"] - x["library_bytes"]
-        yield _line(
+        yield line(
             *(x["model"], str(x["batch"]), x["optimizer"], f"{own_bytes / MIB:.1f}"),
             *(f"{-100 * x[key]:+.1f}%" for key in ("within", "order", "most")),
             *(f"{x['seconds']:.2f}", f"{-100 * x['step']:+.1f}%"),
@@ -252,16 +256,16 @@ def order(rows: Rows) -> Iterable[str]:
 
 def _joint(rows: Rows) -> Iterable[str]:
     """MONeT with updates at the end, within the backward pass, and in another order."""
-    yield from _head("model", "batch", "budget over the peak", "updates at the end", "within", "within, ordered first")
+    yield from head("model", "batch", "budget over the peak", "updates at the end", "within", "within, ordered first")
     for x in (x for row in rows for x in row.get("joint", ())):
         found = ("-" if x[key] is None else f"{x[key]:+.2%}" for key in ("end", "within", "ordered"))
-        yield _line(x["model"], str(x["batch"]), str(x["share"]), *found)
+        yield line(x["model"], str(x["batch"]), str(x["share"]), *found)
 
 
 def reserved(rows: Rows) -> Iterable[str]:
     """Reserved memory over the peak by allocator, and what budgets of three kinds cost."""
     schedules = [x for row in rows for x in row["schedules"]]
-    yield from _head(
+    yield from head(
         *("profile", "schedule", "peak, GiB", "reserved", "device", "flushes"),
         *("expandable: reserved", "device", "flushes", "placed"),
     )
@@ -272,12 +276,12 @@ def reserved(rows: Rows) -> Iterable[str]:
             over = [f"{100 * amount:+.1f}%" for amount in amounts]
             cells += [f"{x['peak_bytes'] / 2**30:.2f}"] if not cells else []
             cells += [over[0], over[1], str(x["flushes"])]
-        yield _line(name, whose, *cells, over[2])
+        yield line(name, whose, *cells, over[2])
     yield ""
-    yield from _head("profile", *("allocated", "device", "device, expandable", "reserved", "reserved, expandable"))
+    yield from head("profile", *("allocated", "device", "device, expandable", "reserved", "reserved, expandable"))
     budgets = [x for row in rows for x in row["budgets"]]
     for name, kinds in groupby(budgets, key=lambda x: x["profile"]):
-        yield _line(name, *("-" if x["overhead"] is None else f"{100 * x['overhead']:+.2f}%" for x in kinds))
+        yield line(name, *("-" if x["overhead"] is None else f"{100 * x['overhead']:+.2f}%" for x in kinds))
 
 
 def addresses(rows: Rows) -> Iterable[str]:
@@ -293,11 +297,11 @@ def addresses(rows: Rows) -> Iterable[str]:
 
 
 def _placed(rows: Rows) -> Iterable[str]:
-    yield from _head("", "blocks", "buffer", "seconds")
+    yield from head("", "blocks", "buffer", "seconds")
     for x in rows:
         fits = "fits" if x["kind"] == "instance" else "exactly the load"
         over = fits if x["over"] <= 0 else f"{x['over']:+.2%}"
-        yield _line(x["name"], str(x["blocks"]), over, f"{x['seconds']:.2f}")
+        yield line(x["name"], str(x["blocks"]), over, f"{x['seconds']:.2f}")
 
 
 TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
@@ -318,11 +322,13 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
 }
 
 
-def _head(*names: str) -> Sequence[str]:
-    return (_line(*names), _line(*("---" for _ in names)))
+def head(*names: str) -> Sequence[str]:
+    """The first two lines of a table."""
+    return (line(*names), line(*("---" for _ in names)))
 
 
-def _line(*cells: str) -> str:
+def line(*cells: str) -> str:
+    """A row."""
     return f"| {' | '.join(cells)} |"
 
 

@@ -121,7 +121,8 @@ def _fused(
     if boolean or any(x.dim() != 4 or x.shape[-1] % 8 for x in (query, key, value)):
         return None
     half, width = query.dtype in _HALVES, query.shape[-1]
-    if half and by_cudnn and width <= _WIDEST_OF_CUDNN:
+    learned_bias = attn_mask is not None and attn_mask.requires_grad  # cuDNN's has no gradient of it
+    if half and by_cudnn and width <= _WIDEST_OF_CUDNN and not learned_bias:
         kernel = aten._scaled_dot_product_cudnn_attention.default  # noqa: SLF001 - an operator of ATen
         return kernel(query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale)[0]
     if half and attn_mask is None:  # the only one that takes several queries for a key as they are

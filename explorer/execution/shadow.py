@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -179,7 +180,7 @@ class OwnNormalisation(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in (torch.batch_norm, torch.instance_norm):
+        if func not in (F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm):
             return func(*args, **(kwargs or {}))
         before = torch.backends.cudnn.enabled
         torch.backends.cudnn.enabled = False

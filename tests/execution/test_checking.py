@@ -14,11 +14,29 @@ import explorer
 from explorer.capture import Capture, capture
 from explorer.execution import applying, checking
 from explorer.execution.checking import CheckFailedError
+from explorer.execution.shadow import OwnNormalisation
 from explorer.operators import Variant, registry
 from explorer.schedule import Run, Schedule, keep_all, with_frees
 from explorer.storage.cache_folder import VARIABLE
 
 aten = torch.ops.aten
+
+
+def test_eager_mode_is_asked_for_its_own_batch_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not cuDNN's, which is what captured steps do not have."""
+    seen: list[bool] = []
+    plain = torch.batch_norm
+
+    def noting(*args: Any) -> torch.Tensor:
+        seen.append(torch.backends.cudnn.enabled)
+        return plain(*args)
+
+    monkeypatch.setattr(torch, "batch_norm", noting)
+    layer, source = nn.BatchNorm1d(6), sample()
+    with OwnNormalisation():
+        layer(source)
+    layer(source)
+    assert seen == [False, True]
 
 
 class Net(nn.Module):

@@ -103,7 +103,7 @@ def test_convolutions_are_offered_in_all_families() -> None:
     graph = explorer.estimate(small(), batch(4), loss=F.cross_entropy, device="A100-80GB").graph
     first = next(x for x in graph.forward if x.target == "aten.convolution.default")
     names = {x.name for x in first.implementations if x.optimization is Optimization.CONVOLUTION}
-    assert names == {x.value for x in Algorithms}
+    assert names == {*(x.value for x in Algorithms), "in 4 parts"}  # of so many samples
 
 
 def test_better_devices_and_lower_precision_take_less_time() -> None:

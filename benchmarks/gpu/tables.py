@@ -1,0 +1,99 @@
+"""The tables of docs/gpu.md, from what ``benchmarks.gpu.agenda`` measured.
+
+    python -m benchmarks.gpu.tables
+
+reads ``benchmarks/results/gpu/``: the folder of an agenda without its profiles and schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.provenance import read_results
+from benchmarks.report import RESULTS, fill, head, line
+
+FOLDER = RESULTS / "gpu"
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+GIB, MIB = 2**30, 2**20
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Replace them all."""
+    fill(PAGE, {"runs": runs(), "reserved": reserved(), "rivals": rivals(), "layer": layer()})
+
+
+def runs() -> Iterator[str]:
+    """Predicted and measured peak and time of every schedule that was run."""
+    yield from head(
+        *("model", "budget", "predicted peak, GiB", "measured", "off", "operators' sum, ms", "step, measured", "off"),
+        "× plain PyTorch",
+    )
+    for path in sorted((FOLDER / "runs").glob("*.json")):
+        plain, *scheduled = read_results(path)
+        for row in scheduled:
+            yield line(
+                *(_named(path.stem), row["what"]),
+                *_compared(row["predicted_peak_bytes"] / GIB, row["peak_bytes"] / GIB, ".3f"),
+                *_compared(row["operators_time_ms"], row["step_time_ms"], ".1f"),
+                f"{row['step_time_ms'] / plain['step_time_ms']:.3f}",
+            )
+
+
+def reserved() -> Iterator[str]:
+    """The same of what the caching allocator holds, with expandable segments and without."""
+    yield from head("model", "budget", "allocator", "peak, GiB", "predicted reserved", "measured", "off")
+    for folder in ("runs", "runs-caching"):
+        for path in sorted((FOLDER / folder).glob("*.json")):
+            for row in read_results(path)[1:]:
+                yield line(
+                    *(_named(path.stem), row["what"], row["allocator"], f"{row['peak_bytes'] / GIB:.2f}"),
+                    *_compared(row["predicted_reserved_bytes"] / GIB, row["reserved_peak_bytes"] / GIB, ".2f"),
+                )
+
+
+def rivals() -> Iterator[str]:
+    """Other ways to save memory, and ours within the memory of each."""
+    yield from head("", "peak, GiB", "step, ms", "ours within it, GiB", "ms", "ours / theirs")
+    rows = {x["what"]: x for x in read_results(FOLDER / "rivals-resnet50.json")}
+    for what, row in rows.items():
+        if not what.startswith("ours"):
+            ours = rows[f"ours within {what}"]
+            yield line(
+                *(what, f"{row['peak_bytes'] / GIB:.2f}", f"{row['step_time_ms']:.1f}"),
+                *(f"{ours['peak_bytes'] / GIB:.2f}", f"{ours['step_time_ms']:.1f}"),
+                f"{ours['step_time_ms'] / row['step_time_ms']:.2f}",
+            )
+
+
+def layer() -> Iterator[str]:
+    """What no other implementation of the layer beats in both workspace and time."""
+    yield from head("precision", "part", "implementation", "workspace, MiB", "ms")
+    for name, file in (("float32", "layer-float32"), ("TF32", "layer-tf32")):
+        for row in _unbeaten(read_results(FOLDER / f"{file}.json")):
+            workspace = f"{row['workspace_bytes'] / MIB:.1f}"
+            yield line(name, row["part"], row["implementation"], workspace, f"{row['time_ms']:.2f}")
+
+
+def _unbeaten(rows: list[Row]) -> Iterator[Row]:
+    """By part, then from the largest workspace to the smallest; of equals, the first."""
+    for part in dict.fromkeys(x["part"] for x in rows):
+        best = float("inf")
+        for row in sorted((x for x in rows if x["part"] == part), key=lambda x: (x["time_ms"], x["workspace_bytes"])):
+            if row["workspace_bytes"] < best:
+                best = row["workspace_bytes"]
+                yield row
+
+
+def _named(stem: str) -> str:
+    return stem.replace("-tf32", ", TF32")
+
+
+def _compared(predicted: float, measured: float, form: str) -> tuple[str, str, str]:
+    return f"{predicted:{form}}", f"{measured:{form}}", f"{measured / predicted - 1:+.2%}"
+
+
+if __name__ == "__main__":
+    main()
