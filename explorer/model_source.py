@@ -13,22 +13,29 @@ from explorer.graph import TensorSpec
 from explorer.units import shown
 
 _SEED = 0
+_DTYPES = ("bfloat16", "float16", "float32", "float64")
 
 
-def bundled(name: str, *, like: Sequence[TensorSpec] = (), **sizes: Any) -> tuple[Any, Any, Any]:
+def bundled(
+    name: str, *, like: Sequence[TensorSpec] = (), dtype: str | None = None, **sizes: Any
+) -> tuple[Any, Any, Any]:
     """A bundled model with random weights and a random batch for it, equal at every call.
 
     Args:
         name: as ``explorer.models.model_spec`` knows it.
         like: a batch whose shapes to take, as ``TrainingGraph.batch``; the model's own sizes where empty.
+        dtype: of all floating-point tensors: ``"bfloat16"``, ``"float16"``, ``"float32"`` or ``"float64"``. None: that
+            of ``like``'s, or as the model is trained by default.
         **sizes: what ``ModelSpec.batch`` takes, instead of ``like``'s: ``batch_size``, ``image_size`` …
 
     Returns:
         Model, batch and loss, as ``explorer.profile`` and ``explorer.apply`` take them.
 
     Raises:
-        ValueError: there is no such model, or it has no such size.
+        ValueError: there is no such model, it has no such size, or ``dtype`` is none.
     """
+    if dtype is not None and dtype not in _DTYPES:
+        raise ValueError(f"dtype is {shown(dtype)}; allowed: {', '.join(map(repr, _DTYPES))}, or None")
     import torch
     from torch.utils import _pytree as pytree
 
@@ -43,8 +50,16 @@ def bundled(name: str, *, like: Sequence[TensorSpec] = (), **sizes: Any) -> tupl
             batch = spec.batch(**wanted)
         except TypeError as error:
             raise ValueError(f"{spec.title} does not take all of {', '.join(wanted)}: {error}") from error
-        batch = pytree.tree_map_only(torch.Tensor, lambda x: x.to(spec.dtype) if x.is_floating_point() else x, batch)
-        return spec.build().to(spec.dtype), batch, spec.loss
+        named = dtype or dtype_of(like)
+        kind = spec.dtype if named is None else getattr(torch, named)
+        batch = pytree.tree_map_only(torch.Tensor, lambda x: x.to(kind) if x.is_floating_point() else x, batch)
+        return spec.build().to(kind), batch, spec.loss
+
+
+def dtype_of(tensors: Sequence[TensorSpec]) -> str | None:
+    """Of floating-point tensors that are not in float32: what ``bundled`` has to be told of a profile's parameters."""
+    found = {x.dtype for x in tensors} & set(_DTYPES)
+    return found.pop() if len(found) == 1 and found != {"float32"} else None
 
 
 def factory(path: str) -> tuple[Any, Any, Any]:

@@ -93,7 +93,7 @@ def test_rows_of_a_part_take_the_place_of_its_earlier_ones(tmp_path: Path) -> No
     entries = json.loads(file.read_text())["provenance"]
     assert [(x["options"]["number"], x["parts"]) for x in entries] == [(1, ["b"]), (2, ["a"])]
     file.write_text("[]")
-    with pytest.raises(ValueError, match="it needs 'provenance' and 'results' alone"):
+    with pytest.raises(ValueError, match="is no file of results"):
         read_results(file)
 
 

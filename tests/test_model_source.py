@@ -46,3 +46,13 @@ def test_the_bundled_profile_is_of_the_bundled_model() -> None:
     known = explorer.load_profile("resnet50-small-cpu").graph.identity
     model, batch, loss = model_source.bundled("resnet50", like=known.batch)
     assert known.difference(capture(model, batch, loss=loss).graph.identity) is None
+
+
+def test_a_bundled_model_is_in_the_precision_that_is_asked_for() -> None:
+    model, batch, _ = model_source.bundled("vit_b16", batch_size=1, image_size=224, dtype="bfloat16")
+    assert {x.dtype for x in (*model.parameters(), batch[0])} == {torch.bfloat16}
+    like = explorer.load_profile("vit_b16-h200").graph.batch
+    model, batch, _ = model_source.bundled("vit_b16", like=like)
+    assert next(model.parameters()).dtype == batch[0].dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="dtype is 'half'; allowed: 'bfloat16'"):
+        model_source.bundled("vit_b16", dtype="half")

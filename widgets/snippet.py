@@ -8,6 +8,7 @@ from explorer.autocast import Autocast
 from explorer.device_profile import Profile
 from explorer.harmless import in_docstring, one_line
 from explorer.iteration import Iteration
+from explorer.model_source import dtype_of
 from explorer.solution import Solution
 from widgets import style
 
@@ -20,7 +21,7 @@ batch = your_module.make_batch()  # a {kind}: {batch}
 loss = None  # or what turns the model's output and the last tensor of the batch into a loss"""
 _BUNDLED = """from explorer import model_source
 
-model, batch, loss = model_source.bundled({name!r}, like=schedule.identity.batch)"""
+model, batch, loss = model_source.bundled({name!r}, like=schedule.identity.batch{dtype})"""
 _MOVED = "\nmodel, batch, loss = model_source.moved((model, batch, loss), {device!r})"
 _PROGRAM = '''"""Train {model} within {budget}: {time} a step at a peak of {peak}, as predicted on {device}."""
 
@@ -135,4 +136,6 @@ def _measured(planned: Iteration) -> str:
 def _source(profile: Profile, bundled: str) -> str:
     """What makes a bundled model, where its schedules run."""
     kind = profile.device.kind
-    return _BUNDLED.format(name=bundled) + ("" if kind == "cpu" else _MOVED.format(device=kind))
+    dtype = dtype_of(profile.graph.parameters)
+    told = "" if dtype is None else f", dtype={dtype!r}"
+    return _BUNDLED.format(name=bundled, dtype=told) + ("" if kind == "cpu" else _MOVED.format(device=kind))

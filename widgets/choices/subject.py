@@ -133,7 +133,8 @@ class Subject:
             assert self.bundled is not None, "checked"
             profile = self.profiled(lambda *_: None)
             device = _device_for(profile)
-            made = model_source.bundled(bundled_model(self.bundled), like=profile.graph.batch)
+            dtype = model_source.dtype_of(profile.graph.parameters)
+            made = model_source.bundled(bundled_model(self.bundled), like=profile.graph.batch, dtype=dtype)
             self.model, self.batch, self.loss = model_source.moved(made, device)
         return self.model, self.batch, self.loss
 

@@ -1,0 +1,74 @@
+"""Captures and steps of a CUDA device, on fake tensors: the same graphs as estimates', memory where it is predicted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_cuda.device import built, why_not
+
+pytestmark = pytest.mark.skipif((_why := why_not()) is not None, reason=_why or "")
+
+SMALL: dict[str, dict[str, Any]] = {
+    "gpt2": {"batch_size": 2, "sequence_length": 128},
+    "unet": {"batch_size": 1, "image_size": 128},
+    "unet3d": {"batch_size": 1, "volume_size": 32},
+    "resnet50": {"batch_size": 8, "image_size": 64},
+    "vit_b16": {"batch_size": 2},
+    "mobilenet_v2": {"batch_size": 8, "image_size": 64},
+    "googlenet": {"batch_size": 8, "image_size": 112},
+    "vgg16": {"batch_size": 4, "image_size": 64},
+}
+PRECISIONS = ("float32", "bfloat16", "autocast")
+
+
+def case(model: str, precision: str, *, schedules: bool = False, device: str = "cuda:0") -> dict[str, Any]:
+    autocast = "bfloat16" if precision == "autocast" else None
+    dtype = precision if precision == "bfloat16" else None
+    how = {"dtype": dtype, "autocast": autocast, "schedules": schedules, "device": device}
+    return {"model": model, "sizes": SMALL[model], **how}
+
+
+def found_out(cases: list[dict[str, Any]], folder: Path, *, capability: str) -> list[dict[str, Any]]:
+    """By one process, which has the device before it has torch."""
+    command = [sys.executable, "-m", "tests.fake_cuda.steps", str(built(folder))]
+    given = json.dumps([{**x, "capability": capability} for x in cases])
+    environment = {**os.environ, "FAKE_CAPABILITY": capability, "SCHEDULE_EXPLORER_CACHE": "off"}
+    ran = subprocess.run(command, check=False, input=given, capture_output=True, text=True, env=environment)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return json.loads(ran.stdout)
+
+
+def check(cases: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
+    for given, what in zip(cases, found, strict=True):
+        told = f"{given['model']}, {given['dtype'] or given['autocast'] or 'float32'}"
+        assert what["difference"] is None, f"{told}: {what['difference']}"
+        assert len(what["runs"]) == 3 * given["schedules"]
+        for run in what["runs"]:
+            least, most = run["without_workspace_bytes"], run["with_workspace_bytes"]
+            assert least <= run["followed_bytes"] <= most, f"{told}: {run}"
+            # A few numbers are made on the CPU, and copied.
+            assert sum(run["elsewhere"].values()) <= 1024, f"{told}: {run['elsewhere']}"
+
+
+def test_a_gpu_captures_what_an_estimate_captures(tmp_path: Path) -> None:
+    """And steps by schedules take the memory that is predicted, on the device that the model is on."""
+    cases = [
+        case("gpt2", "bfloat16"),
+        case("unet", "autocast"),
+        case("unet3d", "float32", schedules=True, device="cuda:1"),
+    ]
+    check(cases, found_out(cases, tmp_path, capability="9.0"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("capability", ["8.0", "9.0"])
+def test_all_models_in_all_precisions(capability: str, tmp_path: Path) -> None:
+    cases = [case(x, y, schedules=y != "autocast") for x in SMALL for y in PRECISIONS]
+    check(cases, found_out(cases, tmp_path, capability=capability))
