@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         measure_runs,
         update_within,
     )
+    from explorer.exporting import export
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
     from explorer.placement import Placement
@@ -56,6 +57,7 @@ _HOMES = {
     "explain_all": "explorer.analysis.explaining",
     "explain_operator": "explorer.analysis.explaining",
     "explore": "widgets",
+    "export": "explorer.exporting",
     "format_bytes": "explorer.units",
     "keep_all": "explorer.schedule",
     "largest_batch": "explorer.solvers",
@@ -97,6 +99,7 @@ __all__ = [
     "explain_all",
     "explain_operator",
     "explore",
+    "export",
     "format_bytes",
     "keep_all",
     "largest_batch",

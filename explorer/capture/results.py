@@ -74,6 +74,39 @@ def take_apart(result: Any) -> tuple[list[torch.Tensor], ResultStructure]:
     return taking.tensors, ResultStructure(root)
 
 
+def tree_of(structure: ResultStructure, tensors: Sequence[str]) -> tuple[str, list[type]] | None:
+    """A result as Python, around what stands for its tensors, with the classes that this names.
+
+    None where it is more than containers and outputs of Hugging Face.
+    """
+    classes: list[type] = []
+    shown = _shown(structure.root, tensors, classes)
+    return None if shown is None else (shown, classes)
+
+
+def _shown(part: Any, tensors: Sequence[str], classes: list[type]) -> str | None:
+    if isinstance(part, _Tensor):
+        return tensors[part.index]
+    if isinstance(part, _Plain):
+        return repr(part.value) if part.value is None or isinstance(part.value, bool | int | float | str) else None
+    texts = [_shown(x, tensors, classes) for x in part.children] if isinstance(part, _Tree) else [None]
+    found = [x for x in texts if x is not None]
+    return _container(part.structure, found, classes) if len(found) == len(texts) else None
+
+
+def _container(structure: pytree.TreeSpec, texts: list[str], classes: list[type]) -> str | None:
+    kind, keys = structure.type, structure.context
+    if kind in (tuple, list):
+        return f"[{', '.join(texts)}]" if kind is list else f"({', '.join(texts)},)"
+    if kind is None or not issubclass(kind, dict) or not isinstance(keys, list):
+        return None
+    inner = "{" + ", ".join(f"{key!r}: {x}" for key, x in zip(keys, texts, strict=True)) + "}"
+    if kind is dict:
+        return inner
+    classes.append(kind)  # an output of Hugging Face
+    return f"{kind.__name__}(**{inner})"
+
+
 def tensors_of_result(result: Any) -> list[torch.Tensor]:
     """All tensors of a result, whatever they are in."""
     return take_apart(result)[0]

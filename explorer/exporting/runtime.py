@@ -1,0 +1,277 @@
+"""What an exported file has at its end: two passes as a training step of a model. Needs torch alone.
+
+Its text is copied as it stands, behind the passes of a schedule; here it is read by linters, and nowhere imported.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A step as it was captured.
+
+    Attributes:
+        torch_version: it was exported with.
+        device: type of the device that it was made for.
+        parameters: path, shape, dtype and whether a gradient is wanted, of every parameter and buffer that is read.
+        batch: name, shape, dtype and strides of every tensor of the batch; the value of what is no tensor.
+        inputs: of the forward pass: an index of ``parameters``, or behind them of ``batch``.
+        backward_inputs: likewise.
+        output_count: the first of what the forward pass returns; the rest is saved.
+        groups: gradients that are complete together, by the input that they are of.
+        tangents: which outputs have a gradient, and in which layout.
+        structure: of a call's arguments and keyword arguments; 0 stands for a part.
+        leaves: these parts, in the order of ``batch``.
+        result: what a step returns, of its outputs.
+        refused: outputs that have no gradient here, though eager mode gives them one: those beside a loss.
+        autocast: the dtype that the call has to be under; None: no autocast.
+        conditions: what must hold of inputs before a step, of which inputs, and why.
+    """
+
+    torch_version: str
+    device: str
+    parameters: tuple[tuple[str, tuple[int, ...], torch.dtype, bool], ...]
+    batch: tuple[Any, ...]
+    inputs: tuple[int, ...]
+    backward_inputs: tuple[int, ...]
+    output_count: int
+    groups: tuple[tuple[int, ...], ...]
+    tangents: tuple[tuple[int, tuple[int, ...]], ...]
+    structure: tuple[tuple[Any, ...], dict[str, Any]]
+    leaves: Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]
+    result: Callable[[Sequence[torch.Tensor]], Any]
+    refused: tuple[int, ...]
+    autocast: torch.dtype | None
+    conditions: tuple[tuple[Callable[..., torch.Tensor], tuple[int | None, ...], str], ...]
+
+
+class Step:
+    """What the nodes of one step share, and how far it has come."""
+
+    def __init__(self, plan: Plan, passes: tuple[Callable[..., Any], Callable[..., Any]], values: list[Any]) -> None:
+        """Begin, with parameters, buffers and the batch."""
+        self.plan, self.values = plan, values
+        self.forward_pass, self.backward_pass = passes
+        self.device = values[plan.groups[0][0]].device
+        self.saved: list[Any] | None = None
+        self.given: list[torch.Tensor | None] = []
+        self.running: Iterator[None] = iter(())
+        self.left = len(plan.groups)
+
+    def run(self) -> tuple[torch.Tensor, ...]:
+        """The forward pass, with a node of autograd behind it for each group of gradients: the last group's first."""
+        first, *later = ([self.values[x] for x in group] for group in self.plan.groups)
+        token: torch.Tensor | None = None
+        for group in reversed(later):
+            token = Later.apply(self, token, *group)
+        return First.apply(self, token, *first)
+
+    def forward(self) -> list[torch.Tensor]:
+        """Outputs; what the backward pass reads besides is kept."""
+        with torch.autocast(self.device.type, enabled=False):
+            results = self.forward_pass([self.values[x] for x in self.plan.inputs])
+        outputs = results[: self.plan.output_count]
+        own = {id(x) for x in outputs}
+        self.saved = [x.detach() if id(x) in own else x for x in results[self.plan.output_count :]]
+        return outputs
+
+    def begin_backward(self, given: tuple[torch.Tensor, ...], tangents: list[torch.Tensor]) -> None:
+        """Take what the backward pass reads, once."""
+        if self.saved is None:
+            raise RuntimeError("backward() twice: the activations of this step are gone; run the forward pass again")
+        saved, self.saved = self.saved, None
+        self.running = self.backward_pass([*given, *saved, *tangents], self.given)
+
+    def gradients(self) -> tuple[torch.Tensor | None, ...]:
+        """Go on until the next group of gradients is complete."""
+        with torch.autocast(self.device.type, enabled=False):
+            next(self.running)
+            self.left -= 1
+            if not self.left:
+                next(self.running, None)
+        complete = tuple(self.given)
+        self.given.clear()
+        return complete
+
+
+class First(torch.autograd.Function):
+    """Where a backward pass begins."""
+
+    @staticmethod
+    def forward(ctx: Any, step: Step, _token: torch.Tensor | None, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """All of the forward pass."""
+        ctx.set_materialize_grads(False)
+        outputs = tuple(step.forward())
+        ctx.step = step
+        ctx.save_for_backward(*(step.values[x] for x in step.plan.backward_inputs))
+        step.values = []
+        ctx.layouts = [(x.shape, x.dtype, x.device) for x in outputs]
+        trained = {number for number, _ in step.plan.tangents}
+        ctx.mark_non_differentiable(*(x for number, x in enumerate(outputs) if number not in trained))
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """The backward pass up to the first complete gradients."""
+        arrived = []
+        for number, strides in ctx.step.plan.tangents:
+            arrived.append(in_layout(tangents[number], ctx.layouts[number], strides))
+        ctx.step.begin_backward(ctx.saved_tensors, arrived)
+        del arrived
+        return (None, None, *ctx.step.gradients())
+
+
+def in_layout(tangent: torch.Tensor | None, layout: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """The gradient of an output as the backward pass reads it; zeros where none has come."""
+    shape, dtype, device = layout
+    if tangent is not None and all(
+        size == 1 or own == wanted for size, own, wanted in zip(shape, tangent.stride(), strides, strict=True)
+    ):
+        return tangent.as_strided(shape, strides)
+    made = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+    return made.zero_() if tangent is None else made.copy_(tangent)
+
+
+class Later(torch.autograd.Function):
+    """Where it goes on: gradients that were complete are with their parameters by then."""
+
+    @staticmethod
+    def forward(ctx: Any, step: Step, _token: torch.Tensor | None, *_: torch.Tensor) -> torch.Tensor:
+        """A token without elements, which ties the nodes and takes no memory."""
+        ctx.set_materialize_grads(False)
+        ctx.step = step
+        return torch.empty(0, device=step.device)
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Up to the next complete gradients."""
+        return (None, None, *ctx.step.gradients())
+
+
+class WithoutGradient(torch.autograd.Function):
+    """An output that cannot have a gradient in this schedule, and says so when one arrives."""
+
+    @staticmethod
+    def forward(_ctx: Any, output: torch.Tensor, _anchor: torch.Tensor) -> torch.Tensor:
+        """The output; the anchor makes it require a gradient."""
+        return output.detach()
+
+    @staticmethod
+    def backward(_ctx: Any, *_: Any) -> Any:
+        """Refused."""
+        raise RuntimeError(
+            "beside a loss only the loss carries a gradient in this schedule: put the term into the loss"
+        )
+
+
+class Scheduled:
+    """Mixed in before the model's own class: training steps follow the schedule, anything else is the model's."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """A training step's forward pass, with the target where a loss was planned for."""
+        plan: Plan = self.plan
+        model_class: Any = self.model_class
+        with_target = self.has_loss and len(args) == 2 and not kwargs
+        if not (self.training and torch.is_grad_enabled()) or (self.has_loss and not with_target):
+            return model_class.forward(self, *args, **kwargs)
+        if not is_like((args, kwargs), plan.structure):
+            raise ValueError(f"the batch is made of other parts than the schedule was made for: {plan.structure}")
+        leaves = plan.leaves(args, kwargs)
+        check_batch(plan, leaves)
+        check_autocast(plan)
+        values = [*parameters_of(self, plan), *leaves]
+        check_conditions(plan, values)
+        outputs = Step(plan, self.passes, values).run()
+        anchor = next(x for x in outputs if x.requires_grad)
+        return plan.result(
+            [WithoutGradient.apply(x.detach(), anchor) if i in plan.refused else x for i, x in enumerate(outputs)]
+        )
+
+
+def scheduled_module(
+    model: nn.Module, plan: Plan, passes: tuple[Callable[..., Any], Callable[..., Any]], *, has_loss: bool
+) -> Any:
+    """The model, of a class that follows the schedule: it shares parameters, buffers and hooks with ``model``.
+
+    Raises:
+        ValueError: it is not the model that was planned for; says what differs.
+    """
+    if torch.__version__.split(".")[:2] != plan.torch_version.split(".")[:2]:
+        warnings.warn(f"made with torch {plan.torch_version}, and this is {torch.__version__}", stacklevel=3)
+    there = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+    for path, shape, dtype, trained in plan.parameters:
+        found = there.get(path)
+        if found is None or tuple(found.shape) != shape or found.dtype != dtype:
+            now = "missing" if found is None else f"{found.dtype} {tuple(found.shape)}"
+            raise ValueError(f"{path} is {now}; the schedule was made for {dtype} {shape}")
+        if found.device.type != plan.device:
+            raise ValueError(f"{path} is on {found.device}; the schedule was made for {plan.device!r}")
+        if found.requires_grad != trained:
+            raise ValueError(f"{path} {'needs no' if trained else 'needs a'} gradient; the schedule was made otherwise")
+    attributes = {"plan": plan, "passes": passes, "has_loss": has_loss, "model_class": type(model)}
+    kind: Any = type(type(model).__name__, (Scheduled, type(model)), attributes)
+    module = object.__new__(kind)
+    module.__dict__ = model.__dict__
+    return module
+
+
+def parameters_of(model: nn.Module, plan: Plan) -> list[torch.Tensor]:
+    """What the passes read of the model."""
+    found = []
+    for path, *_ in plan.parameters:
+        owner, _, name = path.rpartition(".")
+        found.append(getattr(model.get_submodule(owner), name))
+    return found
+
+
+def is_like(given: Any, planned: Any) -> bool:
+    """Is it made of the same containers, with as many parts in each?"""
+    if isinstance(planned, dict):
+        return (
+            isinstance(given, dict)
+            and given.keys() == planned.keys()
+            and all(is_like(given[key], x) for key, x in planned.items())
+        )
+    if isinstance(planned, tuple | list):
+        alike = type(given) is type(planned) and len(given) == len(planned)
+        return alike and all(is_like(x, y) for x, y in zip(given, planned, strict=True))
+    return not isinstance(given, tuple | list | dict)
+
+
+def check_batch(plan: Plan, leaves: Sequence[Any]) -> None:
+    """Raises ValueError where a batch is not as it was planned for."""
+    for planned, leaf in zip(plan.batch, leaves, strict=True):
+        if not isinstance(planned, tuple):
+            if leaf != planned:
+                raise ValueError(f"the batch has {leaf!r} where the schedule was made for {planned!r}")
+            continue
+        name, shape, dtype, strides, trained = planned
+        given = (tuple(leaf.shape), leaf.dtype, leaf.stride(), leaf.requires_grad)
+        if given != (shape, dtype, strides, trained):
+            raise ValueError(f"{name} is {given}; the schedule was made for {(shape, dtype, strides, trained)}")
+
+
+def check_autocast(plan: Plan) -> None:
+    """Raises ValueError where a step is called under another autocast than planned for."""
+    active = torch.get_autocast_dtype(plan.device) if torch.is_autocast_enabled(plan.device) else None
+    if active != plan.autocast:
+        raise ValueError(f"called under autocast to {active}; the schedule was made for {plan.autocast}")
+
+
+def check_conditions(plan: Plan, values: Sequence[Any]) -> None:
+    """Raises RuntimeError where an operator cannot run as it is scheduled, for what the parameters are now."""
+    with torch.no_grad():
+        for holds, of, reason in plan.conditions:
+            if not bool(holds(*(None if x is None else values[x] for x in of))):
+                raise RuntimeError(f"this step cannot run by its schedule, because {reason}")
