@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,7 @@ def call(function: str, things: Things, **changes: Any) -> Any:
         "explain": {**of_profile, "tensor": things.profile.graph.storages[0].name},
         "explain_all": of_profile,
         "explain_operator": {**of_profile, "operator": things.profile.graph.operators[0].name},
+        "export": {**model, "schedule": things.schedule, "path": os.devnull},
         "explore": {"model_or_profile_or_name": things.model, "batch": things.batch, "loss": F.cross_entropy},
         "format_bytes": {"amount_bytes": 1},
         "keep_all": {"graph": things.profile.graph},
@@ -171,6 +173,13 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "batch": batches,
         "loss": LOSSES,
         "encoding": [5, "", "fp4", []],
+    },
+    "export": {
+        "model": unscheduled,
+        "schedule": schedules,
+        "batch": batches,
+        "loss": LOSSES,
+        "path": lambda t: [None, 5, "", b"x", [], "x" * 5000, "a\0b", ".", t.profile, "no/such/folder/x.py"],
     },
     "add_schedule": {
         "module": lambda t: [*models(t), t.model],

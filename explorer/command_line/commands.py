@@ -289,6 +289,24 @@ def run(
 
 
 @app.command()
+def export(
+    model: Annotated[str, _MODEL],
+    schedule: Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The Python file to write.")],
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
+) -> None:
+    """Write a schedule as one Python file that trains the model with torch alone."""
+    import explorer
+
+    check_folder(output)
+    loaded = load_schedule(schedule)
+    made, batch, loss = model_of(model, {}, like=loaded.identity.batch, device=device)
+    with PlainConsole(stderr=True).status("capturing the step"):
+        explorer.export(made, loaded, batch, loss=loss, path=output)
+    PlainConsole().print(f"{output}: {output.stat().st_size / 1e3:.0f} kB; scheduled(model) in it is the model")
+
+
+@app.command()
 def explore(
     profile: Annotated[
         str, typer.Argument(metavar="[PROFILE|NAME]", help="A file that 'profile' wrote, or a bundled name.")

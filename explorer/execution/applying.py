@@ -7,7 +7,7 @@ from typing import cast
 from torch import nn
 
 from explorer.arguments import a_flag
-from explorer.capture import Batch, Loss, capture
+from explorer.capture import Batch, Capture, Loss, capture
 from explorer.capture.batch import call_arguments, uncompiled
 from explorer.execution.buffer import StepBuffer
 from explorer.execution.checking import check_step
@@ -121,10 +121,26 @@ def add_schedule(
 def _plan(
     model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None, encoding: Encoding | str | None
 ) -> StepPlan:
+    return StepPlan.of(capture_for(model, schedule, batch, loss=loss, encoding=encoding), schedule)
+
+
+def capture_for(
+    model: nn.Module,
+    schedule: Schedule,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    encoding: Encoding | str | None = None,
+) -> Capture:
+    """What a schedule is for, captured; the arguments are those of ``apply``.
+
+    Raises:
+        ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.
+    """
     known = a_schedule(schedule).identity
     captured = capture(model, batch, loss=loss, encoding=encoding, autocast=known.autocast)
     captured = captured.in_iteration(known.iteration)
     if difference := known.difference(captured.graph.identity):
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
     validate(captured.graph, schedule)
-    return StepPlan.of(captured, schedule)
+    return captured

@@ -17,11 +17,13 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from explorer.capture import Batch, Capture, Loss, capture
-from explorer.capture.batch import TensorLayout
+from explorer.arguments import a_path
+from explorer.capture import Batch, Capture, Loss
+from explorer.capture.batch import TensorLayout, uncompiled
 from explorer.capture.building import Call
 from explorer.capture.results import tree_of
 from explorer.capture.traced import Source
+from explorer.execution.applying import capture_for
 from explorer.execution.code import Passes, write_passes
 from explorer.execution.returning import made_by_step
 from explorer.execution.writing import Writer
@@ -30,7 +32,6 @@ from explorer.exporting.layout import WIDTH, filled, imports, rows, section, wra
 from explorer.exporting.sources import NoTextError, Sources
 from explorer.graph import Phase
 from explorer.harmless import in_docstring, one_line
-from explorer.kinds import a_schedule
 from explorer.operators.convolution import (
     run_forward,
     run_input_gradient,
@@ -40,7 +41,7 @@ from explorer.operators.convolution import (
 from explorer.operators.convolution_algorithms import algorithm_called
 from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.schedule import Run, Schedule
-from explorer.simulation import validate
+from explorer.torch_arguments import a_module
 from explorer.units import format_bytes
 
 _ALGORITHMS = {
@@ -80,20 +81,20 @@ def export(model: nn.Module, schedule: Schedule, batch: Batch, *, path: str | Pa
         ``path``.
 
     Raises:
-        ValueError: the schedule belongs to another model, batch or loss, or has what such a file cannot say: names it.
+        ValueError: the schedule belongs to another model, batch or loss, or has what such a file cannot say (names
+            it), or the file cannot be written.
     """
-    known = a_schedule(schedule).identity
-    captured = capture(model, batch, loss=loss, autocast=known.autocast).in_iteration(known.iteration)
-    if difference := known.difference(captured.graph.identity):
-        raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
-    validate(captured.graph, schedule)
+    path = a_path(path)
+    captured = capture_for(uncompiled(a_module(model)), schedule, batch, loss=loss)
     _check(captured)
     try:
-        text = _File(captured, schedule).text()
+        text = _File(captured, schedule, model).text()
     except NoTextError as error:
         raise ValueError(f"this schedule cannot be a file on torch alone: {error}") from error
-    path = Path(path)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return path
 
 
@@ -175,7 +176,8 @@ def _is_plain(values: Sequence[Any]) -> bool:
 class _File:
     """The text of one file."""
 
-    def __init__(self, captured: Capture, schedule: Schedule) -> None:
+    def __init__(self, captured: Capture, schedule: Schedule, model: nn.Module) -> None:
+        self.evaluating = tuple(path for path, module in model.named_modules() if not module.training)
         self.captured = captured
         self.schedule = schedule
         self.traced = captured.traced
@@ -300,6 +302,7 @@ class _File:
             "result=result,",
             f"refused={tuple(tensors.index(x) for x, no in enumerate(traced.refused) if no)!r},",
             f"autocast={'None' if casts is None or casts.dtype is None else 'torch.' + casts.dtype},",
+            f"evaluating={self.evaluating!r},",
             rows("conditions", self._conditions()),
         ]
         body = "\n".join(textwrap.indent(filled(x), "    ") for x in lines)

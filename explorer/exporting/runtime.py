@@ -33,6 +33,7 @@ class Plan:
         result: what a step returns, of its outputs.
         refused: outputs that have no gradient here, though eager mode gives them one: those beside a loss.
         autocast: the dtype that the call has to be under; None: no autocast.
+        evaluating: paths of the modules that were in evaluation mode.
         conditions: what must hold of inputs before a step, of which inputs, and why.
     """
 
@@ -50,6 +51,7 @@ class Plan:
     result: Callable[[Sequence[torch.Tensor]], Any]
     refused: tuple[int, ...]
     autocast: torch.dtype | None
+    evaluating: tuple[str, ...]
     conditions: tuple[tuple[Callable[..., torch.Tensor], tuple[int | None, ...], str], ...]
 
 
@@ -186,6 +188,7 @@ class Scheduled:
             raise ValueError(f"the batch is made of other parts than the schedule was made for: {plan.structure}")
         leaves = plan.leaves(args, kwargs)
         check_batch(plan, leaves)
+        check_modes(self, plan)
         check_autocast(plan)
         values = [*parameters_of(self, plan), *leaves]
         check_conditions(plan, values)
@@ -260,6 +263,14 @@ def check_batch(plan: Plan, leaves: Sequence[Any]) -> None:
         given = (tuple(leaf.shape), leaf.dtype, leaf.stride(), leaf.requires_grad)
         if given != (shape, dtype, strides, trained):
             raise ValueError(f"{name} is {given}; the schedule was made for {(shape, dtype, strides, trained)}")
+
+
+def check_modes(model: nn.Module, plan: Plan) -> None:
+    """Raises ValueError where a module trains that did not, or the other way round."""
+    evaluating = tuple(path for path, module in model.named_modules() if not module.training)
+    if evaluating != plan.evaluating:
+        differing = ", ".join(sorted({*evaluating} ^ {*plan.evaluating}))
+        raise ValueError(f"other modules are in evaluation mode than when the step was captured: {differing}")
 
 
 def check_autocast(plan: Plan) -> None:

@@ -79,6 +79,9 @@ def test_profile_solve_simulate_run() -> None:
     said = call("run", "mymodels:make", "s.json", "--profile", "mlp.json")
     assert re.search(r"predicted.*measured.*difference", said, re.DOTALL)
     assert "predicted" not in call("run", "mymodels:make", "s.json", "--steps", "1")
+    assert "scheduled(model)" in call("export", "mymodels:make", "s.json", "--output", "step.py")
+    assert "def scheduled(model" in Path("step.py").read_text(encoding="utf-8")
+    assert "no folder" in call("export", "mymodels:make", "s.json", "--output", "no/step.py", code=2)
 
 
 @pytest.mark.usefixtures("here")

@@ -200,6 +200,10 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"0.weight is torch.float64 \(8, 6\)"):
         made.scheduled(small().double())
     module = made.scheduled(small())
+    module[1].eval()
+    with pytest.raises(ValueError, match=r"other modules are in evaluation mode .*: 1"):
+        module(*batch())
+    module[1].train()
     told = r"called under autocast to torch.bfloat16; the schedule was made for None"
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match=told):
         module(*batch())
