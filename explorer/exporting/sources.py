@@ -9,6 +9,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -82,7 +83,7 @@ class Sources:
             return f"torch.{target.__name__}"
         raise NoTextError(f"{target!r} cannot be written down")
 
-    def literal(self, value: Any) -> str:  # noqa: PLR0911 - one for each kind of value
+    def literal(self, value: Any) -> str:  # noqa: C901, PLR0911 - one for each kind of value
         """A value as Python."""
         if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
             return str(value)
@@ -97,6 +98,9 @@ class Sources:
             return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
         if isinstance(value, dict):
             return "{" + ", ".join(f"{self.literal(x)}: {self.literal(y)}" for x, y in value.items()) + "}"
+        if is_dataclass(value) and not isinstance(value, type) and type(value).__module__.startswith(_HERE):
+            given = ", ".join(f"{x.name}={self.literal(getattr(value, x.name))}" for x in fields(value) if x.init)
+            return f"{self.name_of(type(value))}({given})"
         if isinstance(value, Enum):
             return repr(value.value)
         if value is None or isinstance(value, bool | int | float | complex | str):
