@@ -226,6 +226,17 @@ def beside_compile(rows: Rows) -> Iterable[str]:
         yield line(row["model"], *cells[:3], f"{at_its_peak:.2f}", cells[3], f"{smallest:.2f}")
 
 
+def exported(rows: Rows) -> Iterable[str]:
+    """Files beside the executor."""
+    yield from head("model", "budget, MiB", "lines", "same bits", "peak, MiB", "of the file", "time, × ours", "equals")
+    for row in rows:
+        peaks = (f"{row[key] / MIB:.3f}" for key in ("peak_bytes", "peak_of_file_bytes"))
+        yield line(
+            *(row["model"], f"{row['budget_bytes'] / MIB:.1f}", str(row["lines"]), "yes" if row["same_bits"] else "NO"),
+            *(*peaks, f"{row['ratio']:.3f} ± {row['error']:.3f}", f"{row['ratio_of_equals']:.3f}"),
+        )
+
+
 def order(rows: Rows) -> Iterable[str]:
     """What the order of operators saves; models and batches at which no order saves anything as one sentence."""
     (random,) = (x for x in rows if "equal" in x)
@@ -314,6 +325,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "compare": compare,
     "run_methods": run_methods,
     "beside_compile": beside_compile,
+    "exported": exported,
     "dominance": dominance,
     "checkmate": checkmate,
     "order": order,

@@ -35,9 +35,14 @@ def case(model: str, precision: str, *, schedules: bool = False, device: str = "
     return {"model": model, "sizes": SMALL[model], **how}
 
 
-def found_out(cases: list[dict[str, Any]], folder: Path, *, capability: str) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("fake_cuda"))
+
+
+def found_out(cases: list[dict[str, Any]], library: Path, *, capability: str) -> list[dict[str, Any]]:
     """By one process, which has the device before it has torch."""
-    command = [sys.executable, "-m", "tests.fake_cuda.steps", str(built(folder))]
+    command = [sys.executable, "-m", "tests.fake_cuda.steps", str(library)]
     given = json.dumps([{**x, "capability": capability} for x in cases])
     environment = {**os.environ, "FAKE_CAPABILITY": capability, "SCHEDULE_EXPLORER_CACHE": "off"}
     ran = subprocess.run(command, check=False, input=given, capture_output=True, text=True, env=environment)
@@ -57,18 +62,19 @@ def check(cases: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
             assert sum(run["elsewhere"].values()) <= 1024, f"{told}: {run['elsewhere']}"
 
 
-def test_a_gpu_captures_what_an_estimate_captures(tmp_path: Path) -> None:
+def test_a_gpu_captures_what_an_estimate_captures(library: Path) -> None:
     """And steps by schedules take the memory that is predicted, on the device that the model is on."""
     cases = [
         case("gpt2", "bfloat16"),
         case("unet", "autocast"),
         case("unet3d", "float32", schedules=True, device="cuda:1"),
     ]
-    check(cases, found_out(cases, tmp_path, capability="9.0"))
+    check(cases, found_out(cases, library, capability="9.0"))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("capability", ["8.0", "9.0"])
-def test_all_models_in_all_precisions(capability: str, tmp_path: Path) -> None:
-    cases = [case(x, y, schedules=y != "autocast") for x in SMALL for y in PRECISIONS]
-    check(cases, found_out(cases, tmp_path, capability=capability))
+@pytest.mark.parametrize("model", SMALL)
+def test_all_models_in_all_precisions(model: str, capability: str, library: Path) -> None:
+    cases = [case(model, x, schedules=x != "autocast") for x in PRECISIONS]
+    check(cases, found_out(cases, library, capability=capability))
