@@ -37,8 +37,8 @@ def rows(name: str, lines: list[str]) -> str:
 
 
 def filled(text: str) -> str:
-    """A long line of numbers over several."""
-    if "\n" in text or len(text) <= WIDTH:
+    """A long line of numbers over several; one with text in it stays as it is."""
+    if "\n" in text or "'" in text or len(text) <= WIDTH:
         return text
     name, _, value = text.partition("=")
     inner = textwrap.fill(value.removesuffix(",")[1:-1], WIDTH - 8, break_long_words=False)
@@ -50,7 +50,6 @@ def wrapped(source: str) -> str:
     lines = []
     for line in source.splitlines():
         body = line.strip()
-        comment = ""
         if len(line) <= WIDTH:
             lines.append(line)
         elif body.endswith("= values"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import keyword
-import math
 import re
 import textwrap
 from collections.abc import Collection, Sequence
@@ -28,7 +27,7 @@ from explorer.execution.code import Passes, write_passes
 from explorer.execution.returning import made_by_step
 from explorer.execution.writing import Writer
 from explorer.exporting import runtime
-from explorer.exporting.layout import WIDTH, filled, imports, rows, section, wrapped
+from explorer.exporting.layout import filled, imports, rows, section, wrapped
 from explorer.exporting.sources import NoTextError, Sources
 from explorer.graph import Phase
 from explorer.harmless import in_docstring, one_line
@@ -164,8 +163,6 @@ class _TextWriter(Writer):
     def literal(self, value: Any) -> str:
         if isinstance(value, fx.Node) or (isinstance(value, list | tuple) and not _is_plain(value)):
             return super().literal(value)
-        if isinstance(value, float) and math.isnan(value):
-            return "float('nan')"
         return self._sources.literal(list(value) if isinstance(value, tuple) else value)
 
 
@@ -332,8 +329,8 @@ class _File:
         structure = self.captured.batch.structure
         numbered = pytree.tree_unflatten(list(range(structure.num_leaves)), structure)
         found = [_place(path) for path, _ in pytree.tree_flatten_with_path(numbered)[0]]
-        listed = textwrap.fill(", ".join(found), WIDTH, break_long_words=False)
-        body = textwrap.indent(f"return [\n{textwrap.indent(listed, '    ')}\n]", "    ")
+        listed = ",\n".join(found)
+        body = textwrap.indent(f"return [\n{textwrap.indent(listed, '    ')},\n]", "    ")
         return f'def leaves(args, kwargs):\n    """The parts of a batch."""\n{body}'
 
     def _result(self) -> str:

@@ -209,12 +209,8 @@ def scheduled_module(
     """
     if torch.__version__.split(".")[:2] != plan.torch_version.split(".")[:2]:
         warnings.warn(f"made with torch {plan.torch_version}, and this is {torch.__version__}", stacklevel=3)
-    there = {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
     for path, shape, dtype, trained in plan.parameters:
-        found = there.get(path)
+        found = found_at(model, path)
         if found is None or tuple(found.shape) != shape or found.dtype != dtype:
             now = "missing" if found is None else f"{found.dtype} {tuple(found.shape)}"
             raise ValueError(f"{path} is {now}; the schedule was made for {dtype} {shape}")
@@ -231,10 +227,14 @@ def scheduled_module(
 
 def parameters_of(model: nn.Module, plan: Plan) -> list[torch.Tensor]:
     """What the passes read of the model."""
-    found = []
-    for path, *_ in plan.parameters:
-        owner, _, name = path.rpartition(".")
-        found.append(getattr(model.get_submodule(owner), name))
+    return [found_at(model, path) for path, *_ in plan.parameters]
+
+
+def found_at(model: nn.Module, path: str) -> Any:
+    """A parameter, buffer or plain tensor of a model, by its full name; None where there is none."""
+    found: Any = model
+    for name in path.split("."):
+        found = getattr(found, name, None)
     return found
 
 

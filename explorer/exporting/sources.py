@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import math
 import re
 import sys
 import textwrap
@@ -89,10 +90,10 @@ class Sources:
             return str(value)
         if isinstance(value, torch.device):
             return f"torch.device({str(value)!r})"
-        if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        if isinstance(value, float) and not math.isfinite(value):
             return f"float({str(value)!r})"
         if isinstance(value, torch.Tensor) and value.numel() <= 64 and value.device.type == "cpu":
-            return f"torch.tensor({value.tolist()!r}, dtype={value.dtype})"
+            return f"torch.tensor({self.literal(value.tolist())}, dtype={value.dtype})"
         if isinstance(value, tuple | list):
             inner = ", ".join(map(self.literal, value))
             return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"

@@ -234,3 +234,26 @@ def test_what_cannot_be_written_down_is_named(tmp_path: Path) -> None:
     schedule = keep_all(capture(small(), batch(), loss=nn.functional.cross_entropy).graph)
     with pytest.raises(ValueError, match="the schedule does not fit"):
         explorer.export(nn.Linear(6, 3), schedule, batch(), loss=nn.functional.cross_entropy, path=tmp_path / "x.py")
+
+
+class Constants(nn.Module):
+    """Reads a tensor that is a plain attribute, and one that is nobody's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.mask = torch.zeros(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.layer(x) @ MATRIX + self.mask).clamp(max=LIMITS[1]).sum() * LIMITS[0]
+
+
+MATRIX = torch.randn(3, 3, generator=torch.Generator().manual_seed(2))
+LIMITS = torch.tensor([1.5, float("inf")])
+
+
+def test_constants_are_written_down(tmp_path: Path) -> None:
+    model, x = Constants(), torch.randn(3, 3)
+    module = exported(file_of(tmp_path, model, x)).scheduled(model)
+    (expected, _), (found, _) = step(model, x, None), step(module, x, None)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))  # type: ignore[arg-type]
