@@ -22,13 +22,13 @@ from torch import nn
 
 import explorer
 from benchmarks.cases import Sample, Size, Tier, add_tier, model_cases, model_names
-from benchmarks.provenance import record, write_results
+from benchmarks.provenance import add_rows, record
 from benchmarks.timing_in_turns import paired_ratio, times_in_turns_ms
 from explorer.capture.batch import call_arguments
 from explorer.execution.memory import watch_cpu_memory
 
 SHARES = (0.75, 0.5, 0.25)
-ROUNDS = {Tier.QUICK: 4, Tier.FULL: 20}
+ROUNDS = {Tier.QUICK: 4, Tier.FULL: 8}
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,19 @@ class Row:
 
 
 def main() -> None:
-    """Print a row for each, and write them as JSON if asked."""
+    """Print a row for each, and write those of a model as JSON if asked, in the place of its earlier ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help=model_names(Size.SMALL))
     add_tier(parser)
     parser.add_argument("--json", type=Path, help="also write the rows here")
     options = parser.parse_args()
     run = record(options)
-    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for case in model_cases(options.tier, Size.SMALL, options.models):
-            for row in rows_of(case.name, case.sample(), Path(folder), rounds=ROUNDS[options.tier]):
-                rows.append(row)
-                print(row, flush=True)
-    if options.json:
-        write_results(options.json, [asdict(x) for x in rows], run)
+            rows = [*rows_of(case.name, case.sample(), Path(folder), rounds=ROUNDS[options.tier])]
+            print(*rows, sep="\n", flush=True)
+            if options.json:
+                add_rows(options.json, [asdict(x) for x in rows], run, by="model")
 
 
 def rows_of(name: str, sample: Sample, folder: Path, *, rounds: int) -> Iterator[Row]:
