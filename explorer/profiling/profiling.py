@@ -150,8 +150,9 @@ def profile_capture(
 ) -> Profile:
     """Measure the operators of a capture, and one plain step, if it fits; on the CPU it calibrates their sum.
 
-    On CUDA the sum of what operators take by themselves is what a step by a schedule takes (0 to 2 % off on an H200, more where kernels are short);
-    a plain one has other kernels for batch normalisation, up to a sixth quicker for a whole network.
+    On CUDA the sum of what operators take by themselves is what a step by a schedule takes (0 to 2 % off on an H200,
+    more where kernels are short); a plain one has other kernels for batch normalisation, up to a sixth quicker for a
+    whole network.
 
     Args:
         captured: of ``model`` and ``batch``.
