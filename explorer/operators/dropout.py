@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -95,9 +96,9 @@ def dropout_scale(probability: float, source: fx.Node, *, rounded: bool = False)
     dtype = value_of(source).dtype
     if device_kind(value_of(source).device) == "cpu":
         return torch.ones((), dtype=dtype).div(1.0 - probability).item()
-    precise = torch.promote_types(dtype, torch.float32)
-    scale = torch.ones((), dtype=precise) / torch.tensor(1.0 - probability, dtype=precise)
-    return (scale.to(dtype) if rounded else scale).item()
+    precise = np.float64 if dtype == torch.float64 else np.float32
+    scale = float(precise(1) / precise(1.0 - probability))
+    return torch.tensor(scale, dtype=dtype).item() if rounded else scale
 
 
 def noise_bits(noise: torch.Tensor) -> torch.Tensor:
