@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
@@ -125,7 +125,7 @@ def _expected(part: str, first: torch.Tensor, second: torch.Tensor) -> torch.Ten
 def _planned(cudnn: Any, problem: ConvolutionProblem) -> tuple[Any, Any, Any]:
     graph, inputs, output = cudnn_plans._graph(  # noqa: SLF001 - what is looked into here
         cudnn,
-        replace(problem),
+        problem,
         handle=cudnn_plans._handle(cudnn, problem.device),  # noqa: SLF001 - likewise
     )
     graph.validate()

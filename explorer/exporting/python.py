@@ -57,6 +57,7 @@ _RUNTIME_IMPORTS = (
     "from typing import Any",
     "import torch",
     "from torch import nn",
+    "from torch.autograd.function import once_differentiable",
 )
 _RESERVED = {"torch", "aten", "forward", "backward", "scheduled", "PLAN", "leaves", "result"}
 
@@ -84,7 +85,8 @@ def export(model: nn.Module, schedule: Schedule, batch: Batch, *, path: str | Pa
             it), or the file cannot be written.
     """
     path = a_path(path)
-    captured = capture_for(uncompiled(a_module(model)), schedule, batch, loss=loss)
+    model = uncompiled(a_module(model))
+    captured = capture_for(model, schedule, batch, loss=loss)
     _check(captured)
     try:
         text = _File(captured, schedule, model).text()

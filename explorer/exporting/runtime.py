@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Step:
         self.forward_pass, self.backward_pass = passes
         self.device = values[plan.groups[0][0]].device
         self.saved: list[Any] | None = None
+        self.read_outputs: list[torch.Tensor] = []
         self.given: list[torch.Tensor | None] = []
         self.running: Iterator[None] = iter(())
         self.left = len(plan.groups)
@@ -82,6 +84,7 @@ class Step:
             results = self.forward_pass([self.values[x] for x in self.plan.inputs])
         outputs = results[: self.plan.output_count]
         own = {id(x) for x in outputs}
+        self.read_outputs = [x for x in results[self.plan.output_count :] if id(x) in own]
         self.saved = [x.detach() if id(x) in own else x for x in results[self.plan.output_count :]]
         return outputs
 
@@ -113,20 +116,23 @@ class First(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         outputs = tuple(step.forward())
         ctx.step = step
-        ctx.save_for_backward(*(step.values[x] for x in step.plan.backward_inputs))
-        step.values = []
+        # Autograd notices what is changed too early: the caller's tensors, and outputs that the backward pass reads.
+        ctx.save_for_backward(*(step.values[x] for x in step.plan.backward_inputs), *step.read_outputs)
+        step.values, step.read_outputs = [], []
         ctx.layouts = [(x.shape, x.dtype, x.device) for x in outputs]
         trained = {number for number, _ in step.plan.tangents}
         ctx.mark_non_differentiable(*(x for number, x in enumerate(outputs) if number not in trained))
         return outputs
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """The backward pass up to the first complete gradients."""
         arrived = []
         for number, strides in ctx.step.plan.tangents:
             arrived.append(in_layout(tangents[number], ctx.layouts[number], strides))
-        ctx.step.begin_backward(ctx.saved_tensors, arrived)
+        given = ctx.saved_tensors[: len(ctx.step.plan.backward_inputs)]
+        ctx.step.begin_backward(given, arrived)
         del arrived
         return (None, None, *ctx.step.gradients())
 
@@ -153,6 +159,7 @@ class Later(torch.autograd.Function):
         return torch.empty(0, device=step.device)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Up to the next complete gradients."""
         return (None, None, *ctx.step.gradients())

@@ -257,3 +257,27 @@ def test_constants_are_written_down(tmp_path: Path) -> None:
     module = exported(file_of(tmp_path, model, x)).scheduled(model)
     (expected, _), (found, _) = step(model, x, None), step(module, x, None)
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))  # type: ignore[arg-type]
+
+
+class Squared(nn.Module):
+    """Its backward pass reads its output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).tanh()
+
+
+def test_what_would_give_other_gradients_is_refused(tmp_path: Path) -> None:
+    """As in eager mode: outputs changed before the backward pass; and gradients of gradients."""
+    model, x = Squared(), torch.randn(3, 3)
+    module = exported(file_of(tmp_path, model, x)).scheduled(model)
+    output = module(x)
+    output.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+    (first,) = torch.autograd.grad(module(x).sum(), [model.layer.bias], create_graph=True)
+    with pytest.raises(RuntimeError, match=r"once_differentiable|does not require grad"):
+        first.sum().backward()
