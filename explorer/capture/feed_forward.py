@@ -67,6 +67,8 @@ class _Found:
         self.forward, self.after = Tracing(rows, width), Tracing(rows, width)
         self.members, ends = self._members()
         self.saved = self._saved()
+        # A sum of gradients may read what is computed from the joined call's results.
+        require(not any(x in backward and self.arriving < x for x in self.saved))
         require(self.after.calls and ends)
         for node in self.saved:
             self.forward.back(node)

@@ -83,6 +83,29 @@ def test_layers_behind_each_other() -> None:
     assert names(nn.Sequential(*layers)).count("feed_forward_backward") == 1
 
 
+class Residual(nn.Module):
+    """A block whose result is added to its source, before another linear layer: in between are sums alone."""
+
+    def __init__(self, block: Middle) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(8, 64), nn.Linear(64, 64), nn.Linear(64, 1024)
+        self.block = block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.head(x + self.second(self.block(x))).square().mean()
+
+
+@pytest.mark.parametrize("block", [lambda x: x * x.square().mean(-1, keepdim=True), torch.tanh, lambda x: x])
+def test_gradients_that_add_up_are_no_middle(block: Middle) -> None:
+    """One of them is made from what the joined call would return."""
+    torch.manual_seed(0)
+    model, batch = Residual(block).train(), torch.randn(2, 130, 8)
+    expected = _gradients(model, batch)
+    scheduled = explorer.apply(model, keep_all(capture(model, batch).graph), batch, check=False)
+    assert all(torch.equal(x, y) for x, y in zip(expected, _gradients(scheduled, batch), strict=True))
+
+
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("name", ["gelu", "relu", "swish", "dropout"])
 def test_plain_peaks_and_gradients(name: str, *, gated: bool) -> None:
