@@ -95,6 +95,17 @@ def _overhead_at(number: int, kind: dict[str, Any]) -> str:
     return "-" if overhead is None else f"{overhead:+.1%}"
 
 
+def fusing(rows: Rows) -> Iterable[str]:
+    """What kernels of chains are worth, over plain PyTorch's time and peak."""
+    shares = rows[0]["shares"]
+    yield from head("model", "chains", "kernels", "may be chosen", *(f"at {x:g}" for x in shares), "smallest budget")
+    for row in rows:
+        for number, (way, times) in enumerate(row["times"].items()):
+            begin = (row["model"], row["chains"], row["kernels"]) if not number else ("", "", "")
+            cells = ["-" if x is None else f"{x - 1:+.1%}" for x in times]
+            yield line(*begin, way, *cells, f"{row['smallest'][way]:.3f}")
+
+
 def published(rows: Rows) -> Iterable[str]:
     """Published objectives, and ours after each time."""
     seconds = sorted({x["seconds"] for x in rows})
@@ -319,6 +330,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "end_to_end": end_to_end,
     "optimizations": optimizations,
     "transformers": transformers,
+    "fusing": fusing,
     "published": published,
     "program_sizes": program_sizes,
     "training_run": training_run,

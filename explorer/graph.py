@@ -71,6 +71,8 @@ class Optimization(StrEnum):
     """Another algorithm (convolution, pooling, loss): another time and workspace, for the same result."""
     INPLACE = "inplace"
     """The result takes the memory of what is read."""
+    FUSED = "fused"
+    """Several calls as one kernel of PyTorch's compiler; captured only if asked for."""
     SPARSE = "sparse"
     """Gist: what waits for the backward pass is stored sparse; captured, and chosen, only if asked for."""
     LOSSY = "lossy"
@@ -216,6 +218,7 @@ class Identity:
         operators: hash of the whole graph: calls, storages, bytes, implementations; not of the layers' names.
         iteration: what is done with gradients.
         autocast: what the step was captured under; None where that was not noted: it fits all, if the operators do.
+        fused: chains of calls were joined, for PyTorch's compiler to make kernels of.
     """
 
     model: str
@@ -224,6 +227,7 @@ class Identity:
     operators: str
     iteration: Iteration = STEP_ALONE
     autocast: Autocast | None = None
+    fused: bool = False
 
     def difference(self, other: Identity) -> str | None:
         """In words, the first thing in which ``other`` differs; None where nothing does.
@@ -245,6 +249,9 @@ class Identity:
             yield f"the iteration differs: {self.iteration} here, {other.iteration} there"
         if None not in (self.autocast, other.autocast) and self.autocast != other.autocast:
             yield f"autocast differs: {self.autocast} here, {other.autocast} there: profile with the same autocast="
+        if self.fused != other.fused:
+            here, there = ("with" if x else "without" for x in (self.fused, other.fused))
+            yield f"the captures differ: {here} fused chains here, {there} there: profile with the same fuse="
         if self.operators != other.operators:
             yield (
                 f"the captured operators differ ({here} here, {there} there): another forward "
@@ -265,6 +272,7 @@ class TrainingGraph:
         gradients: storages of a parameter and of its gradient, for each that gets one; empty where that is not known.
         iteration: what is done with gradients.
         autocast: what it was captured under; None where that was not noted.
+        fused: chains of calls were joined, for PyTorch's compiler to make kernels of.
     """
 
     model: str
@@ -275,6 +283,7 @@ class TrainingGraph:
     gradients: tuple[tuple[int, int], ...] = ()
     iteration: Iteration = STEP_ALONE
     autocast: Autocast | None = None
+    fused: bool = False
 
     def __post_init__(self) -> None:
         """Check the structure, so that no later stage has to.
@@ -327,6 +336,7 @@ class TrainingGraph:
             operators=_digest((self.storages, tuple(replace(x, layer="") for x in self.operators))),
             iteration=self.iteration,
             autocast=self.autocast,
+            fused=self.fused,
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import warnings
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -94,6 +95,35 @@ def activation_budget(share: float) -> AbstractContextManager[Any]:
 
     settings: Any = config
     return settings.patch(activation_memory_budget=share)
+
+
+def compiled_graph(
+    module: fx.GraphModule, layouts: Sequence[tuple[Any, Any, torch.dtype]], device: torch.device
+) -> Callable[..., Sequence[torch.Tensor]]:
+    """A graph of ATen as code of PyTorch's compiler, without gradients; whatever is active around the call.
+
+    Args:
+        module: returns a tuple.
+        layouts: shape, strides and dtype of each argument.
+        device: where they will be.
+    """
+    with ExitStack() as stack:
+        # Some of the compiler's own imports are deprecated, which is not for users to mind.
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
+        from torch import _inductor
+        from torch._inductor import config
+        from torch._subclasses import FakeTensorMode
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        settings: Any = config
+        for context in (_disable_current_modes(), torch.no_grad(), torch.autocast(device.type, enabled=False)):
+            stack.enter_context(context)
+        with FakeTensorMode():
+            given: list[Any] = [torch.empty_strided(x, y, dtype=dtype, device=device) for x, y, dtype in layouts]
+        # Weights are arguments like others: nothing may be folded into the code.
+        with settings.patch(keep_output_stride=True, freezing=False):
+            made: Any = _inductor.compile(module, given)
+    return made
 
 
 _AS_TRACED = ("dropout", "native_batch_norm", "cudnn_batch_norm", "one_hot", "tensor_split", "istft", "empty")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from explorer.arguments import a_loss
+from explorer.arguments import a_flag, a_loss
 from explorer.autocast import Autocast
 from explorer.capture.ambient import Ambient, an_autocast, autocast_region
 from explorer.capture.batch import (
@@ -22,6 +22,7 @@ from explorer.capture.batch import (
     uncompiled,
 )
 from explorer.capture.building import Built, build
+from explorer.capture.grouping import join_groups
 from explorer.capture.normalise import normalise
 from explorer.capture.refusing import check_modules, own_hooks_aside
 from explorer.capture.traced import Traced
@@ -72,6 +73,7 @@ def capture(
     loss: Loss | None = None,
     encoding: Encoding | str | None = None,
     autocast: Autocast | torch.dtype | str | None = None,
+    fuse: bool = False,
 ) -> Capture:
     """Capture forward and backward of one training step; runs nothing and changes no state.
 
@@ -84,6 +86,8 @@ def capture(
             graph is another one then, with more operators.
         autocast: the forward pass, loss included, runs under ``torch.autocast`` to this dtype: ``torch.bfloat16`` or
             ``torch.float16``, or their names. None: under what is active here. The graph's ``autocast`` says which.
+        fuse: chains of calls that PyTorch's compiler can make one kernel of are operators, with those kernels among
+            their implementations. The graph is another one then, with fewer operators, and its ``fused`` says so.
 
     Returns:
         The capture; its ``graph`` is what profiles and schedules are made for.
@@ -106,6 +110,7 @@ def capture(
     with autocast_region((kind, casts)):
         with torch.enable_grad(), explained(model, batch, loss=loss), own_hooks_aside(model):
             traced = normalise(trace(step, args, kwargs), step)
+            traced = join_groups(traced) if a_flag(fuse, "fuse") else traced
         devices = {x.device.type for x in (*model.parameters(), *flat.leaves) if isinstance(x, torch.Tensor)}
         ambient = Ambient.now(devices, with_defaults=traced.enters_autocast)
     parameters = tuple(TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters())
@@ -116,6 +121,7 @@ def capture(
         parameters=parameters,
         autocast=casts,
         encoding=wanted,
+        fused=fuse,
     )
     return Capture(
         built=built,

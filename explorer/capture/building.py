@@ -23,7 +23,7 @@ from explorer.graph import FAITHFUL, Implementation, Operator, Phase, Role, Stor
 from explorer.iteration import Iteration
 from explorer.operators import Guard, Variant, variants_of
 from explorer.operators.encodings import Encoding, encoded_variants
-from explorer.operators.registry import ROLE, auxiliaries_of, changes_its_arguments, device_kind, served_by
+from explorer.operators.registry import LABEL, ROLE, auxiliaries_of, changes_its_arguments, device_kind, served_by
 from explorer.rearranging import in_iteration
 from explorer.torch_private import OpOverload, storage_key
 
@@ -102,9 +102,10 @@ def build(
     parameters: tuple[TensorSpec, ...],
     autocast: Autocast,
     encoding: Encoding | None = None,
+    fused: bool = False,
 ) -> Built:
     """Build the training graph of a normalised joint graph; with Gist's encodings if there is an ``encoding``."""
-    return _Builder(traced, encoding).build(model, batch, parameters, autocast)
+    return _Builder(traced, encoding).build(model, batch, parameters, autocast, fused=fused)
 
 
 class _Builder:
@@ -123,7 +124,13 @@ class _Builder:
         self.held = self._held()
 
     def build(
-        self, model: str, batch: tuple[TensorSpec, ...], parameters: tuple[TensorSpec, ...], autocast: Autocast
+        self,
+        model: str,
+        batch: tuple[TensorSpec, ...],
+        parameters: tuple[TensorSpec, ...],
+        autocast: Autocast,
+        *,
+        fused: bool,
     ) -> Built:
         for graph_input in self.traced.inputs:
             if graph_input.source is not Source.TANGENT:
@@ -150,6 +157,7 @@ class _Builder:
             tuple(self.operators),
             gradients=tuple(self._gradients()),
             autocast=autocast,
+            fused=fused,
         )
         owners = {storage: tuple(nodes) for storage, nodes in self.owners.items()}
         return Built(graph, self.calls, self.storage_of, owners, frozenset(self.views))
@@ -162,9 +170,13 @@ class _Builder:
 
     def _operator_name(self, node: fx.Node) -> str:
         """``convolution_3``: what the call computes, without the tags of PyTorch's internal versions of it."""
+        if (label := node.meta.get(LABEL)) is not None:
+            return self._numbered(label)
         target: Any = node.target
         packet = str(target).split(".")[1] if isinstance(target, OpOverload) else target.__name__
-        base = re.sub(r"^_*(native_)?|_legit(_functional)?$", "", packet)
+        return self._numbered(re.sub(r"^_*(native_)?|_legit(_functional)?$", "", packet))
+
+    def _numbered(self, base: str) -> str:
         number = self.names.get(base, 0)
         self.names[base] = number + 1
         return f"{base}_{number}" if number else base

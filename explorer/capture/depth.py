@@ -64,6 +64,7 @@ def capture_in_depth(
     dtype: torch.dtype | None = None,
     autocast: Autocast | torch.dtype | str | None = None,
     cudnn_attention: bool = False,
+    fuse: bool = False,
 ) -> tuple[Capture, TrainingGraph]:
     """As ``capture_for_cuda``; of a model that repeats blocks, only a few of them are captured.
 
@@ -74,6 +75,7 @@ def capture_in_depth(
         dtype: likewise.
         autocast: likewise.
         cudnn_attention: likewise.
+        fuse: likewise.
 
     Returns:
         A capture that has every different call of the step, and the graph of the whole step: the capture's own, or one
@@ -86,14 +88,14 @@ def capture_in_depth(
     if plain and _longest(model) is not None:
         try:
             found = _by_induction(
-                model, batch, loss=loss, dtype=dtype, autocast=autocast, cudnn_attention=cudnn_attention
+                model, batch, loss=loss, dtype=dtype, autocast=autocast, cudnn_attention=cudnn_attention, fuse=fuse
             )
         except Exception:  # noqa: BLE001 - whatever a model minds about fewer blocks: the whole of it will tell
             found = None
         if found is not None:
             return found
     captured = capture_for_cuda(
-        model, batch, loss=loss, dtype=dtype, autocast=autocast, cudnn_attention=cudnn_attention
+        model, batch, loss=loss, dtype=dtype, autocast=autocast, cudnn_attention=cudnn_attention, fuse=fuse
     )
     return captured, captured.graph
 
@@ -106,6 +108,7 @@ def _by_induction(
     dtype: torch.dtype | None,
     autocast: Autocast | torch.dtype | str | None,
     cudnn_attention: bool,
+    fuse: bool,
 ) -> tuple[Capture, TrainingGraph] | None:
     standing, batch = stand_in_for(model, batch, dtype=dtype)
     with as_on_cuda(autocast, cudnn_attention=cudnn_attention) as casts:
@@ -118,7 +121,7 @@ def _by_induction(
         captures: list[Capture] = []
         for depth in repetition.depths():
             modules.extend(of_all[len(modules) : depth])
-            captures.append(capture(standing, batch, loss=loss, autocast=casts))
+            captures.append(capture(standing, batch, loss=loss, autocast=casts, fuse=fuse))
             graphs = [x.graph for x in captures[-_GRAPHS:]]
             if len(graphs) == _GRAPHS:
                 # A first and a last block may be others than those between: then it takes one more of these.

@@ -19,7 +19,7 @@ from explorer.operators.registry import AS_EAGER, all_arguments, draws_random_nu
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default)
 _COMMUTATIVE = (aten.mul.Tensor, aten.add.Tensor)
-_WITHOUT_TAG = (
+POINTWISE_WITHOUT_TAG = (
     aten.native_dropout_backward.default,
     aten.mish_backward.default,
     aten.softplus_backward.default,
@@ -94,7 +94,7 @@ class Tracing:
             return False
         if node.target is aten._to_copy.default:
             return set(node.kwargs) == {"dtype"}
-        if node.target in _WITHOUT_TAG:
+        if node.target in POINTWISE_WITHOUT_TAG:
             return True
         return bool(torch.Tag.pointwise in getattr(node.target, "tags", ()) and not draws_random_numbers(node))
 

@@ -33,6 +33,7 @@ def capture_for_cuda(
     dtype: torch.dtype | None = None,
     autocast: Autocast | torch.dtype | str | None = None,
     cudnn_attention: bool = False,
+    fuse: bool = False,
 ) -> Capture:
     """As ``capture``, with the operators that the model has on a CUDA device.
 
@@ -43,13 +44,14 @@ def capture_for_cuda(
         dtype: for all floating-point tensors; None: their own.
         autocast: as for ``capture``, by CUDA's rules. None: what is active for CUDA, or else for the CPU.
         cudnn_attention: the device is one where PyTorch takes cuDNN's attention in half precision.
+        fuse: as for ``capture``.
 
     Raises:
         ValueError: as ``capture`` does.
     """
     standing, batch = stand_in_for(model, batch, dtype=dtype)
     with as_on_cuda(autocast, cudnn_attention=cudnn_attention) as casts:
-        return capture(standing, batch, loss=loss, autocast=casts)
+        return capture(standing, batch, loss=loss, autocast=casts, fuse=fuse)
 
 
 def stand_in_for(model: nn.Module, batch: Batch, *, dtype: torch.dtype | None) -> tuple[nn.Module, Batch]:

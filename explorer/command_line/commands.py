@@ -34,6 +34,7 @@ _MODEL = typer.Argument(
     help="A bundled model (resnet50, unet …) or package.module:factory, a callable that returns (model, batch) or "
     "(model, batch, loss).",
 )
+_FUSE = "Also offer kernels that PyTorch's compiler makes of chains of calls."
 _AUTOCAST = "Of the forward pass: bfloat16 or float16, as under torch.autocast; none if not given."
 _OPTIMIZER = (
     "Plan whole iterations with this one: sgd, momentum, adam, adamw …, each also as adamw-foreach, -fused, -plain."
@@ -65,6 +66,7 @@ def profile(  # noqa: PLR0913 - an option for each thing that users may want to 
     update: Annotated[str, typer.Option(help=_UPDATE)] = "end",
     accumulate: Annotated[bool, typer.Option("--accumulate", help=_ACCUMULATE)] = False,
     distributed: Annotated[str | None, typer.Option(help=_DISTRIBUTED)] = None,
+    fuse: Annotated[bool, typer.Option("--fuse", help=_FUSE)] = False,
 ) -> None:
     """Measure time and memory of every operator of a training step."""
     import explorer
@@ -87,6 +89,7 @@ def profile(  # noqa: PLR0913 - an option for each thing that users may want to 
             distributed=distributed,
             encoding=encodings,
             autocast=autocast,
+            fuse=fuse,
             progress=progress,
         )
     result.save(target)
@@ -115,6 +118,7 @@ def estimate(  # noqa: PLR0913 - likewise
     update: Annotated[str, typer.Option(help=_UPDATE)] = "end",
     accumulate: Annotated[bool, typer.Option("--accumulate", help=_ACCUMULATE)] = False,
     distributed: Annotated[str | None, typer.Option(help=_DISTRIBUTED)] = None,
+    fuse: Annotated[bool, typer.Option("--fuse", help=_FUSE)] = False,
 ) -> None:
     """Estimate time and memory of a training step on a device that need not be here, from its data sheet."""
     import torch
@@ -141,6 +145,7 @@ def estimate(  # noqa: PLR0913 - likewise
             update=update,
             accumulate=accumulate,
             distributed=distributed,
+            fuse=fuse,
             progress=progress,
         )
     result.save(target)
@@ -174,7 +179,7 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 10.0,
     gap: Annotated[float, typer.Option(min=0.0, max=1.0, help="Stop when proven this close to the best: 0.01.")] = 0.01,
     optimizations: Annotated[
-        str, typer.Option(help="all, none, or some of output,intermediate,convolution,inplace.")
+        str, typer.Option(help="all, none, or some of output,intermediate,convolution,inplace,fused.")
     ] = "all",
     pin: Annotated[
         list[str] | None,

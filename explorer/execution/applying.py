@@ -138,7 +138,7 @@ def capture_for(
         ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.
     """
     known = a_schedule(schedule).identity
-    captured = capture(model, batch, loss=loss, encoding=encoding, autocast=known.autocast)
+    captured = capture(model, batch, loss=loss, encoding=encoding, autocast=known.autocast, fuse=known.fused)
     captured = captured.in_iteration(known.iteration)
     if difference := known.difference(captured.graph.identity):
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")

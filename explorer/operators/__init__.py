@@ -10,6 +10,7 @@ from explorer.operators import (  # noqa: F401  (families register themselves)
     dropout,
     embedding,
     feed_forward,
+    fusing,
     inplace,
     linear_cross_entropy,
     normalisation,

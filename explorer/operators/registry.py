@@ -27,6 +27,9 @@ OWN_RESULTS = "explorer.own_results"
 ROLE = "explorer.role"
 """In the notes of a result that is not what its pass makes otherwise: what its storage is for."""
 
+LABEL = "explorer.label"
+"""In the notes of a call: what it is called, where that is not how its target is."""
+
 _CAPTURED_FOR: ContextVar[str | None] = ContextVar("captured for", default=None)
 
 # Results of calls that make compact tensors, by callable and layouts: fake calls take milliseconds each.

@@ -18,6 +18,8 @@ from explorer.device_profile import Cost, round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.operators.convolution_algorithms import Geometry
 from explorer.operators.cudnn_algorithms import Algorithms
+from explorer.operators.fusing import fused
+from explorer.operators.groups import Layout
 from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.devices import DeviceSpec
 from explorer.profiling.rates import Family, KernelWork, time_ms
@@ -103,6 +105,8 @@ class Counting:
             call: with fake tensors.
             written_bytes: what its results take, as allocated; what it takes beyond them is workspace.
         """
+        if call.target is fused:
+            return self._prices.fused(call)
         arguments = _WithoutMemory()
         args: Any = fx.map_arg(call.args, arguments.of_node)
         kwargs: Any = pytree.tree_map_only(torch.device, lambda _: torch.device("meta"), dict(call.kwargs))
@@ -253,6 +257,13 @@ class _Prices:
             return self._convolution(name, args, result)
         return Cost(time_ms(self._work(name, args, kwargs, result), self.spec), 0)
 
+    def fused(self, call: Call) -> Cost:
+        """One kernel that reads and writes once what goes in and comes out; another one where it sums over rows."""
+        group, given = call.args
+        moved = sum(bytes_moved(x.meta["val"]) for x in given) + sum(map(_bytes_of, group.layouts))
+        kernels = 1 + any(len(y[0]) < len(group.given[0][0]) for y in group.layouts)
+        return Cost(time_ms(KernelWork(Family.ELEMENTWISE, moved_bytes=moved, kernels=kernels), self.spec), 0)
+
     def _work(self, name: str, args: Any, kwargs: Any, result: Any) -> KernelWork:
         read = _tensors((args, kwargs))
         made = _tensors(result)
@@ -392,6 +403,11 @@ def _layouts(value: Any) -> Any:
 def _moves(func: Any) -> bool:
     """Does it change the layout of the tensor that it works on in place?"""
     return torch.Tag.inplace_view in func.tags
+
+
+def _bytes_of(layout: Layout) -> int:
+    shape, strides, dtype = layout
+    return prod(size for size, stride in zip(shape, strides, strict=True) if stride or size <= 1) * dtype.itemsize
 
 
 def bytes_moved(tensor: torch.Tensor) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from explorer.arguments import a_callback
+from explorer.arguments import a_callback, a_flag
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss
 from explorer.capture.building import TANGENTS, Call
@@ -56,6 +56,7 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
     update: str = "end",
     accumulate: bool = False,
     distributed: str | None = None,
+    fuse: bool = False,
     progress: Progress | None = None,
 ) -> Profile:
     """Capture a training step and estimate what it costs on a device that need not be here.
@@ -79,6 +80,8 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
         update: as for ``profile``.
         accumulate: as for ``profile``.
         distributed: as for ``profile``.
+        fuse: as for ``profile``; kernels of fused chains are expected to read and write once what goes in and comes
+            out.
         progress: called as the work goes on.
 
     Returns:
@@ -103,7 +106,13 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
         model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
     )
     captured, graph = capture_in_depth(
-        model, batch, loss=loss, dtype=half, autocast=autocast, cudnn_attention=spec.cudnn_attention
+        model,
+        batch,
+        loss=loss,
+        dtype=half,
+        autocast=autocast,
+        cudnn_attention=spec.cudnn_attention,
+        fuse=a_flag(fuse, "fuse"),
     )
     precisions = _precisions(spec, precision)
     estimated = estimate_capture(captured, spec=spec, precisions=precisions, progress=progress)

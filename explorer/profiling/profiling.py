@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from explorer.execution.updating import check_apart
 from explorer.graph import TrainingGraph
 from explorer.iteration import STEP_ALONE, Buckets, Iteration
 from explorer.operators.encodings import Encoding
+from explorer.operators.fusing import why_not
 from explorer.profiling.costing import Subject, measure_costs
 from explorer.profiling.updating import Updates, parameter_names
 from explorer.rearranging import UPDATE
@@ -53,6 +55,7 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
     distributed: str | None = None,
     encoding: Encoding | str | None = None,
     autocast: Autocast | torch.dtype | str | None = None,
+    fuse: bool = False,
     progress: Progress | None = None,
 ) -> Profile:
     """Capture a training step and measure its operators; the model is as before afterwards.
@@ -75,6 +78,8 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
         autocast: the forward pass, loss included, is to run under ``torch.autocast`` to this dtype: ``torch.bfloat16``
             or ``torch.float16`` (with ``torch.amp.GradScaler``), or their names. None: under what is active here. The
             profile and its schedules note it; the scheduled module is called under the same.
+        fuse: also offer kernels that PyTorch's compiler makes of chains of calls (docs/implementations.md), which takes
+            some seconds for each kind of chain, once. Where it does not work, there are none, which a warning says.
         progress: called as the work goes on.
 
     Returns:
@@ -90,7 +95,9 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
     updater, iteration = planned(
         model, loss, optimizer=optimizer, update=update, accumulate=accumulate, distributed=distributed
     )
-    captured = capture(model, batch, loss=loss, encoding=encoding, autocast=autocast)
+    captured = capture(
+        model, batch, loss=loss, encoding=encoding, autocast=autocast, fuse=a_flag(fuse, "fuse") and _can_fuse(here)
+    )
     updates = Updates(captured.graph, names=parameter_names(captured), model=with_loss(model, loss), updater=updater)
     if iteration != STEP_ALONE:
         updates.measure(here)
@@ -104,6 +111,13 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
         progress=progress,
     )
     return updates.added_to(measured, optimizer).in_iteration(iteration)
+
+
+def _can_fuse(device: torch.device) -> bool:
+    reason = why_not(device.type)
+    if reason:
+        warnings.warn(f"{reason}: the profile has no fused operators", UserWarning, stacklevel=3)
+    return not reason
 
 
 def planned(

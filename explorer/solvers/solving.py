@@ -72,7 +72,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         time_limit: seconds.
         gap: stop once the schedule is proven to be within this of the fastest.
         optimizations: which implementations may be chosen beside PyTorch's own: ``"all"``, ``"none"`` (checkpointing
-            alone), or some of ``"output"``, ``"intermediate"``, ``"convolution"``, ``"inplace"``.
+            alone), or some of ``"output"``, ``"intermediate"``, ``"convolution"``, ``"inplace"``, ``"fused"``.
         exact: only implementations whose results are the same bits as PyTorch's own.
         pins: what is decided already: a tensor's name to ``"keep"`` or ``"recompute"``, an operator's to an
             implementation's (``{"relu_3": "recompute", "convolution_2": "chunks of 1"}``, or pairs of the same). The

@@ -7,6 +7,7 @@ import gc
 import random
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -20,6 +21,8 @@ from explorer.capture import Capture, capture
 from explorer.execution.checking import CheckFailedError
 from explorer.execution.measuring import measure
 from explorer.execution.returning import made_by_step
+from explorer.graph import Implementation, Optimization
+from explorer.operators.groups import Group, group_of_calls
 from explorer.schedule import Schedule
 from tests.fuzz.comparing import close, difference, same_bits, train
 from tests.fuzz.program import Loaded, default_dtype
@@ -62,12 +65,15 @@ class Effort:
         twice: capture twice, which takes as long as all the rest.
         peak: compare predicted and measured memory too.
         solve: also run what the solver makes of a tight budget; only with ``peak``.
+        fuse: join chains of calls, short ones too, whose kernels make the calls one by one: the same bits, so that
+            whatever goes wrong in joining shows.
     """
 
     schedules: int = 2
     twice: bool = True
     peak: bool = False
     solve: bool = False
+    fuse: bool = False
 
 
 def check(program: Loaded, effort: Effort) -> Verdict:
@@ -80,11 +86,35 @@ def check(program: Loaded, effort: Effort) -> Verdict:
         except Exception as error:  # noqa: BLE001  (whatever it is, it is eager mode's)
             return Verdict(Outcome.EAGER, f"{type(error).__name__}: {error}")
         try:
-            return _Check(program, effort, model, expected).verdict()
+            with chains_joined() if effort.fuse else nullcontext():
+                return _Check(program, effort, model, expected).verdict()
         except ValueError as error:
             return Verdict(Outcome.REFUSED, str(error))
         except Exception as error:  # noqa: BLE001  (an error that no user should see)
             return Verdict(Outcome.CRASHED, _located(error))
+
+
+@contextmanager
+def chains_joined() -> Iterator[None]:
+    """While open, chains of calls are joined, short ones too, and kernels for them make the calls one by one."""
+
+    def compiled(group: Group, given: Any) -> Any:  # noqa: ARG001 - as the compiler's has it
+        def run(*given: torch.Tensor) -> Any:
+            found = group_of_calls(group, given)
+            return (found,) if len(group.results) == 1 else found
+
+        return run
+
+    with (
+        mock.patch("explorer.capture.chains._LEAST_NUMBERS", 1),
+        mock.patch("explorer.operators.fusing.compiled", compiled),
+        mock.patch.dict("explorer.operators.fusing._COMPILED", clear=True),
+    ):
+        yield
+
+
+def _as_exact(implementation: Implementation) -> bool:
+    return implementation.exact or implementation.optimization is Optimization.FUSED
 
 
 def _scratch(profile: explorer.Profile) -> int:
@@ -111,12 +141,12 @@ class _Check:
 
     def verdict(self) -> Verdict:
         before = {key: x.clone() for key, x in self.model.state_dict().items()}
-        captured = capture(self.model, self.batch, loss=self.program.loss)
+        captured = capture(self.model, self.batch, loss=self.program.loss, fuse=self.effort.fuse)
         after = self.model.state_dict()
         if changed := [key for key in before if not same_bits(before[key], after[key])]:
             return Verdict(Outcome.DIFFERENT, f"capture changed {changed}")
         if self.effort.twice:
-            again = capture(self.model, self.batch, loss=self.program.loss)
+            again = capture(self.model, self.batch, loss=self.program.loss, fuse=self.effort.fuse)
             if said := captured.graph.identity.difference(again.graph.identity):
                 return Verdict(Outcome.IDENTITY, said)
         for name, schedule, exact in self.schedules(captured):
@@ -167,10 +197,11 @@ class _Check:
         """Name, schedule, and whether its bits must be eager mode's."""
         graph, seed = captured.graph, self.program.seed
         rng = random.Random(seed)
+        allowed = _as_exact if self.effort.fuse else (lambda x: x.exact)
         yield "keep all", explorer.keep_all(graph), True
         yield (
             "keep all, in place",
-            random_schedule(graph, seed, keep=1.0, allowed=lambda x: x.exact, in_place=1.0),
+            random_schedule(graph, seed, keep=1.0, allowed=allowed, in_place=1.0),
             True,
         )
         for number in range(self.effort.schedules):
@@ -183,7 +214,7 @@ class _Check:
                     graph,
                     seed + number,
                     keep=keep,
-                    allowed=(lambda x: x.exact) if exact else (lambda _: True),
+                    allowed=allowed if exact else (lambda _: True),
                     in_place=rng.choice((0.5, 1.0)),
                 ),
                 exact,
@@ -195,7 +226,7 @@ class _Check:
             return Verdict(Outcome.SAME)  # gradients of views, and of what was given, are the caller's memory
         batch, loss = self.batch, self.program.loss
         gc.collect()
-        profile = explorer.profile(self.model, batch, loss=loss)
+        profile = explorer.profile(self.model, batch, loss=loss, fuse=self.effort.fuse)
         kept = explorer.simulate(profile, explorer.keep_all(profile.graph)).peak_bytes
         assert profile.eager_peak_bytes is not None
         # A few small tensors more are a thousandth of a real model, and a tenth of these.

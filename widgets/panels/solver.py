@@ -24,6 +24,7 @@ _NAMES = {
     Optimization.INTERMEDIATE: "Bit masks and indices",
     Optimization.CONVOLUTION: "Convolution algorithms",
     Optimization.INPLACE: "In place",
+    Optimization.FUSED: "Fused kernels",
 }
 _UPDATES = [("at the end", "end"), ("within the backward pass", "within")]
 _LINES = 200  # of what SCIP says
