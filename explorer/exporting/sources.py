@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from explorer.operators.fusing import fused
 from explorer.torch_private import is_dense
 
 _HERE = "explorer."
@@ -70,6 +71,11 @@ class Sources:
 
     def name_of(self, target: Callable[..., Any]) -> str:
         """What calls ``target`` in the text."""
+        if target is fused:
+            raise NoTextError(
+                "it runs kernels that PyTorch's compiler makes of chains of calls; solve with other optimizations than "
+                "'fused', such as optimizations=['output', 'intermediate', 'convolution', 'inplace']"
+            )
         if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001 - the type of what torch.ops has
             namespace, name = target.name().split("::")
             base = "aten" if namespace == "aten" else f"torch.ops.{namespace}"

@@ -281,3 +281,14 @@ def test_what_would_give_other_gradients_is_refused(tmp_path: Path) -> None:
     (first,) = torch.autograd.grad(module(x).sum(), [model.layer.bias], create_graph=True)
     with pytest.raises(RuntimeError, match=r"once_differentiable|does not require grad"):
         first.sum().backward()
+
+
+def test_kernels_of_a_compiler_cannot_be_written_down(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Softsign(), nn.Linear(64, 8)).train()
+    batch = torch.randn(128, 8)
+    graph = capture(model, batch, fuse=True).graph
+    only_fused = random_schedule(graph, 0, keep=1.0, allowed=lambda x: x.name == "fused")
+    with pytest.raises(ValueError, match="kernels that PyTorch's compiler makes .* other optimizations than 'fused'"):
+        explorer.export(model, only_fused, batch, path=tmp_path / "step.py")
+    assert explorer.export(model, explorer.keep_all(graph), batch, path=tmp_path / "step.py").exists()
