@@ -289,6 +289,6 @@ def test_kernels_of_a_compiler_cannot_be_written_down(tmp_path: Path) -> None:
     batch = torch.randn(128, 8)
     graph = capture(model, batch, fuse=True).graph
     only_fused = random_schedule(graph, 0, keep=1.0, allowed=lambda x: x.name == "fused")
-    with pytest.raises(ValueError, match="kernels that PyTorch's compiler makes .* other optimizations than 'fused'"):
+    with pytest.raises(ValueError, match="it runs kernels that PyTorch's compiler makes"):
         explorer.export(model, only_fused, batch, path=tmp_path / "step.py")
     assert explorer.export(model, explorer.keep_all(graph), batch, path=tmp_path / "step.py").exists()
