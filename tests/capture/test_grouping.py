@@ -15,7 +15,7 @@ import explorer
 from explorer.capture import Capture, capture
 from explorer.graph import Implementation, Operator, Optimization
 from explorer.operators.groups import Group, group_of_calls
-from explorer.schedule import keep_all
+from explorer.schedule import Run, keep_all
 from explorer.simulation import simulate
 from tests.fuzz.checking import chains_joined
 from tests.schedules import random_schedule
@@ -136,6 +136,18 @@ def test_the_compiler_keeps_gradients() -> None:
         assert predicted == explorer.measure(scheduled, batch, steps=1).peak_bytes
 
 
+def test_halves_are_no_further_off_than_pytorchs_own() -> None:
+    """Kernels keep single precision between the calls."""
+    model, batch = sample("in single precision", dtype=torch.bfloat16)
+    exact = gradients(copy.deepcopy(model).double(), batch.double())
+    own = error(gradients(model, batch), exact)
+    graph = capture(model, batch, fuse=True).graph
+    schedule = random_schedule(graph, 0, keep=1.0, allowed=lambda x: x.optimization is Optimization.FUSED)
+    assert any(x.implementation.startswith("fused") for x in schedule.steps if isinstance(x, Run))
+    scheduled = explorer.apply(model, schedule, batch, check=False)
+    assert error(gradients(scheduled, batch), exact) <= 1.01 * own
+
+
 def test_from_source_reads_what_is_there_anyway() -> None:
     """Of a normalisation the backward pass reads its source, not what the forward pass made for it alone."""
     captured = capture(*sample("root mean square"), fuse=True)
@@ -177,3 +189,8 @@ def gradients(model: Any, batch: torch.Tensor) -> list[torch.Tensor]:
         parameter.grad = None
     model(batch).backward()
     return [x.grad.clone() for x in model.parameters()]
+
+
+def error(found: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+    """Of all gradients together: single ones round by chance."""
+    return sum(float((x.double() - y).norm() / y.norm()) for x, y in zip(found, exact, strict=True))
