@@ -35,7 +35,7 @@ from explorer.models import MODELS
 from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.operators.registry import all_arguments
 from explorer.profiling.convolution_costs import Part, convolution_cost
-from explorer.profiling.counting import geometry_of
+from explorer.profiling.convolutions import geometry_of
 from explorer.profiling.devices import device_spec
 from explorer.schedule import keep_all
 from explorer.simulation import simulate

@@ -39,6 +39,8 @@ class Filter:
     workspace_bytes: int | None = None
 
 
+OWN = ""
+"""Instead of a family: what PyTorch runs by itself."""
 _TRANSFORMS = ("FFT", "WINOGRAD")
 FILTERS = {
     "implicit GEMM": Filter(unwanted=_TRANSFORMS, workspace_bytes=0),
@@ -57,7 +59,7 @@ class ConvolutionProblem:
 
     Attributes:
         part: ``"forward"``, ``"weight gradient"`` or ``"input gradient"``.
-        family: a key of ``FILTERS``.
+        family: a key of ``FILTERS``, or ``OWN``.
         first: shape and strides of the first tensor that is read.
         second: of the second.
         result: shape of the result, which is contiguous.
@@ -205,14 +207,17 @@ def _built(problem: ConvolutionProblem) -> Plan | None:
 
 def _first_plan(cudnn: Any, graph: Any, problem: ConvolutionProblem) -> int | None:
     """The first plan of the family, in the order of the heuristics, that cuDNN can build."""
-    family = FILTERS[problem.family]
+    own = problem.family == OWN
+    family = Filter() if own else FILTERS[problem.family]
+    modes = cudnn.heur_mode
     try:
         graph.validate()
         graph.build_operation_graph()
-        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK])
+        graph.create_execution_plans([modes.A, modes.FALLBACK] if own else [modes.A, modes.B, modes.FALLBACK])
         notes = cudnn.numerical_note
         unwanted = [*family.unwanted]
-        unwanted += ["TENSOR_CORE", "DOWN_CONVERT_INPUTS"] if problem.exact else []
+        unwanted += ["TENSOR_CORE"] if problem.exact else []
+        unwanted += ["DOWN_CONVERT_INPUTS"] if problem.exact or (own and problem.dtype == torch.float32) else []
         unwanted += ["NONDETERMINISTIC"] if problem.deterministic else []
         graph.deselect_numeric_notes([getattr(notes, x) for x in unwanted])
         if family.wanted:

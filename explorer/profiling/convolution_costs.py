@@ -23,6 +23,8 @@ _COMPLEX_BYTES = 8
 _FFT_TILE = 32
 _WINOGRAD_OUTPUT, _WINOGRAD_TRANSFORM = 4, 36
 _FUSED_WEIGHT_TRANSFORM = 25
+_TABLE_OF_VOLUMES = 2**18
+"""The most that a table for a volume was seen to have besides."""
 _SPLIT = 1.2
 """Weight gradients have few rows and columns: the inner dimension is split over the device and added up afterwards."""
 
@@ -119,6 +121,7 @@ def convolution_cost(
         precision: in which products of GEMM's families are computed; others compute in float32.
     """
     sizes = Sizes.of(part, geometry, result)
+    family = Algorithms(algorithm)
     model = {
         Algorithms.IMPLICIT: _implicit,
         Algorithms.PRECOMPUTED: _precomputed,
@@ -127,8 +130,69 @@ def convolution_cost(
         Algorithms.FFT_TILING: _fft_tiling,
         Algorithms.WINOGRAD: _winograd,
         Algorithms.WINOGRAD_NOT_FUSED: _winograd_not_fused,
-    }[Algorithms(algorithm)]
-    return model(sizes, spec, precision)
+    }[family]
+    return Cost(model(sizes, spec, precision), family_workspace_bytes(family, sizes))
+
+
+def family_workspace_bytes(algorithm: Algorithms, sizes: Sizes) -> int:
+    """What a family of algorithms has to store beside the tensors of one part of a convolution."""
+    model = {
+        Algorithms.PRECOMPUTED: _table_bytes,
+        Algorithms.EXPLICIT: _columns_bytes,
+        Algorithms.FFT: _fft_bytes,
+        Algorithms.FFT_TILING: _fft_tiling_bytes,
+        Algorithms.WINOGRAD: lambda x: _FUSED_WEIGHT_TRANSFORM * 4 * prod(x.channels),
+        Algorithms.WINOGRAD_NOT_FUSED: lambda x: sum(_winograd_transforms_bytes(x)),
+    }.get(algorithm)
+    return 0 if model is None else model(sizes)
+
+
+def _table_bytes(sizes: Sizes) -> int:
+    if sizes.part is Part.WEIGHT_GRADIENT:
+        return 0
+    if len(sizes.window) < 3:
+        return 6 * prod(sizes.result)
+    return 6 * max(prod(sizes.source), prod(sizes.result)) * sizes.window[0] + _TABLE_OF_VOLUMES
+
+
+def _columns_bytes(sizes: Sizes) -> int:
+    return sizes.samples * prod(sizes.result) * sizes.inputs * prod(sizes.window) * sizes.element_bytes
+
+
+def _fft_tiling_bytes(sizes: Sizes) -> int:
+    return _bins(_FFT_TILE) * _COMPLEX_BYTES * (prod(sizes.channels) + sum(sizes.channels) * _tiles(sizes)[1])
+
+
+def _winograd_transforms_bytes(sizes: Sizes) -> tuple[int, int]:
+    """Of input and output, and of the weight."""
+    tiles = sizes.samples * prod(ceil(x / _WINOGRAD_OUTPUT) for x in sizes.result)
+    each = 4 * _WINOGRAD_TRANSFORM
+    return each * tiles * sum(sizes.channels), each * prod(sizes.channels)
+
+
+def _bins(side: int) -> int:
+    """Frequencies of a real plane."""
+    return side * (side // 2 + 1)
+
+
+def _side(sizes: Sizes) -> int:
+    """Of a whole plane, filled up to a power of two."""
+    return 2 ** ceil(log2(max(x + k - 1 for x, k in zip(sizes.result, sizes.window, strict=True)) or 1))
+
+
+def _tiles(sizes: Sizes) -> tuple[int, int]:
+    """How many tiles of FFT a plane has, and how many planes' tiles are transformed together."""
+    tiles = prod(ceil(x / (_FFT_TILE + 1 - k)) for x, k in zip(sizes.result, sizes.window, strict=True))
+    return tiles, sizes.samples * min(2, tiles)
+
+
+def _fft_bytes(sizes: Sizes) -> int:
+    """Spectra; of a weight's gradient (as an H200 has it) those of one side twice, and a copy of the gradient."""
+    spectra = _bins(_side(sizes)) * _COMPLEX_BYTES
+    weights, ends = prod(sizes.channels), sum(sizes.channels) * sizes.samples
+    if sizes.part is Part.WEIGHT_GRADIENT:
+        return 2 * spectra * max(ends, weights) + sizes.result_bytes
+    return spectra * (2 * weights + ends) + sizes.weight_bytes
 
 
 def _tensors_bytes(sizes: Sizes) -> int:
@@ -168,65 +232,53 @@ def _gemm(sizes: Sizes, spec: DeviceSpec, precision: str, *, tile: int, fill: in
     return time_ms(KernelWork(Family.CONVOLUTION, flops, _tensors_bytes(sizes), precision), spec)
 
 
-def _implicit(sizes: Sizes, spec: DeviceSpec, precision: str) -> Cost:
+def _implicit(sizes: Sizes, spec: DeviceSpec, precision: str) -> float:
     """Windows are looked up while the product runs; wide tiles, indices computed over and over."""
-    return Cost(_gemm(sizes, spec, precision, tile=_TILE, fill=40, slower=1.2), 0)
+    return _gemm(sizes, spec, precision, tile=_TILE, fill=40, slower=1.2)
 
 
-def _precomputed(sizes: Sizes, spec: DeviceSpec, precision: str) -> Cost:
+def _precomputed(sizes: Sizes, spec: DeviceSpec, precision: str) -> float:
     """The same with a table of where each place's window begins."""
-    table = 6 * prod(sizes.result) if sizes.part is not Part.WEIGHT_GRADIENT else 0
-    return Cost(_gemm(sizes, spec, precision, tile=_HALF_TILE, fill=32), table)
+    return _gemm(sizes, spec, precision, tile=_HALF_TILE, fill=32)
 
 
-def _explicit(sizes: Sizes, spec: DeviceSpec, precision: str) -> Cost:
+def _explicit(sizes: Sizes, spec: DeviceSpec, precision: str) -> float:
     """All windows written out, then one product."""
-    columns = sizes.samples * prod(sizes.result) * sizes.inputs * prod(sizes.window) * sizes.element_bytes
+    columns = family_workspace_bytes(Algorithms.EXPLICIT, sizes)
     product = _gemm(sizes, spec, precision, tile=_TILE, fill=16, slower=1.1)
-    copies = KernelWork(Family.COPY, moved_bytes=sizes.source_bytes + 2 * columns)
-    return Cost(product + time_ms(copies, spec), columns)
+    return product + time_ms(KernelWork(Family.COPY, moved_bytes=sizes.source_bytes + 2 * columns), spec)
 
 
-def _winograd(sizes: Sizes, spec: DeviceSpec, _precision: str) -> Cost:
+def _winograd(sizes: Sizes, spec: DeviceSpec, _precision: str) -> float:
     """F(2×2, 3×3) in one kernel: 2.25 times fewer multiplications, some of it lost to transforms on the way."""
     inner, outer = sizes.channels if sizes.part is Part.FORWARD else sizes.channels[::-1]
     places = prod(_padded(x, 2) for x in sizes.result)
     flops = 2.0 * sizes.samples * places * prod(sizes.window) * (_padded(inner, 8) + 32) * _padded(outer, 32) / 2.25
-    time = time_ms(KernelWork(Family.CONVOLUTION, flops * 1.35, _tensors_bytes(sizes)), spec)
-    return Cost(time, _FUSED_WEIGHT_TRANSFORM * 4 * inner * outer)
+    return time_ms(KernelWork(Family.CONVOLUTION, flops * 1.35, _tensors_bytes(sizes)), spec)
 
 
-def _winograd_not_fused(sizes: Sizes, spec: DeviceSpec, _precision: str) -> Cost:
+def _winograd_not_fused(sizes: Sizes, spec: DeviceSpec, _precision: str) -> float:
     """F(4×4, 3×3): transform input and weight, 36 products, transform back; each pass through memory."""
     tiles = sizes.samples * prod(ceil(x / _WINOGRAD_OUTPUT) for x in sizes.result)
-    ends = 4 * _WINOGRAD_TRANSFORM * tiles * sum(sizes.channels)
-    weights = 4 * _WINOGRAD_TRANSFORM * prod(sizes.channels)
-    rows = _padded(tiles, _HALF_TILE)
-    flops = 2.0 * _WINOGRAD_TRANSFORM * rows * prod(_padded(x, _HALF_TILE) for x in sizes.channels)
-    passes = KernelWork(Family.CONVOLUTION, moved_bytes=_tensors_bytes(sizes) + 2 * (ends + weights), kernels=3)
-    return Cost(time_ms(KernelWork(Family.MATMUL, flops), spec) + time_ms(passes, spec), ends + weights)
+    transforms = sum(_winograd_transforms_bytes(sizes))
+    flops = (
+        2.0 * _WINOGRAD_TRANSFORM * _padded(tiles, _HALF_TILE) * prod(_padded(x, _HALF_TILE) for x in sizes.channels)
+    )
+    passes = KernelWork(Family.CONVOLUTION, moved_bytes=_tensors_bytes(sizes) + 2 * transforms, kernels=3)
+    return time_ms(KernelWork(Family.MATMUL, flops), spec) + time_ms(passes, spec)
 
 
-def _fft_tiling(sizes: Sizes, spec: DeviceSpec, _precision: str) -> Cost:
+def _fft_tiling(sizes: Sizes, spec: DeviceSpec, _precision: str) -> float:
     """Tiles of 32×32 places, transformed two for each sample at a time."""
-    tiles = prod(ceil(x / (_FFT_TILE + 1 - k)) for x, k in zip(sizes.result, sizes.window, strict=True))
-    together = sizes.samples * min(2, tiles)
+    tiles, together = _tiles(sizes)
     chunks = ceil(tiles * sizes.samples / together)
-    bins = _FFT_TILE * (_FFT_TILE // 2 + 1)
-    spectra = bins * _COMPLEX_BYTES
-    weights, ends = prod(sizes.channels), sum(sizes.channels)
-    work = _spectral_time_ms(sizes, spec, bins=bins, rows=together, times=chunks, side=_FFT_TILE)
-    return Cost(work, spectra * (weights + ends * together))
+    return _spectral_time_ms(sizes, spec, bins=_bins(_FFT_TILE), rows=together, times=chunks, side=_FFT_TILE)
 
 
-def _fft(sizes: Sizes, spec: DeviceSpec, _precision: str) -> Cost:
+def _fft(sizes: Sizes, spec: DeviceSpec, _precision: str) -> float:
     """The whole plane, padded to a power of two."""
-    side = 2 ** ceil(log2(max(x + k - 1 for x, k in zip(sizes.result, sizes.window, strict=True)) or 1))
-    bins = side * (side // 2 + 1)
-    spectra = bins * _COMPLEX_BYTES
-    weights, ends = prod(sizes.channels), sum(sizes.channels) * sizes.samples
-    stored = 2 * weights + ends if sizes.part is not Part.WEIGHT_GRADIENT else weights + 2 * ends
-    return Cost(_spectral_time_ms(sizes, spec, bins=bins, rows=sizes.samples, times=1, side=side), spectra * stored)
+    side = _side(sizes)
+    return _spectral_time_ms(sizes, spec, bins=_bins(side), rows=sizes.samples, times=1, side=side)
 
 
 def _spectral_time_ms(sizes: Sizes, spec: DeviceSpec, *, bins: int, rows: int, times: int, side: int) -> float:

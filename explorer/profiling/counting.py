@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -16,13 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from explorer.capture.building import Call
 from explorer.device_profile import Cost, round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES
-from explorer.operators.convolution_algorithms import Geometry
-from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.operators.fusing import fused
 from explorer.operators.groups import Layout
-from explorer.profiling.convolution_costs import Part, convolution_cost
+from explorer.profiling.convolutions import Convolutions, Plans, Precisions
 from explorer.profiling.devices import DeviceSpec
-from explorer.profiling.rates import Family, KernelWork, time_ms
+from explorer.profiling.kernel_workspace import kernel_workspace_bytes
+from explorer.profiling.rates import Family, KernelWork, byte_rate, time_ms
 from explorer.torch_private import storage_key
 
 _TILE = 128
@@ -66,7 +65,7 @@ _NORMALISATIONS = {
     "_native_batch_norm_legit": 1,
     "native_batch_norm": 1,
     "native_batch_norm_backward": 2,
-    "native_layer_norm": 0,
+    "native_layer_norm": 1,
     "native_layer_norm_backward": 2,
     "native_group_norm": 1,
     "native_group_norm_backward": 2,
@@ -77,25 +76,13 @@ _NORMALISATIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Precisions:
-    """In what float32 products are computed.
-
-    Attributes:
-        matmul: ``"float32"`` or ``"tf32"``.
-        convolution: likewise.
-    """
-
-    matmul: str
-    convolution: str
-
-
 class Counting:
     """Estimates captured calls for one device; operators that several of them run with the same layouts, once."""
 
-    def __init__(self, spec: DeviceSpec, precisions: Precisions) -> None:
-        """For a device, and products of float32 in ``precisions``."""
-        self._prices = _Prices(spec, precisions)
+    def __init__(self, spec: DeviceSpec, precisions: Precisions, plans: Plans | None = None) -> None:
+        """For a device, products of float32 in ``precisions``, and where known what cuDNN plans for it."""
+        self.convolutions = Convolutions(spec, precisions, plans)
+        self._prices = _Prices(spec, precisions, self.convolutions)
         self._seen: dict[Any, _Seen] = {}
 
     def cost(self, call: Call, *, written_bytes: int) -> Cost:
@@ -246,16 +233,24 @@ class _Counter(TorchDispatchMode):
 class _Prices:
     """What an operator of ATen costs on a device."""
 
-    def __init__(self, spec: DeviceSpec, precisions: Precisions) -> None:
+    def __init__(self, spec: DeviceSpec, precisions: Precisions, convolutions: Convolutions) -> None:
         self.spec = spec
         self.precisions = precisions
+        self.convolutions = convolutions
 
     def cost(self, func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
         """Of one that has run."""
         name = func.overloadpacket.__name__
         if name in ("convolution", "convolution_backward"):
             return self._convolution(name, args, result)
-        return Cost(time_ms(self._work(name, args, kwargs, result), self.spec), 0)
+        tensors = _tensors((args, kwargs))
+        workspace_bytes = kernel_workspace_bytes(name, tensors, args, self.spec)
+        work = self._work(name, args, kwargs, result)
+        if work.family is Family.REDUCTION and workspace_bytes:
+            # Partial sums, most of which stay in the cache.
+            work = replace(work, moved_bytes=work.moved_bytes + workspace_bytes / 2, kernels=2)
+        least_ms = _by_channels_ms(tensors[0], self.spec, backward="backward" in name) if "batch_norm" in name else 0.0
+        return Cost(max(least_ms, time_ms(work, self.spec)), workspace_bytes)
 
     def fused(self, call: Call) -> Cost:
         """One kernel that reads and writes once what goes in and comes out; another one where it sums over rows."""
@@ -271,10 +266,7 @@ class _Prices:
             made = _tensors(args[0])  # what works on lists in place returns nothing
         moved = sum(map(bytes_moved, read)) + sum(map(bytes_moved, made))
         if name in _PRODUCTS:
-            first, second = read[-2:] if name in ("addmm", "addmm_", "baddbmm", "addmv") else read[:2]
-            return KernelWork(
-                Family.MATMUL, _product_flops(first, second), moved, self._precision(first, self.precisions.matmul)
-            )
+            return self._product(name, read, moved)
         if "scaled_dot_product" in name:
             return self._attention(name, args, kwargs, moved)
         if name in _NORMALISATIONS:
@@ -286,6 +278,13 @@ class _Prices:
             moved -= bytes_moved(read[1])
         family = _FAMILY.get(name, Family.ELEMENTWISE)
         return KernelWork(family, moved_bytes=moved)
+
+    def _product(self, name: str, read: list[torch.Tensor], moved: int) -> KernelWork:
+        first, second = read[-2:] if name in ("addmm", "addmm_", "baddbmm", "addmv") else read[:2]
+        flops = _product_flops(first, second)
+        if first.element_size() < 4 and any(x % _ALIGNED for x in (*first.shape[-2:], second.shape[-1])):
+            flops /= _UNALIGNED
+        return KernelWork(Family.MATMUL, flops, moved, self._precision(first, self.precisions.matmul))
 
     def _attention(self, name: str, args: Any, kwargs: Any, moved: float) -> KernelWork:
         """Two products forward, five backward; half of each where it is causal."""
@@ -309,66 +308,34 @@ class _Prices:
         source, weight = args[1:3] if backward else args[:2]
         outside = args[0] if backward else result
         settings = args[4:10] if backward else args[3:9]
-        geometry = geometry_of(source, weight, *settings)
-        wanted = args[10] if backward else [True, False, False]
-        parts = (Part.INPUT_GRADIENT, Part.WEIGHT_GRADIENT) if backward else (Part.FORWARD,)
-        costs = [
-            own_convolution(part, geometry, tuple(outside.shape), spec=self.spec, precisions=self.precisions)
-            for part, asked in zip(parts, wanted, strict=False)
-            if asked
-        ]
+        wanted = args[10] if backward else None
+        cost = self.convolutions.own(source, weight, outside, settings, wanted)
         bias_ms = 0.0
-        if backward and wanted[2]:
+        if wanted is not None and wanted[2]:
             bias_ms = time_ms(KernelWork(Family.REDUCTION, moved_bytes=bytes_moved(outside)), self.spec)
-        elif not backward and args[2] is not None:
+        elif wanted is None and args[2] is not None:
             # PyTorch adds it afterwards.
             bias_ms = time_ms(KernelWork(Family.ELEMENTWISE, moved_bytes=2 * bytes_moved(outside)), self.spec)
-        return Cost(sum(x.time_ms for x in costs) + bias_ms, max((x.workspace_bytes for x in costs), default=0))
+        return replace(cost, time_ms=cost.time_ms + bias_ms)
 
 
+def _by_channels_ms(tensor: torch.Tensor, spec: DeviceSpec, *, backward: bool) -> float:
+    """PyTorch's own batch normalisation has a block for each channel, which reads as fast as it can wait for memory.
+
+    Forward that holds for the statistics, backward for all five passes.
+    """
+    moved = bytes_moved(tensor)
+    channels = tensor.shape[1] if tensor.dim() > 1 else 1
+    if backward:
+        return 5 * moved / (channels * _BLOCK_BACKWARD_GB_S * 1e6)
+    return moved / (channels * _BLOCK_GB_S * 1e6) + 2e3 * moved / byte_rate(spec, Family.ELEMENTWISE)
+
+
+_BLOCK_GB_S, _BLOCK_BACKWARD_GB_S = 4.5, 10.0
+"""Of a block of 512 threads on an H200."""
+_ALIGNED, _UNALIGNED = 8, 0.25
+"""Matrix cores want rows of half precision to begin at 16 bytes; else an H200 takes four to six times as long."""
 _PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "mv", "addmv", "dot"}
-
-
-def own_convolution(
-    part: Part, geometry: Geometry, result: tuple[int, ...], *, spec: DeviceSpec, precisions: Precisions
-) -> Cost:
-    """What PyTorch chooses by itself: GEMM with a table, as on the P100 in every layer that MONeT measured."""
-    if geometry.groups > 1 and geometry.groups == geometry.source[1]:
-        return _depthwise(part, geometry, result, spec)
-    precision = convolution_precision(geometry.dtype, precisions)
-    return convolution_cost(Algorithms.PRECOMPUTED, part, geometry, result, spec=spec, precision=precision)
-
-
-def _depthwise(part: Part, geometry: Geometry, result: tuple[int, ...], spec: DeviceSpec) -> Cost:
-    """PyTorch's own kernels for one channel a group: every place of a window is read for itself."""
-    size = geometry.dtype.itemsize
-    moved = (prod(geometry.source) + prod(result)) * size
-    flops = 2.0 * prod(result) * prod(geometry.weight[1:])
-    kernels = 2 if part is Part.WEIGHT_GRADIENT else 1
-    return Cost(time_ms(KernelWork(Family.DEPTHWISE, flops, moved, kernels=kernels), spec), 0)
-
-
-def convolution_precision(dtype: torch.dtype, precisions: Precisions) -> str:
-    """Of a convolution's products."""
-    return {torch.float16: "float16", torch.bfloat16: "bfloat16"}.get(dtype, precisions.convolution)
-
-
-def geometry_of(source: torch.Tensor, weight: torch.Tensor, *settings: Any) -> Geometry:
-    """Of a convolution of ATen on a CUDA device."""
-    stride, padding, dilation, transposed, output_padding, groups = settings
-    count = len(stride)
-    return Geometry(
-        source=tuple(source.shape),
-        weight=tuple(weight.shape),
-        stride=tuple(stride),
-        padding=tuple(padding) * (count // len(padding)),
-        dilation=tuple(dilation),
-        transposed=transposed,
-        output_padding=tuple(output_padding),
-        groups=groups,
-        dtype=source.dtype,
-        device="cuda",
-    )
 
 
 def _product_flops(first: torch.Tensor, second: torch.Tensor) -> float:

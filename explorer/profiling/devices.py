@@ -25,7 +25,10 @@ class DeviceSpec:
         matrix_tflops: of dense matrix products, by precision (one of ``PRECISIONS``).
         source: where the figures are published.
         launch_us: between two kernels, in microseconds, where the device need not wait for the host.
-        cublas_workspace_bytes: what PyTorch keeps for cuBLAS throughout.
+        cublas_workspace_bytes: what PyTorch keeps throughout for each of cuBLAS's two handles, one for the forward and
+            one for the backward pass.
+        compute_capability: by which libraries choose kernels.
+        multiprocessors: by which they decide how to share sums.
         cudnn_attention: PyTorch takes cuDNN's attention in half precision there (compute capability 9.0 and 10.0).
         name: as the user names it.
     """
@@ -38,6 +41,8 @@ class DeviceSpec:
     launch_us: float = 3.0
     cublas_workspace_bytes: int = 8_519_680
     cudnn_attention: bool = False
+    compute_capability: float = 8.0
+    multiprocessors: int = 108
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -46,6 +51,8 @@ class DeviceSpec:
             "memory_gib": self.memory_gib,
             "bandwidth_gb_s": self.bandwidth_gb_s,
             "vector_tflops": self.vector_tflops,
+            "compute_capability": self.compute_capability,
+            "multiprocessors": self.multiprocessors,
             **self.matrix_tflops,
         }
         for key, value in figures.items():

@@ -25,9 +25,11 @@ from explorer.operators.convolution import (
     run_weight_gradient,
 )
 from explorer.operators.cudnn_algorithms import Algorithms
-from explorer.profiling.convolution_costs import Part, convolution_cost
-from explorer.profiling.counting import Counting, Precisions, bytes_moved, convolution_precision, geometry_of
+from explorer.profiling.convolution_costs import Part
+from explorer.profiling.convolutions import Convolutions, Plans, Precisions, geometry_of
+from explorer.profiling.counting import Counting, bytes_moved
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
+from explorer.profiling.kernel_workspace import kernel_workspace_bytes
 from explorer.profiling.profiling import Progress, halves_like_wholes, planned, subjects_of, uses_cublas
 from explorer.profiling.rates import Family, KernelWork, time_ms
 from explorer.profiling.updating import Updates, parameter_names
@@ -35,6 +37,7 @@ from explorer.torch_arguments import a_model
 from explorer.units import shown
 
 _HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+_CUBLASLT_BYTES = 2**20
 _FAMILIES = tuple(x.value for x in Algorithms)
 _PARTS = {
     run_forward: Part.FORWARD,
@@ -114,7 +117,7 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
         cudnn_attention=spec.cudnn_attention,
         fuse=a_flag(fuse, "fuse"),
     )
-    precisions = _precisions(spec, precision)
+    precisions = precisions_of(spec, precision)
     estimated = estimate_capture(captured, spec=spec, precisions=precisions, progress=progress)
     estimated = replace(estimated, graph=graph)
     if iteration == STEP_ALONE:
@@ -127,7 +130,8 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
     return updates.added_to(estimated, optimizer).in_iteration(iteration)
 
 
-def _precisions(spec: DeviceSpec, precision: str | None) -> Precisions:
+def precisions_of(spec: DeviceSpec, precision: str | None) -> Precisions:
+    """What ``precision`` means on a device (see ``estimate``)."""
     tf32 = "tf32" if "tf32" in spec.matrix_tflops else "float32"
     if precision is None:
         return Precisions(matmul="float32", convolution=tf32)
@@ -137,7 +141,12 @@ def _precisions(spec: DeviceSpec, precision: str | None) -> Precisions:
 
 
 def estimate_capture(
-    captured: Capture, *, spec: DeviceSpec, precisions: Precisions, progress: Progress | None = None
+    captured: Capture,
+    *,
+    spec: DeviceSpec,
+    precisions: Precisions,
+    plans: Plans | None = None,
+    progress: Progress | None = None,
 ) -> Profile:
     """Estimate the operators of a capture.
 
@@ -145,17 +154,18 @@ def estimate_capture(
         captured: for CUDA.
         spec: the device.
         precisions: of products in float32.
+        plans: cuDNN's for the device, where they are known: their workspace instead of the model's.
         progress: called as the work goes on.
     """
     graph = captured.graph
     subjects = subjects_of(captured, CUDA_ROUNDING_BYTES)
     costs: dict[str, Cost] = {TANGENTS: Cost(0.0, 0)}
-    counting = Counting(spec, precisions)
+    counting = Counting(spec, precisions, plans)
     for number, (key, subject) in enumerate(subjects.items()):
         if progress is not None:
             progress(number, len(subjects), subject.name)
         if subject.call.target in _PARTS and subject.call.args[0] in _FAMILIES:
-            costs[key] = _family_cost(subject.call, spec=spec, precisions=precisions)
+            costs[key] = _family_cost(subject.call, counting.convolutions)
         else:
             costs[key] = counting.cost(subject.call, written_bytes=subject.written_bytes)
     if progress is not None:
@@ -170,17 +180,25 @@ def _described(spec: DeviceSpec, graph: TrainingGraph) -> Device:
         kind="cuda",
         torch_version=str(torch.__version__),  # see ``describe_device``
         rounding_bytes=CUDA_ROUNDING_BYTES,
-        persistent_workspace_bytes=spec.cublas_workspace_bytes if uses_cublas(graph) else 0,
+        persistent_workspace_bytes=_cublas_bytes(spec, graph),
         memory_bytes=spec.memory_bytes,
         estimated=True,
     )
 
 
-def _family_cost(call: Call, *, spec: DeviceSpec, precisions: Precisions) -> Cost:
+def _cublas_bytes(spec: DeviceSpec, graph: TrainingGraph) -> int:
+    """Forward and backward pass run in threads of their own, each with a handle; products with a bias use cuBLASLt."""
+    if not uses_cublas(graph):
+        return 0
+    biased = any(x.target.startswith("aten.addmm.") for x in graph.operators)
+    return 2 * spec.cublas_workspace_bytes + (_CUBLASLT_BYTES if biased else 0)
+
+
+def _family_cost(call: Call, convolutions: Convolutions) -> Cost:
     """Of a convolution by one of cuDNN's families, from shapes alone."""
     part = _PARTS[call.target]
     family, first, second, third, *settings = call.args
-    bias_ms = 0.0
+    spec, bias_ms, bias_bytes = convolutions.spec, 0.0, 0
     if part is Part.FORWARD:
         source, weight = first.meta["val"], second.meta["val"]
         assert call.results[0] is not None, "a convolution has one result"
@@ -193,7 +211,8 @@ def _family_cost(call: Call, *, spec: DeviceSpec, precisions: Precisions) -> Cos
         source, weight = (shaped, other) if part is Part.INPUT_GRADIENT else (other, shaped)
         if call.target is run_parameter_gradients:
             bias_ms = time_ms(KernelWork(Family.REDUCTION, moved_bytes=bytes_moved(outside)), spec)
+            dims = [0, *range(2, outside.dim())]
+            bias_bytes = kernel_workspace_bytes("sum", [outside], (outside, dims), spec)
     geometry = geometry_of(source, weight, *settings)
-    precision = convolution_precision(geometry.dtype, precisions)
-    cost = convolution_cost(family, part, geometry, tuple(outside.shape), spec=spec, precision=precision)
-    return replace(cost, time_ms=cost.time_ms + bias_ms)
+    cost = convolutions.family(Algorithms(family), part, geometry, tuple(outside.shape))
+    return Cost(cost.time_ms + bias_ms, max(cost.workspace_bytes, bias_bytes))

@@ -20,7 +20,8 @@ from explorer.operators.convolution_algorithms import Geometry
 from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.profiles.loading import bundled_model, bundled_profiles, load_profile
 from explorer.profiling.convolution_costs import Part, convolution_cost
-from explorer.profiling.counting import Counting, Precisions
+from explorer.profiling.convolutions import Precisions
+from explorer.profiling.counting import Counting
 from explorer.profiling.devices import device_spec, device_table
 from explorer.profiling.profiling import subjects_of
 from explorer.schedule import keep_all
