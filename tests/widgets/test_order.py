@@ -12,7 +12,7 @@ from widgets.panels.solver import SolverPanel
 
 @pytest.mark.timeout(300)
 def test_other_orders_are_chosen_shown_and_left_again() -> None:
-    profile = updated("vgg16-a100-80gb")
+    profile = updated("vgg16-a100-80gb", workspace=False)
     others, other_workers = threads(), workers()
     with explorer.explore(profile, budget="60 %", time_limit=2, order=True) as explored:
         panel = explored._view.panels["solver"]

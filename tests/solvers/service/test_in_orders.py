@@ -18,7 +18,7 @@ from tests.solvers.ordering.updated import updated
 
 @pytest.fixture(scope="module")
 def vgg() -> Profile:
-    return updated("vgg16-a100-80gb")
+    return updated("vgg16-a100-80gb", workspace=False)
 
 
 def test_the_better_of_both_orders_is_told(vgg: Profile) -> None:
