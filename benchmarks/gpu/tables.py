@@ -1,4 +1,4 @@
-"""The tables of docs/gpu.md, from what ``benchmarks.gpu.agenda`` measured.
+"""The tables of docs/gpu.md, from what ``benchmarks.gpu.agenda`` measured, and of docs/devices.md beside it.
 
     python -m benchmarks.gpu.tables
 
@@ -16,6 +16,7 @@ from benchmarks.report import RESULTS, fill, head, line
 
 FOLDER = RESULTS / "gpu"
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+DEVICES = PAGE.with_name("devices.md")
 GIB, MIB = 2**30, 2**20
 Row = dict[str, Any]
 
@@ -23,6 +24,7 @@ Row = dict[str, Any]
 def main() -> None:
     """Replace them all."""
     fill(PAGE, {"runs": runs(), "reserved": reserved(), "rivals": rivals(), "layer": layer()})
+    fill(DEVICES, {"beside": beside_measured(), "kinds": kinds_of_calls(), "plans": with_plans()})
 
 
 def runs() -> Iterator[str]:
@@ -97,3 +99,55 @@ def _compared(predicted: float, measured: float, form: str) -> tuple[str, str, s
 
 if __name__ == "__main__":
     main()
+
+
+def beside_measured() -> Iterator[str]:
+    """Estimates beside the measured profiles: workspaces, peaks, times, and budgets of schedules."""
+    yield from head(
+        *("profile", "workspaces too low by over 1 MiB", "peak, GiB", "measured", "off", "step, ms", "measured"),
+        "schedules of the estimate, in % of their budgets by measured costs: 0.7, 0.5, 0.33 of the peak",
+    )
+    for row in read_results(FOLDER / "estimates.json"):
+        yield line(
+            *(row["profile"], f"{row['below']} of {row['calls']}"),
+            *_compared(row["estimated_peak_bytes"] / GIB, row["measured_peak_bytes"] / GIB, ".3f"),
+            *(f"{row['estimated_ms']:.1f}", f"{row['measured_ms']:.1f}"),
+            ", ".join(f"{100 * there / budget:.1f}" for _, budget, _, there in row["schedules"]),
+        )
+
+
+def kinds_of_calls() -> Iterator[str]:
+    """Estimated over measured time by kind of call, all profiles together."""
+    yield from head("call", "times", "measured, ms", "estimated / measured, all", "by profile, from", "to")
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    for row in read_results(FOLDER / "estimates.json"):
+        for kind, amounts in row["kinds"].items():
+            found.setdefault(kind, []).append(amounts)
+    total = {kind: [sum(x) for x in zip(*amounts, strict=True)] for kind, amounts in found.items()}
+    for kind, (times, estimated_ms, measured_ms) in sorted(total.items(), key=lambda x: -x[1][2]):
+        if measured_ms < _SHORT_MS:
+            break
+        ratios = [mine / theirs for _, mine, theirs in found[kind]]
+        yield line(
+            *(kind, str(int(times)), f"{measured_ms:.1f}", f"{estimated_ms / measured_ms:.2f}"),
+            *(f"{min(ratios):.2f}", f"{max(ratios):.2f}"),
+        )
+
+
+def with_plans() -> Iterator[str]:
+    """Schedules of estimated profiles with cuDNN's plans for the device: per cent of the budget."""
+    yield from head("profile", "cuDNN", "0.7", "0.5", "0.33", "estimates below the plan", "sums: estimated / planned")
+    rows: dict[str, list[Row]] = {}
+    for row in read_results(FOLDER / "workspaces.json"):
+        rows.setdefault(row["profile"], []).append(row)
+    for name, points in sorted(rows.items()):
+        peaks = [x["planned_peak_bytes"] for x in points]
+        cells = ["-" if y is None else f"{100 * y / x['budget_bytes']:.1f}" for x, y in zip(points, peaks, strict=True)]
+        first = points[0]
+        version = f"{first['cudnn'] // 10000}.{first['cudnn'] // 100 % 100}"
+        ratio = f"{first['estimated_bytes'] / first['planned_bytes']:.2f}" if first["planned_bytes"] else ""
+        yield line(name, version, *cells, f"{first['below']} of {first['convolutions']}", ratio)
+
+
+_SHORT_MS = 0.5
+"""Kinds that take less than that in all have no row."""

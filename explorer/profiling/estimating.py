@@ -1,4 +1,4 @@
-"""From a model and a batch to a profile for a device that is not here: bytes from metadata, times from data sheets."""
+"""From a model and a batch to a profile for a device that is not here: sizes from metadata, times from data sheets."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
 ) -> Profile:
     """Capture a training step and estimate what it costs on a device that need not be here.
 
-    Bytes are exact. Times come from published rates, efficiencies by family of operators and models of cuDNN's families
-    of algorithms (docs/devices.md); the profile's device is marked as estimated. Nothing is computed and no memory
-    taken: model and batch may be on ``meta``.
+    Bytes of tensors are exact, workspaces on the safe side. Times come from published rates, efficiencies by family of
+    operators and models of cuDNN's families of algorithms (docs/devices.md); the profile's device is marked as
+    estimated. Nothing is computed and no memory taken: model and batch may be on ``meta``.
 
     Args:
         model: in training mode, anywhere; it is not changed.

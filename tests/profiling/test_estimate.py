@@ -1,4 +1,4 @@
-"""Estimates: no memory, exact bytes, figures that a data sheet allows, and a mark that nothing was measured."""
+"""Estimates: no memory, tensors of exact bytes, figures that a data sheet allows, a mark that nothing was measured."""
 
 from __future__ import annotations
 
