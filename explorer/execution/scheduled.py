@@ -159,7 +159,8 @@ class ScheduledModule(Scheduled, nn.Module):
 
         Raises:
             ValueError: the batch has other shapes, dtypes or structure than the schedule was made for, and plain
-                PyTorch may not do (``apply(…, other_batches="plain")``), or takes more memory.
+                PyTorch may not do (``apply(…, other_batches="plain")``), or takes more memory; or a CUDA graph is
+                being captured.
             ModelChangedError: model or settings are not what was captured: modes, attributes, hooks, what requires a
                 gradient, autocast. Names what changed and the remedy.
         """
@@ -235,8 +236,18 @@ def by_itself(module: ScheduledModule) -> Iterator[None]:
         yield
 
 
+def _check_capture() -> None:
+    """A graph of CUDA replays kernels with their addresses; nobody has seen one of a schedule replayed rightly."""
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise ValueError(
+            "a CUDA graph is being captured, and steps by a schedule are not made for that: they look at values and "
+            "random states on the host; train without torch.cuda.graph, or capture the model as it was"
+        )
+
+
 def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward pass of one training step; the result's backward pass follows the schedule too."""
+    _check_capture()
     binding = plan.bindings[module]
     new = binding.new
     values = binding.values(args, kwargs)

@@ -168,3 +168,15 @@ def test_measuring_changes_nothing() -> None:
     assert all(a is b.grad for a, b in zip(gradients, module.parameters(), strict=True))
     assert torch.equal(state, torch.get_rng_state())
     assert not torch.equal(before["norm.running_mean"], after_one["norm.running_mean"])
+
+
+def test_a_cuda_graph_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, _, batch = scheduled_branches()
+    for name in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+    with pytest.raises(ValueError, match="a CUDA graph is being captured"):
+        module(*batch)
+    assert int(module.norm.num_batches_tracked) == 0
+    assert all(x.grad is None for x in module.parameters())
+    monkeypatch.undo()
+    module(*batch).backward()

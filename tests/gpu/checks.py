@@ -305,6 +305,44 @@ def the_device_is_usable_after_running_out_of_memory(kind: str) -> None:
     assert torch.ones(2**20, device=kind).sum() == 2**20
 
 
+def a_side_stream_makes_no_difference(kind: str) -> None:
+    """Forward and backward pass on another stream than the default one, and memory that is free again afterwards."""
+    if kind != "cuda":
+        raise Skipped("needs a CUDA device")
+    model, batch, loss = on_device("gpt2", kind)
+    schedule = random_schedule(capture(model, batch, loss=loss).graph, 0, keep=0.5)
+    scheduled = explorer.apply(copy.deepcopy(model), schedule, batch, loss=loss)
+    expected = gradients(scheduled, batch, loss)
+    for parameter in scheduled.parameters():
+        parameter.grad = None
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        found = gradients(scheduled, batch, loss)
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    worst = max(float((x - y).norm() / y.norm().clamp_min(1e-30)) for x, y in zip(found, expected, strict=True))
+    assert worst <= CLOSE[torch.float32], f"gradients on another stream are {worst:.1e} apart"
+
+
+def a_cuda_graph_is_refused(kind: str) -> None:
+    """Before anything runs, so that the capture can be left."""
+    if kind != "cuda":
+        raise Skipped("needs a CUDA device")
+    model, batch, loss = on_device("gpt2", kind)
+    schedule = keep_all(capture(model, batch, loss=loss).graph)
+    scheduled = explorer.apply(model, schedule, batch, loss=loss)
+    gradients(scheduled, batch, loss)
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            gradients(scheduled, batch, loss)
+    except ValueError as error:
+        assert "a CUDA graph is being captured" in str(error), error
+    else:
+        raise AssertionError("a step by a schedule was captured in a CUDA graph")
+    gradients(scheduled, batch, loss)
+
+
 CHECKS = (
     *(Check(f"gradients, {x}", partial(scheduled_gradients_are_those_of_eager, x)) for x in SIZES),
     *(Check(f"implementations, {x}", partial(implementations_compute_the_same, x)) for x in SIZES),
@@ -321,5 +359,7 @@ CHECKS = (
         for part in ("forward", "weight_gradient", "input_gradient")
     ),
     Check("dropout", dropout_from_its_mask_has_the_bits_of_the_kernel),
+    Check("another stream", a_side_stream_makes_no_difference),
+    Check("CUDA graph", a_cuda_graph_is_refused),
     Check("out of memory", the_device_is_usable_after_running_out_of_memory),
 )
