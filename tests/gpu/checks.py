@@ -337,9 +337,10 @@ def a_cuda_graph_is_refused(kind: str) -> None:
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             gradients(scheduled, batch, loss)
     except ValueError as error:
-        assert "a CUDA graph is being captured" in str(error), error
+        said = str(error)
     else:
         raise AssertionError("a step by a schedule was captured in a CUDA graph")
+    assert "a CUDA graph is being captured" in said, said
     gradients(scheduled, batch, loss)
 
 
