@@ -7,6 +7,7 @@ reads ``benchmarks/results/gpu/``: the folder of an agenda without its profiles 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,6 @@ def _compared(predicted: float, measured: float, form: str) -> tuple[str, str, s
     return f"{predicted:{form}}", f"{measured:{form}}", f"{measured / predicted - 1:+.2%}"
 
 
-if __name__ == "__main__":
-    main()
-
-
 def beside_measured() -> Iterator[str]:
     """Estimates beside the measured profiles: workspaces, peaks, times, and budgets of schedules."""
     yield from head(
@@ -119,10 +116,13 @@ def beside_measured() -> Iterator[str]:
 def kinds_of_calls() -> Iterator[str]:
     """Estimated over measured time by kind of call, all profiles together."""
     yield from head("call", "times", "measured, ms", "estimated / measured, all", "by profile, from", "to")
-    found: dict[str, list[tuple[int, float, float]]] = {}
+    found: dict[str, list[list[float]]] = {}
     for row in read_results(FOLDER / "estimates.json"):
+        of: dict[str, list[tuple[int, float, float]]] = {}
         for kind, amounts in row["kinds"].items():
-            found.setdefault(kind, []).append(amounts)
+            of.setdefault(re.sub(r"_\d+$", "", kind), []).append(amounts)
+        for kind, amounts in of.items():
+            found.setdefault(kind, []).append([sum(x) for x in zip(*amounts, strict=True)])
     total = {kind: [sum(x) for x in zip(*amounts, strict=True)] for kind, amounts in found.items()}
     for kind, (times, estimated_ms, measured_ms) in sorted(total.items(), key=lambda x: -x[1][2]):
         if measured_ms < _SHORT_MS:
@@ -149,5 +149,9 @@ def with_plans() -> Iterator[str]:
         yield line(name, version, *cells, f"{first['below']} of {first['convolutions']}", ratio)
 
 
-_SHORT_MS = 0.5
+_SHORT_MS = 1.0
 """Kinds that take less than that in all have no row."""
+
+
+if __name__ == "__main__":
+    main()

@@ -25,7 +25,7 @@ from explorer import load_profile, simulate, solve
 from explorer.capture.depth import capture_in_depth
 from explorer.device_profile import Profile
 from explorer.models import MODELS, TRANSFORMERS, model_spec
-from explorer.profiling.convolution_workspace import own_workspace_bytes
+from explorer.profiling.convolutions import Convolutions
 from explorer.profiling.devices import DeviceSpec, device_spec
 from explorer.profiling.estimating import estimate_capture, precisions_of
 
@@ -109,9 +109,10 @@ def planned(name: str) -> tuple[Profile, DescribedPlans, DeviceSpec]:
 def _kept(name: str, shares: list[float], time_limit_s: float) -> Iterator[Kept]:
     bundled = load_profile(name)
     again, plans, spec = planned(name)
+    convolutions = Convolutions(spec, precisions_of(spec, estimates()[name][2]))
     pairs = [
-        (own_workspace_bytes(part, geometry, result, spec=spec, precision=precision), planned_bytes)
-        for (part, geometry, result, precision), planned_bytes in plans.asked.items()
+        (convolutions.part(part, geometry, result).workspace_bytes, planned_bytes)
+        for (part, geometry, result, _), planned_bytes in plans.asked.items()
         if planned_bytes is not None
     ]
     for share in shares:
