@@ -28,10 +28,9 @@ from widgets.jobs.work import Work
 from widgets.notebook.picture import Picture, render, show_widget
 from widgets.notebook.reruns import note_shown, present_run
 from widgets.panels.catalogue import PANELS
-from widgets.panels.compare import ComparePanel
 from widgets.panels.panel import PanelOwner
-from widgets.plots.figure import Figure
 from widgets.report import report
+from widgets.scene.compare import Held
 from widgets.serving.visitors import for_visitors
 from widgets.traits import Traits
 from widgets.view import View
@@ -59,6 +58,7 @@ class Explorer(Traits):
         super().__init__(choice=choice, scene=lambda: self._display.scene, on_observer_error=self._observer_failed)
         self._subject = subject
         self._following: int | None = None  # the thread in which the two budgets are brought in line
+        self._stretch: tuple[int, ...] | None = None  # first and last run that were chosen in the page
         self._made_by = present_run()
         self._picture = Picture()
         controls = Controls(on_typed=self.choose_budget, on_wanted=self.send_schedule if for_visitors() else None)
@@ -236,11 +236,25 @@ class Explorer(Traits):
         """Name of the bundled model that is explored; None for anything of the user's own."""
         return None if self._subject.bundled is None else bundled_model(self._subject.bundled)
 
-    @property
-    def comparison(self) -> Figure | None:
-        """The plot of the schedule shown against the one held as reference; None without a reference."""
-        panel, scene = self._view.panels.get(ComparePanel.name), self._display.scene
-        return panel.figure(scene) if isinstance(panel, ComparePanel) and scene is not None else None
+    def hold(self) -> None:
+        """Hold the schedule shown as reference: the next ones are drawn before it. A click does the same."""
+        with self._display.lock:
+            scene = self._display.scene
+            held = None if scene is None else Held.shown(scene.profile, scene.solution, scene.timeline)
+            if held is None:
+                self._display.say("There is no schedule to hold yet; wait for the solver.", "warning")
+                return
+            self._display.change(reference=held)
+
+    def release(self) -> None:
+        """Compare with plain PyTorch again."""
+        with self._display.lock:
+            if self._display.scene is not None:
+                self._display.change(reference=None)
+
+    def walk(self, run: int | None, stretch: list[int] | None) -> None:
+        """Note where the page's playhead is, or which stretch of runs was chosen there."""
+        self._stretch = (run, run) if run is not None else tuple(stretch) if stretch else None
 
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""
@@ -291,7 +305,7 @@ class Explorer(Traits):
                 if change["name"] == "budget":
                     self.budget_bytes = self.bytes_of(self.budget)
                 else:
-                    self.budget = style.format_gib(change["new"])
+                    self.budget = style.format_memory(change["new"])
             finally:  # whatever an observer of the other raises: it is set
                 self._following = None
                 assert self.budget_bytes is not None, "validated"
@@ -374,5 +388,5 @@ class Explorer(Traits):
 
     def _file_name(self, solution: Solution | None) -> str:
         """By the budget of the schedule that is shown: another one may be asked for already."""
-        budget = "" if solution is None else "-" + style.format_gib(solution.budget_bytes).replace(" ", "")
+        budget = "" if solution is None else "-" + style.format_memory(solution.budget_bytes).replace(" ", "")
         return file_stem(self._subject.name).lower() + budget + ".json"

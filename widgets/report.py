@@ -46,7 +46,7 @@ def report(scene: Scene, *, file: str, bundled: str | None) -> str:
     program = snippet(scene.profile, solution, file=file, bundled=bundled)
     parts = [
         f"<h1>{in_html(title)}</h1>",
-        f"<p>{in_html(text.outcome(solution, scene.keep_all.time_ms, timeline=scene.timeline))}</p>",
+        f"<p>{in_html(text.outcome(solution, scene.keep_all, timeline=scene.timeline))}</p>",
         table,
         *_plots(figures(scene)),
         f"<h2>Tensors</h2>{_tensors(scene)}",

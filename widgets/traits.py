@@ -141,7 +141,7 @@ class Traits(traitlets.HasTraits):
     def _check_budget(self, proposal: Any) -> str:
         given = proposal["value"]
         amount = self.bytes_of(given)
-        return given if isinstance(given, str) else style.format_gib(amount)
+        return given if isinstance(given, str) else style.format_memory(amount)
 
     @traitlets.validate("budget_bytes")
     def _check_budget_bytes(self, proposal: Any) -> int:

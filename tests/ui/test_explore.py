@@ -49,7 +49,7 @@ class Widget:
     def to_the_end(self) -> None:
         """The memory of plain PyTorch, and wait for the answer: no recomputation is needed then."""
         self.slider.press("End")
-        most = style.format_gib(int(self.slider.get_attribute("max") or 0))
+        most = style.format_memory(int(self.slider.get_attribute("max") or 0))
         end = re.compile(rf"^(Optimal|Solved) for {re.escape(most)}.*(\+0\.0 % extra|% less) time")
         expect(self.status).to_have_text(end, timeout=LONG)
 

@@ -38,9 +38,9 @@ class Answers:
             assert budget_bytes is not None, "a session starts with a budget"
             self._jobs.failure = None
             self._jobs.activity.begin(SOLVING)
-            self._display.say(f"Solving for {style.format_gib(budget_bytes)}", "busy")
+            self._display.say(f"Solving for {style.format_memory(budget_bytes)}", "busy")
             try:
-                self.solver.request(budget_bytes, known=self._display.present.known.on_curve(budget_bytes))
+                self.solver.request(budget_bytes, known=self._display.present.known.fitting(budget_bytes))
             except Exception as error:  # noqa: BLE001 - there may be no process to be had in place of one that died
                 self._jobs.activity.end(SOLVING)
                 self._jobs.failure = error
@@ -76,7 +76,7 @@ class Answers:
         solution, scene = event.solution, self._display.present
         if solution.schedule != self._traits.schedule:
             found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
-            scene = replace(scene, timeline=found, measurement=None, residual=None, reservation=None)
+            scene = replace(scene, timeline=found, measurement=None, residual=None, plain_now_ms=None, reservation=None)
         told = {"news": self.solver.news, "log": self.solver.log, "scip_log": self.solver.scip_log}
         scene = replace(scene, solution=solution, known=scene.known.with_answer(solution), **told)
         self._display.show(scene)
@@ -98,7 +98,7 @@ class Answers:
             if scene.profile.device.kind == "cuda" and scene.timeline is not None and scene.reservation is None:
                 self._reserving.put(event, urgent=True)
         elif not self._display.complains:  # someone did something wrong meanwhile, and has yet to read it
-            told = text.progress(solution, scene.keep_all.time_ms, timeline=scene.timeline, restart=event.restart)
+            told = text.progress(solution, scene.keep_all, timeline=scene.timeline, restart=event.restart)
             self._display.say(told, "busy")
 
     def _reserve(self, event: SolveEvent) -> None:
@@ -124,6 +124,6 @@ class Answers:
 def _settled(scene: Scene) -> str:
     """How a solve ended, what would help, and what a device needs."""
     assert scene.solution is not None, "it ended with one"
-    told = text.outcome(scene.solution, scene.keep_all.time_ms, timeline=scene.timeline)
+    told = text.outcome(scene.solution, scene.keep_all, timeline=scene.timeline)
     told += text.update_hint(scene.profile, scene.drawn)
     return told + ("" if scene.reservation is None else text.device_needs(scene.reservation))

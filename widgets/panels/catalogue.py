@@ -18,11 +18,12 @@ from widgets.panels.solver import SolverPanel
 from widgets.panels.timeline import TimelinePanel
 from widgets.panels.trade_off import TradeOffPanel
 
-MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, TradeOffPanel, LayersPanel)}
+MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, TradeOffPanel)}
 """Always in sight."""
 TABS: dict[str, PanelMaker] = {
     panel.name: panel
     for panel in (
+        LayersPanel,
         ImplementationsPanel,
         MatrixPanel,
         AddressesPanel,

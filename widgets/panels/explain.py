@@ -228,7 +228,9 @@ def price_sentence(scene: Scene) -> str:
     if scene.budget_bytes is None or len(known) < 2:  # a price is a slope
         return ""
     price = memory_price(known, scene.budget_bytes)
-    told = f"At {style.format_gib(scene.budget_bytes)}, memory is worth {_rate(price.more_ms_per_gib)} to have more of"
+    told = (
+        f"At {style.format_memory(scene.budget_bytes)}, memory is worth {_rate(price.more_ms_per_gib)} to have more of"
+    )
     if price.less_ms_per_gib is not None:
         told += f", {_rate(price.less_ms_per_gib)} to give up"
     return f"{told} (milliseconds of step time for a GiB, by the best schedules known at budgets next to this one)."

@@ -21,11 +21,9 @@ _TITLES = {
     "implementations": "Implementations",
     "matrix": "Schedule matrix",
     "solver": "Solver",
-    "compare": "Comparison",
 }
 _MISSING = {
     "implementations": "every operator of this model has one implementation",
-    "compare": "there is nothing to compare with; hold a schedule as reference first",
     "solver": "nothing was solved yet",
 }
 _KINDS = ("png", "svg")
@@ -88,8 +86,6 @@ class ExportPanel:
         else:
             name, _, kind = key.rpartition(".")
             drawn = figures(scene)
-            if (comparison := self._owner.comparison) is not None:
-                drawn["compare"] = comparison
             if name not in drawn:
                 raise ValueError(_MISSING[name])
             self.downloads.save_picture(f"{stem}-{name.replace('_', '-')}.{kind}", drawn[name].to_json(), kind)

@@ -19,7 +19,7 @@ class LayersPanel:
     """What each layer saves and costs; a click selects it."""
 
     name = "layers"
-    title = "Memory saved and time added per layer"
+    title = "Layers"
     draws_from = ("profile", "keep_all", "timeline", "selection")
 
     def __init__(self, owner: PanelOwner) -> None:

@@ -9,7 +9,6 @@ import ipywidgets
 
 from explorer.solvers.problem.pins import PinsLike
 from widgets.choices.choice import Choice
-from widgets.plots.figure import Figure
 from widgets.scene.scene import Scene
 
 
@@ -44,17 +43,24 @@ class PanelOwner(Protocol):
         """The bundled model that is explored."""
         ...
 
-    @property
-    def comparison(self) -> Figure | None:
-        """The schedule shown against the one held as reference."""
-        ...
-
     def to_html(self) -> str:
         """A report of what is shown."""
         ...
 
     def select(self, layer: str) -> None:
         """Mark a layer, or none."""
+        ...
+
+    def walk(self, run: int | None, stretch: list[int] | None) -> None:
+        """Hear where the playhead is, or which stretch of runs was chosen."""
+        ...
+
+    def hold(self) -> None:
+        """Compare the next schedules with the one shown."""
+        ...
+
+    def release(self) -> None:
+        """Compare with plain PyTorch again."""
         ...
 
     def pin(self, pins: PinsLike) -> None:

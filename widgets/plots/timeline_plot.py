@@ -235,7 +235,7 @@ def _budget(budget_bytes: int, runs: int) -> Trace:
         y=[budget_bytes / style.GIB] * 2,
         mode="lines",
         line={"width": 2, "color": style.VERMILLION, "dash": "dash"},
-        hovertemplate=f"budget {style.format_gib(budget_bytes)}<extra></extra>",
+        hovertemplate=f"budget {style.format_memory(budget_bytes)}<extra></extra>",
     )
 
 
@@ -249,7 +249,7 @@ def _peak(timeline: Timeline, alive: Sequence[Allocation]) -> Trace:
         name="peak",
         x=[run + 0.5],
         y=[timeline.peak_bytes / style.GIB],
-        text=[f"peak {style.format_gib(timeline.peak_bytes)}"],
+        text=[f"peak {style.format_memory(timeline.peak_bytes)}"],
         # On the side where there is room.
         textposition="top right" if run < runs / 2 else "top left",
         mode="markers+text",
@@ -257,7 +257,7 @@ def _peak(timeline: Timeline, alive: Sequence[Allocation]) -> Trace:
         textfont={"size": 12},
         cliponaxis=False,
         showlegend=False,
-        hovertext="<br>".join([f"<b>peak {style.format_gib(timeline.peak_bytes)}</b>", *map(in_figure, told)]),
+        hovertext="<br>".join([f"<b>peak {style.format_memory(timeline.peak_bytes)}</b>", *map(in_figure, told)]),
         hovertemplate="%{hovertext}<extra></extra>",
     )
 

@@ -1,0 +1,56 @@
+// The answer in one line; while a hand moves the budget, that of the nearest schedule known, and it tells the others which.
+function render({ model, el }) {
+  el.classList.add("schedule-explorer-headline");
+  const big = html("span", { className: "big" });
+  const note = html("span", { className: "note" });
+  el.append(big, note);
+  let waiting = false; // for an answer to a budget that was let go
+
+  const pull = () => {
+    waiting = false;
+    el.classList.remove("known");
+    big.textContent = model.get("text");
+    note.textContent = model.get("note");
+  };
+  const move = ({ bytes, settled }) => {
+    if (bytes === null) {
+      waiting = settled !== null && settled !== undefined;
+      if (!waiting) {
+        announce(el, PREVIEW, { bytes: null });
+        pull();
+      }
+      return;
+    }
+    const { points, peak_bytes: plain, time_ms: time, unit } = table(model.get("known")) ?? { points: [] };
+    let best = null;
+    for (const [peak, took, key] of points) if (peak <= bytes && (!best || took < best.took)) best = { peak, took, key };
+    const point = best && { ...best, share: 100 * (best.took / time - 1) };
+    el.classList.add("known");
+    if (point) {
+      big.textContent = `${signed(100 * (point.peak / plain - 1), 0)} % memory for ${signed(point.share, 1)} % time`;
+      note.textContent = `nearest schedule known for ${amount(bytes, unit)}; let go to solve`;
+    } else {
+      big.textContent = "no schedule known";
+      note.textContent = points.length ? `for ${amount(bytes, unit)}; let go to solve` : "yet";
+    }
+    announce(el, PREVIEW, { bytes, point });
+  };
+  let unhear = null;
+  const sized = new ResizeObserver(() => (unhear ??= el.isConnected ? listen(el, MOVING, move) : null));
+  sized.observe(el);
+  const changed = () => {
+    // What is told of a solve meanwhile is of the budget before.
+    if (!el.classList.contains("known") || waiting) pull();
+  };
+  model.on("change:text", changed);
+  model.on("change:note", changed);
+  pull();
+  return () => {
+    sized.disconnect();
+    unhear?.();
+    model.off("change:text", changed);
+    model.off("change:note", changed);
+  };
+}
+
+export default { render };
