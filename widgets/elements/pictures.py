@@ -12,6 +12,8 @@ from widgets.elements.frontend_file import together
 
 STEP_FILES = ("drawing.js", "step_data.js", "step_picture.js", "walking.js")
 """What a page without a kernel needs as well."""
+MOVING_LAYERS = "schedule-explorer-layers"
+"""The page's event, of ``drawing.js``, with the figure of the layers for a budget that a hand moves."""
 
 
 def _route(widget: anywidget.AnyWidget, handlers: dict[str, Callable[[Any], None]]) -> None:
@@ -32,7 +34,7 @@ class StepView(anywidget.AnyWidget):
         on_pick: called with a layer that was clicked.
         on_budget: called with a budget in bytes that was dragged to.
         outline_of: called with the key of a schedule, returns its columns as the page has them; None for none.
-        on_walk: called with the run of the playhead, and first and last run of a stretch that was chosen; None for none.
+        on_walk: called with the run of the playhead, and first and last run of a stretch that is chosen; or None.
     """
 
     _esm = together(*STEP_FILES, "timeline.js")

@@ -14,6 +14,9 @@ from widgets.jobs.solver import Solver
 from widgets.scene.scene import Scene
 from widgets.traits import Traits
 
+_BETTER = 0.9995
+"""Of a step's time: less would not show."""
+
 
 class Answers:
     """Asks the solver for the present budget, and shows what it answers.
@@ -46,6 +49,16 @@ class Answers:
                 self._jobs.failure = error
                 self._display.say(text.failed(SOLVING, error, advice="Move the slider to try again."), "bad")
             self._display.offer()
+
+    def reconsider(self) -> None:
+        """Ask again where another schedule known by now is quicker than the one shown, and fits too."""
+        with self._display.lock:
+            scene, budget_bytes = self._display.scene, self._traits.budget_bytes
+            if scene is None or budget_bytes is None or SOLVING in self._jobs.activity:
+                return
+            known, shown_ms = scene.known.fitting(budget_bytes), scene.solution and scene.solution.time_ms
+            if known is not None and known.time_ms is not None and shown_ms and known.time_ms < _BETTER * shown_ms:
+                self.ask()
 
     def leave(self) -> None:
         """End what goes on, and the session: another profile is opened."""

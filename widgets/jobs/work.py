@@ -48,8 +48,16 @@ class Work:
         processor = Lock()  # a run and the curve's searches would slow each other down
         self.answers = Answers(traits=traits, display=display, jobs=self.jobs)
         self._solver = self.answers.solver
-        self.charting = Charting(self._solver, traits=traits, display=display, jobs=self.jobs, processor=processor)
         self.other_curves = OtherCurves(self._solver, traits=traits, display=display, jobs=self.jobs)
+        self.charting = Charting(
+            self._solver,
+            traits=traits,
+            display=display,
+            jobs=self.jobs,
+            processor=processor,
+            answers=self.answers,
+            others=self.other_curves,
+        )
         self.playing = Playing(traits=traits, display=display, jobs=self.jobs)
         self.running = Running(subject, traits=traits, display=display, jobs=self.jobs, processor=processor)
         self.opening = Opening(

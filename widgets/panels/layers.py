@@ -6,6 +6,7 @@ from threading import RLock
 
 import ipywidgets
 
+from widgets.elements.pictures import MOVING_LAYERS
 from widgets.elements.plot import Plot
 from widgets.panels.panel import PanelOwner
 from widgets.plots.figure import Figure
@@ -24,7 +25,7 @@ class LayersPanel:
 
     def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
-        self.plot = Plot("layers", on_pick=owner.select)
+        self.plot = Plot("layers", on_pick=owner.select, follows=MOVING_LAYERS)
         self.single = ipywidgets.Checkbox(
             description="Every block by itself", indent=False, layout=ipywidgets.Layout(display="none")
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ipywidgets
@@ -14,6 +15,7 @@ from explorer.units import format_bytes
 from widgets import style
 from widgets.elements.pictures import StepView
 from widgets.elements.table import Row, Table
+from widgets.panels.layers import LayersPanel
 from widgets.panels.panel import PanelOwner
 from widgets.plots.figure import Figure
 from widgets.plots.timeline_plot import timeline_figure
@@ -91,9 +93,10 @@ class TimelinePanel:
             found = next((x for x in scene.known.best if key_of(x) == key), None)
             if found is None or found.schedule is None:
                 return None
-            self._outlines[key] = json.loads(
-                packed_json(columns(simulate(scene.profile, found.schedule), most=OUTLINE))
-            )
+            timeline = simulate(scene.profile, found.schedule)
+            outline = json.loads(packed_json(columns(timeline, most=OUTLINE)))
+            layers = LayersPanel.figure(replace(scene, solution=found, timeline=timeline))
+            self._outlines[key] = outline | {"layers": layers.to_json()}
         return self._outlines[key]
 
     @staticmethod

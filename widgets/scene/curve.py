@@ -20,7 +20,7 @@ LOOKS = (
 """Colour and dash of other curves, in turn."""
 OURS = "this explorer"
 _STEEP = 0.06
-"""Share of the range of budgets, at its lower end, that may cost more than the axis shows: a cliff would hide the rest."""
+"""Share of the range of budgets, at its lower end, that may cost more than the axis shows: it would hide the rest."""
 _LEAST_PERCENT = 5.0
 
 

@@ -25,8 +25,8 @@ def model_table(profile: Profile) -> dict[str, Any]:
     """What is the same in every schedule: names, sizes, layers and the bands that they are drawn as.
 
     Returns:
-        ``operators``: names; ``layer_of``: int32 for each, its place in ``layers``; ``storages`` and ``sizes``: names and
-        bytes; ``labels``: names of bands; ``chains``: for each layer its bands, the outermost first, as places in
+        ``operators``: names; ``layer_of``: int32 for each, its place in ``layers``; ``storages`` and ``sizes``: names
+        and bytes; ``labels``: names of bands; ``chains``: for each layer its bands, the outermost first, as places in
         ``labels``.
     """
     graph = profile.graph
@@ -70,9 +70,9 @@ def columns(timeline: Timeline, *, most: int | None = None) -> dict[str, Any]:
     """Memory and time of a step, a column for each run; of more than ``most`` the highest of some neighbours stands.
 
     Returns:
-        ``runs``: how many; ``ends``: int32, the run after each column's last; ``ends_ms``: the time then; ``rows``: int32,
-        the run that a column shows; ``operators`` and ``stages``: of that; ``bytes``: float64 by place of the category,
-        of those that there are.
+        ``runs``: how many; ``ends``: int32, the run after each column's last; ``ends_ms``: the time then; ``rows``:
+        int32, the run that a column shows; ``operators`` and ``stages``: of that; ``bytes``: float64 by place of the
+        category, of those that there are.
     """
     runs = len(timeline.operators)
     rows, ends = _columns(timeline.total_bytes, most)
@@ -105,8 +105,8 @@ def step_table(profile: Profile, timeline: Timeline) -> dict[str, Any]:
     """A step run by run: its ``columns``, the stays of its tensors, and how operators run that run in another way.
 
     Returns:
-        ``columns`` with ``stays``: storage, first run, last run and category, each int32; ``ways``: the implementation of
-        each run that is not PyTorch's own, by run.
+        ``columns`` with ``stays``: storage, first run, last run and category, each int32; ``ways``: the implementation
+        of each run that is not PyTorch's own, by run.
     """
     operators = profile.graph.operators
     category = {x: i for i, x in enumerate(CATEGORIES)}

@@ -3,6 +3,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const UNITS = { GiB: 2 ** 30, MiB: 2 ** 20, KiB: 2 ** 10 };
 const MOVING = "schedule-explorer-moving"; // a hand moves the budget: { bytes }, or null once it is let go or settled
 const PREVIEW = "schedule-explorer-preview"; // what is known for it: { bytes, point }
+const LAYERS = "schedule-explorer-layers"; // the figure of the layers that belongs to it, or null for the answer's own
 
 const svg = (tag, attributes = {}, ...children) => {
   const made = document.createElementNS(SVG, tag);

@@ -56,6 +56,16 @@ function alongside(step, other) {
   return found;
 }
 
+// The same at the same moment: whoever is quicker is further on.
+function meanwhile(step, other) {
+  let at = 0;
+  return Float64Array.from(step.ends_ms, (end, i) => {
+    const half = (end + (i ? step.ends_ms[i - 1] : 0)) / 2;
+    while (at < other.ends_ms.length && other.ends_ms[at] < half) at += 1;
+    return at < other.ends_ms.length ? other.total[at] : 0;
+  });
+}
+
 // The layer that each column is for: a recomputation belongs to what asked for it, a sum of gradients to what was before.
 function layersOf(step, model) {
   const empty = (layer) => !model.chains[layer].length;
@@ -108,7 +118,7 @@ function storyOf(step, model, run) {
   const took = step.ends_ms[run] - (run ? step.ends_ms[run - 1] : 0);
   const layer = model.layers[model.layer_of[operator]];
   const name = model.operators[operator];
-  const way = step.ways[run] ? ` by ${step.ways[run]}` : "";
+  const way = step.ways[run] ? ` (${step.ways[run]})` : "";
   const made = [...appears, ...returns];
   const size = made.reduce((sum, x) => sum + x.bytes, 0);
   let does = `${name}${way} takes ${milliseconds(took)}`;

@@ -3,7 +3,7 @@ const MARGIN = { left: 58, right: 14, top: 26 };
 const PLOT = 264; // pixels of height, of this picture and of the curve beside it: one axis for both
 const BAND = 18;
 const NOW = 34; // of the column of what is in memory at the playhead
-const TEXT = 6.2; // pixels of a character, on average
+const TEXT = 5.9; // pixels of a character, on average
 const GRAB = 7;
 
 function stepPicture(el, { name, interactive = true }) {
@@ -22,8 +22,8 @@ function stepPicture(el, { name, interactive = true }) {
   const patterns = (palette) =>
     defs.replaceChildren(
       ...palette.map(({ colour, hatch }, i) => hatched(`${id}-${i}`, colour, hatch)),
-      hatched(`${id}-saved`, "transparent", "/", "#00795a"),
-      hatched(`${id}-more`, "transparent", "\\", "#b84500"),
+      hatched(`${id}-saved`, "transparent", "/", "var(--se-good, #00795a)"),
+      hatched(`${id}-more`, "transparent", "\\", "var(--se-budget, #b84500)"),
       hatched(`${id}-again`, "#d55e00", "/"),
     );
 
@@ -154,11 +154,9 @@ function stepPicture(el, { name, interactive = true }) {
     }
     const other = S.byTime ? null : alongside(step, S.ghost.step);
     const line = svg("path", { class: "outline", d: S.byTime ? ghostByTime(S) : outline(other) });
-    const parts = [];
-    if (other) {
-      parts.push(svg("path", { class: "less", d: between(step.total, other), fill: `url(#${id}-saved)` }));
-      if (S.ghost.held) parts.push(svg("path", { class: "more", d: between(other, step.total), fill: `url(#${id}-more)` }));
-    }
+    const beside = other ?? meanwhile(step, S.ghost.step);
+    const parts = [svg("path", { class: "less", d: between(step.total, beside), fill: `url(#${id}-saved)` })];
+    if (S.ghost.held) parts.push(svg("path", { class: "more", d: between(beside, step.total), fill: `url(#${id}-more)` }));
     layer.saved.replaceChildren(...parts);
     layer.ghost.replaceChildren(line, ...difference(S, other, y));
   };
@@ -241,7 +239,7 @@ function stepPicture(el, { name, interactive = true }) {
     if (S.preview) return layer.bands.classList.add("stale");
     layer.bands.classList.remove("stale");
     const { step } = geometry;
-    const top = MARGIN.top + PLOT + 5;
+    const top = MARGIN.top + PLOT + 7;
     const parts = [];
     let row = 0;
     for (; row < 4; row += 1) {
@@ -251,19 +249,34 @@ function stepPicture(el, { name, interactive = true }) {
         const [a, b] = [xOfRun(band.start), xOfRun(band.end)];
         if (b - a < 1.2) continue;
         const full = S.model.labels[band.label];
-        const chosen = S.selection && (full === S.selection || full.startsWith(`${S.selection}.`));
+        const chosen = S.selection && (full === S.selection || full.startsWith(`${S.selection}.`) || S.selection.startsWith(`${full}.`));
         const open = S.open.has(band.label);
         const box = svg("rect", { x: a + 0.5, y: top + row * BAND, width: Math.max(0.7, b - a - 1), height: BAND - 2, rx: 2, class: `band${chosen ? " chosen" : ""}${open ? " open" : ""}` });
-        const said = shortened(full, Math.floor((b - a - 6) / TEXT));
+        const said = shortened(full, Math.floor((b - a - 3) / TEXT));
         const group = svg("g", { "data-band": band.label, "data-layer": full, ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
         if (said) group.append(svg("text", { x: (a + b) / 2, y: top + row * BAND + 12, "text-anchor": "middle" }, said));
         parts.push(group);
       }
     }
+    if (S.selection) parts.push(...selected(S));
     layer.bands.replaceChildren(...parts);
     const height = top + Math.max(1, row) * BAND + 4;
     root.setAttribute("height", height);
     geometry.height = height;
+  };
+  // Where the selected layer runs, however little of the step that is.
+  const selected = (S) => {
+    const inside = S.model.layers.map((x) => x === S.selection || x.startsWith(`${S.selection}.`));
+    const { step } = geometry;
+    const parts = [];
+    for (let run = 0; run < step.runs; run += 1) {
+      if (!inside[S.model.layer_of[step.operators[run]]]) continue;
+      const from = run;
+      while (run + 1 < step.runs && inside[S.model.layer_of[step.operators[run + 1]]]) run += 1;
+      const [a, b] = [xOfRun(from), xOfRun(run + 1)];
+      parts.push(svg("rect", { class: "run", x: a, width: Math.max(2, b - a), y: MARGIN.top + PLOT, height: 5 }));
+    }
+    return parts;
   };
   // The end of a path that fits; a number never stands without the name before it.
   const shortened = (path, most) => {

@@ -59,6 +59,7 @@ function render({ model, el }) {
     else if (found) S.preview = found;
     else want(point?.key);
     S.waiting = bytes !== null && !found ? point?.key : null;
+    announce(el, LAYERS, bytes === null ? null : found?.layers);
     drawn();
   };
   const receive = ({ key, outline }) => {
@@ -66,6 +67,7 @@ function render({ model, el }) {
     asked.delete(key);
     if (S.waiting === key && S.moving !== null) {
       S.preview = outlines.get(key);
+      announce(el, LAYERS, S.preview.layers);
       drawn();
     }
     prefetch();
@@ -78,8 +80,6 @@ function render({ model, el }) {
     const from = picture.at(event, S);
     if (!S.step || !from.inside || event.button) return;
     tip.hide();
-    event.preventDefault();
-    root.focus({ preventScroll: true });
     if (from.budget && !from.knob) return dragBudget(event);
     follow(event, {
       moved: (next) => {
@@ -170,7 +170,7 @@ function render({ model, el }) {
   // The budget that was let go stays until there is an answer for it.
   const moved = ({ bytes }) => (held = bytes !== null);
   const changed = () => {
-    if (!held) S.moving = null;
+    if (!held) [S.moving, S.waiting] = [null, null];
     pull();
   };
   let unhear = [];
