@@ -18,6 +18,7 @@ from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.storage import storage_format
 from widgets import style, text
+from widgets.animation import animation
 from widgets.background import KINDS, Activity
 from widgets.choices.budget import parse_budget
 from widgets.choices.choice import Choice
@@ -224,6 +225,29 @@ class Explorer(Traits):
         if scene is None:
             raise ValueError(_NOT_OPEN)
         return report(scene, file=self._file_name(scene.solution), bundled=self.bundled)
+
+    def animation(self) -> str:
+        """The step as a page that walks through it by itself, without Python and without a network: for slides.
+
+        Raises:
+            ValueError: there is no schedule yet.
+        """
+        if self._display.scene is None:
+            raise ValueError(_NOT_OPEN)
+        return animation(self._display.scene)
+
+    def write_step(self, take: Callable[[str], None]) -> None:
+        """Write the step as one Python file that needs torch alone, in the background: see ``explorer.export``.
+
+        Args:
+            take: called with the file's text.
+
+        Raises:
+            ValueError: there is no schedule yet, or no model to write it for.
+        """
+        if self.schedule is None:
+            raise ValueError("there is no schedule to write yet; wait for the solver, or choose a larger budget")
+        self._work.writing.start(self.schedule, take)
 
     @property
     def file_stem(self) -> str:

@@ -59,7 +59,7 @@ def unit_of(amount_bytes: float) -> str:
 
 
 def format_memory(amount_bytes: float, *, of: float | None = None) -> str:
-    """As ``"8.873 GiB"`` or ``"312.5 MiB"``, with four digits that count.
+    """As ``"8.873 GiB"`` or ``"312.5 MiB"``, with at most four digits that count.
 
     Args:
         amount_bytes: how much.
@@ -67,7 +67,7 @@ def format_memory(amount_bytes: float, *, of: float | None = None) -> str:
     """
     unit = unit_of(abs(amount_bytes) if of is None else of)
     amount = amount_bytes / UNITS[unit]
-    digits = max(0, min(4, 3 - math.floor(math.log10(abs(amount))))) if amount else 0
+    digits = max(0, min(3, 3 - math.floor(math.log10(abs(amount))))) if amount else 0
     return f"{amount:.{digits}f} {unit}"
 
 

@@ -50,8 +50,8 @@ class Traits(traitlets.HasTraits):
             that is cancelled or cannot be computed is taken out again.
         solution: the latest answer, None before the first.
         schedule: its schedule, None where it has none.
-        status: ``"opening"``, ``"solving"``, ``"running"``, ``"playing"``, ``"comparing"``, ``"closed"``, or how the
-            last solve ended (a ``Status``).
+        status: ``"opening"``, ``"solving"``, ``"running"``, ``"writing"``, ``"playing"``, ``"comparing"``,
+            ``"closed"``, or how the last solve ended (a ``Status``).
         message: what the widget's status line says.
         gap: proven distance of the schedule from the best, as a fraction; None where nothing is proven.
         predicted_peak: of the schedule, in bytes.

@@ -14,6 +14,7 @@ from widgets.jobs.opening import Opening
 from widgets.jobs.other_curves import OtherCurves
 from widgets.jobs.playing import Playing
 from widgets.jobs.running import Running
+from widgets.jobs.writing import Writing
 from widgets.traits import Traits
 
 
@@ -35,6 +36,7 @@ class Work:
         other_curves: those beside it.
         playing: a sweep over budgets.
         running: real training steps.
+        writing: files that take a model.
         opening: what comes first.
     """
 
@@ -60,6 +62,7 @@ class Work:
         )
         self.playing = Playing(traits=traits, display=display, jobs=self.jobs)
         self.running = Running(subject, traits=traits, display=display, jobs=self.jobs, processor=processor)
+        self.writing = Writing(subject, display=display, jobs=self.jobs)
         self.opening = Opening(
             subject,
             first=first,

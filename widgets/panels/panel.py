@@ -47,6 +47,14 @@ class PanelOwner(Protocol):
         """A report of what is shown."""
         ...
 
+    def animation(self) -> str:
+        """A page that walks through the step."""
+        ...
+
+    def write_step(self, take: Callable[[str], None]) -> None:
+        """Have the step written as one Python file, and taken once it is."""
+        ...
+
     def select(self, layer: str) -> None:
         """Mark a layer, or none."""
         ...

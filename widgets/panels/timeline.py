@@ -61,13 +61,7 @@ class TimelinePanel:
         before, self._scene = self._scene, scene
         if before is None or before.profile is not scene.profile or before.keep_all is not scene.keep_all:
             self._outlines = {}
-            self.plot.table = packed_json(
-                {
-                    "model": model_table(scene.profile),
-                    "palette": _PALETTE,
-                    "plain": columns(scene.keep_all),
-                }
-            )
+            self.plot.table = packed_json(table_of(scene))
         if before is None or any(getattr(before, x) is not getattr(scene, x) for x in _STEP):
             self.plot.step = packed_json(step_of(scene))
         self.plot.known = [key_of(x) for x in scene.known.best]
@@ -110,6 +104,11 @@ class TimelinePanel:
             measurement=scene.measurement,
             selected=scene.selected,
         )
+
+
+def table_of(scene: Scene) -> dict[str, Any]:
+    """What the page needs of every step of a profile: names, colours, and the plain step."""
+    return {"model": model_table(scene.profile), "palette": _PALETTE, "plain": columns(scene.keep_all)}
 
 
 def step_of(scene: Scene) -> dict[str, Any]:

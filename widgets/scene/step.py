@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from widgets.scene.blocks import Place, blocks_of
 from widgets.scene.layers import NO_MODULE
 
 _STAGES = tuple(Stage)
+_NEARLY_ALL = 0.8
 _MEASURED = 1500  # bins that a screen can show
 OUTLINE = 480
 """Columns of a schedule that is drawn while a hand moves the budget."""
@@ -48,21 +50,23 @@ def model_table(profile: Profile) -> dict[str, Any]:
 def _chains(graph: TrainingGraph, layers: tuple[str, ...]) -> list[list[str]]:
     """For each layer the names of what it is part of, the outermost first: repeated blocks are one, then each.
 
-    What has all layers in it, such as ``model``, says nothing of any of them.
+    What has nearly all layers in it, such as ``model``, says nothing of any of them.
     """
     found = [_chain(layer, blocks_of(graph).place) if layer else [] for layer in layers]
     while True:
-        first = {chain[0] for chain in found if chain}
-        if len(first) != 1 or all(len(chain) < 2 for chain in found):
+        first = Counter(chain[0] for chain in found if len(chain) > 1)
+        name, count = first.most_common(1)[0] if first else ("", 0)
+        if count <= _NEARLY_ALL * len(layers):
             return found
-        found = [chain[1:] or chain for chain in found]
+        found = [chain[1:] if len(chain) > 1 and chain[0] == name else chain for chain in found]
 
 
 def _chain(layer: str, place_of: Callable[[str], Place | None]) -> list[str]:
     parts, place = layer.split("."), place_of(layer)
     names = [".".join(parts[: depth + 1]) for depth in range(len(parts))]
-    if place is not None:
-        names.insert(place.run.depth - 1, place.run.label(range(place.run.count)))
+    if place is not None:  # in the place of the list that they are in
+        at = place.run.depth - 1
+        names[max(0, at - 1) : at] = [place.run.label(range(place.run.count))]
     return names
 
 

@@ -34,8 +34,13 @@ from widgets.scene.scene import News
 
 
 def drawn(made: Explorer, panel: str) -> dict[str, Any]:
-    """The traces of a panel's plot, by name."""
+    """The traces of a panel's plot, by name; of the curve, ``customdata`` are the budgets."""
     plot: Any = made._view.panels[panel]
+    if panel == "trade_off":
+        lines = json.loads(plot.plot.known)["series"]
+        return {x["name"]: {"customdata": [point[2] for point in x["points"]]} for x in lines}
+    if panel == "timeline":
+        return json.loads(plot.plot.step)
     return {trace["name"]: trace for trace in json.loads(plot.plot.figure)["data"]}
 
 
@@ -72,8 +77,10 @@ def test_a_layer_selected_anywhere_is_selected_everywhere(opened: Explorer) -> N
     timeline.plot._handle_custom_msg({"picked": "blocks.1.0"}, [])
     assert opened.selection == "blocks.1.0"
     assert opened._view.controls.layer.value == "blocks.1.0"
-    assert "selected layer" in drawn(opened, "timeline")
+    assert drawn(opened, "timeline")["selection"] == "blocks.1.0"
+    open_tab(opened, "layers")
     assert max(drawn(opened, "layers")["kept"]["marker"]["line"]["width"]) > 0
+    open_tab(opened, "implementations")
     panel: Any = opened._view.panels["implementations"]
     assert rows_selected(panel.table) == ["blocks.1.0: convolution"]
     assert "blocks.1.0" in panel.heading.value
@@ -83,7 +90,7 @@ def test_a_layer_selected_anywhere_is_selected_everywhere(opened: Explorer) -> N
     assert opened.selection == "blocks"
     timeline.plot._handle_custom_msg({"picked": "blocks"}, [])
     assert opened.selection == ""
-    assert "selected layer" not in drawn(opened, "timeline")
+    assert drawn(opened, "timeline")["selection"] == ""
     opened.selection = NO_MODULE
     opened.selection = ""
 
@@ -135,9 +142,9 @@ def test_a_layer_that_turns_out_to_be_none_is_told_and_forgotten(trained: Traine
 
 
 def test_a_point_of_the_curve_is_a_budget(opened: Explorer) -> None:
-    budget = drawn(opened, "trade_off")["instant curve"]["customdata"][0]
+    budget = drawn(opened, "trade_off")["this explorer"]["customdata"][0]
     panel: Any = opened._view.panels["trade_off"]
-    panel.plot._handle_custom_msg({"picked": budget}, [])
+    panel.plot._handle_custom_msg({"budget": budget}, [])
     opened.wait(60)
     assert opened.budget_bytes == budget
     assert opened.schedule is not None
@@ -216,7 +223,7 @@ def test_what_another_choice_allowed_is_not_shown_while_this_one_has_no_answer(
     opened._work.activity.wait_for("opening")
     known = opened._display.scene.known
     assert (known.instant, known.solved, known.current) == ((), (), None)
-    assert drawn(opened, "trade_off")["solved"]["customdata"] == []
+    assert drawn(opened, "trade_off")["this explorer"]["customdata"] == []
     monkeypatch.undo()
     opened.configure(exact=False)
     go_on.set()

@@ -35,6 +35,15 @@ function withTotals(step) {
   return step;
 }
 
+// Put what the kernel sent, or what lies in a page without one, where pictures and walks look for it.
+function take(S, told, { step, ghost, ...rest }) {
+  if (!S.step || S.step.runs !== step.runs) [S.run, S.range] = [null, null];
+  Object.assign(S, rest, { model: told.model, palette: told.palette, step: withTotals(step) });
+  S.ghost = ghost ? { ...ghost, step: withTotals(ghost.step) } : { label: "plain PyTorch", step: withTotals(told.plain) };
+  if (S.plain && !S.ghost.held) S.ghost = null;
+  S.layers = layersOf(S.step, S.model);
+}
+
 // What another step has in memory while the same operators run: it may have no such recomputations.
 function alongside(step, other) {
   const place = new Map();

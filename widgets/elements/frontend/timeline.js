@@ -42,12 +42,7 @@ function render({ model, el }) {
     const told = table(model.get("table"));
     const shown = table(model.get("step"));
     if (!told || !shown) return;
-    const { step, ghost, ...rest } = shown;
-    if (!S.step || S.step.runs !== step.runs) [S.run, S.range] = [null, null];
-    Object.assign(S, rest, { model: told.model, palette: told.palette, step: withTotals(step) });
-    S.ghost = ghost ? { ...ghost, step: withTotals(ghost.step) } : { label: "plain PyTorch", step: withTotals(told.plain) };
-    if (S.plain && !S.ghost.held) S.ghost = null;
-    S.layers = layersOf(S.step, S.model);
+    take(S, told, shown);
     if (S.moving === null) S.preview = null;
     drawn();
     prefetch();
