@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from explorer.device_profile import Profile
 from explorer.graph import TrainingGraph
 from explorer.measurement import Measurement
 from explorer.timeline import CATEGORIES, Stage, Timeline
-from widgets.scene.blocks import Place, blocks_of
+from widgets.scene.blocks import Place, Run, blocks_of
 from widgets.scene.layers import NO_MODULE
 
 _STAGES = tuple(Stage)
@@ -52,21 +52,30 @@ def _chains(graph: TrainingGraph, layers: tuple[str, ...]) -> list[list[str]]:
 
     What has nearly all layers in it, such as ``model``, says nothing of any of them.
     """
-    found = [_chain(layer, blocks_of(graph).place) if layer else [] for layer in layers]
+    blocks = blocks_of(graph)
+    places = {layer: blocks.place(layer) for layer in layers}
+    # Lists that have nothing but one run of blocks, whose name is theirs.
+    alone = {
+        run
+        for run in blocks.runs
+        if all(place is not None and place.run == run for x, place in places.items() if x.startswith(run.stem))
+    }
+    found = [_chain(layer, places[layer], alone) if layer else [] for layer in layers]
+    runs = {run.label(range(run.count)) for run in blocks.runs}
     while True:
         first = Counter(chain[0] for chain in found if len(chain) > 1)
         name, count = first.most_common(1)[0] if first else ("", 0)
-        if count <= _NEARLY_ALL * len(layers):
+        if count <= _NEARLY_ALL * len(layers) or name in runs:
             return found
         found = [chain[1:] if len(chain) > 1 and chain[0] == name else chain for chain in found]
 
 
-def _chain(layer: str, place_of: Callable[[str], Place | None]) -> list[str]:
-    parts, place = layer.split("."), place_of(layer)
+def _chain(layer: str, place: Place | None, alone: Collection[Run]) -> list[str]:
+    parts = layer.split(".")
     names = [".".join(parts[: depth + 1]) for depth in range(len(parts))]
-    if place is not None:  # in the place of the list that they are in
+    if place is not None:
         at = place.run.depth - 1
-        names[max(0, at - 1) : at] = [place.run.label(range(place.run.count))]
+        names[max(0, at - 1) if place.run in alone else at : at] = [place.run.label(range(place.run.count))]
     return names
 
 
