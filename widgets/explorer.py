@@ -32,6 +32,7 @@ from widgets.panels.catalogue import PANELS
 from widgets.panels.panel import PanelOwner
 from widgets.report import report
 from widgets.scene.compare import Held
+from widgets.scene.selected import selected_rows
 from widgets.serving.visitors import for_visitors
 from widgets.traits import Traits
 from widgets.view import View
@@ -45,6 +46,9 @@ class Explorer(Traits):
     Everything slow happens in the background: traits change when it is done, and ``wait`` waits for it. Traits (see
     ``Traits``) may be observed and linked; observers are called from a background thread, which waits for them: they
     must not call ``wait``.
+
+    Attributes:
+        selected_runs: first and last run that were chosen in the page, by its playhead or as a stretch; None for none.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class Explorer(Traits):
         super().__init__(choice=choice, scene=lambda: self._display.scene, on_observer_error=self._observer_failed)
         self._subject = subject
         self._following: int | None = None  # the thread in which the two budgets are brought in line
-        self._stretch: tuple[int, ...] | None = None  # first and last run that were chosen in the page
+        self.selected_runs: tuple[int, int] | None = None
         self._made_by = present_run()
         self._picture = Picture()
         controls = Controls(on_typed=self.choose_budget, on_wanted=self.send_schedule if for_visitors() else None)
@@ -260,6 +264,15 @@ class Explorer(Traits):
         """Name of the bundled model that is explored; None for anything of the user's own."""
         return None if self._subject.bundled is None else bundled_model(self._subject.bundled)
 
+    @property
+    def selected(self) -> list[dict[str, Any]]:
+        """The tensors of the selected layer, or of the stretch of runs chosen in the page: see ``selected_rows``.
+
+        ``pandas.DataFrame(view.selected)`` makes a table of them.
+        """
+        scene = self._display.scene
+        return [] if scene is None else selected_rows(scene, self.selected_runs)
+
     def hold(self) -> None:
         """Hold the schedule shown as reference: the next ones are drawn before it. A click does the same."""
         with self._display.lock:
@@ -278,7 +291,7 @@ class Explorer(Traits):
 
     def walk(self, run: int | None, stretch: list[int] | None) -> None:
         """Note where the page's playhead is, or which stretch of runs was chosen there."""
-        self._stretch = (run, run) if run is not None else tuple(stretch) if stretch else None
+        self.selected_runs = (run, run) if run is not None else (stretch[0], stretch[1]) if stretch else None
 
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""

@@ -28,8 +28,8 @@ def model_table(profile: Profile) -> dict[str, Any]:
 
     Returns:
         ``operators``: names; ``layer_of``: int32 for each, its place in ``layers``; ``storages`` and ``sizes``: names
-        and bytes; ``labels``: names of bands; ``chains``: for each layer its bands, the outermost first, as places in
-        ``labels``.
+        and bytes; ``labels``: names of bands, and ``picks`` their layers, empty for several; ``chains``: for each layer
+        its bands, the outermost first, as places in ``labels``.
     """
     graph = profile.graph
     layers = tuple(dict.fromkeys(x.layer for x in graph.operators))
@@ -43,6 +43,7 @@ def model_table(profile: Profile) -> dict[str, Any]:
         "storages": [x.name for x in graph.storages],
         "sizes": np.array([profile.allocated_bytes(x) for x in graph.storages], dtype=np.float64),
         "labels": list(labels),
+        "picks": [x if any(layer == x or layer.startswith(f"{x}.") for layer in layers) else "" for x in labels],
         "chains": chains,
     }
 

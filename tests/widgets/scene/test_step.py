@@ -18,6 +18,7 @@ from widgets.panels.timeline import step_of, table_of
 from widgets.scene.curve import OURS, curve_table, headline_table
 from widgets.scene.packed import packed_json
 from widgets.scene.scene import Scene
+from widgets.scene.selected import selected_rows
 from widgets.scene.step import OUTLINE, columns, model_table, step_table
 from widgets.scene.trade_off import TradeOff
 
@@ -120,3 +121,16 @@ def test_a_budget_without_a_schedule_draws_plain_pytorch(trained: Trained) -> No
     assert step_of(scene)["plain"]
     assert curve_table(scene)["current"] is None
     assert curve_table(scene)["smallest"] is None
+
+
+def test_what_is_selected_is_told_as_rows(trained: Trained) -> None:
+    scene = scene_with(trained, 1.0)
+    assert selected_rows(scene, None) == []
+    of_layer = selected_rows(replace(scene, selection="blocks.1.0"), None)
+    assert {row["layer"] for row in of_layer} == {"blocks.1.0"}
+    peak = scene.drawn.peak_run
+    at_peak = selected_rows(scene, (peak, peak))
+    assert len(at_peak) == len(scene.drawn.alive_at(peak))
+    assert [row["bytes"] for row in at_peak] == sorted((row["bytes"] for row in at_peak), reverse=True)
+    both = selected_rows(replace(scene, selection="blocks"), (peak, peak))
+    assert 0 < len(both) < len(at_peak)

@@ -242,7 +242,7 @@ function stepPicture(el, { name, interactive = true }) {
     const top = MARGIN.top + PLOT + 7;
     const parts = [];
     let row = 0;
-    for (; row < 4; row += 1) {
+    for (; row < 8; row += 1) {
       const found = bandsOf(step, S.layers, S.model, { level: row, open: S.open });
       if (!found.length) break;
       for (const band of found) {
@@ -253,7 +253,7 @@ function stepPicture(el, { name, interactive = true }) {
         const open = S.open.has(band.label);
         const box = svg("rect", { x: a + 0.5, y: top + row * BAND, width: Math.max(0.7, b - a - 1), height: BAND - 2, rx: 2, class: `band${chosen ? " chosen" : ""}${open ? " open" : ""}` });
         const said = shortened(full, Math.floor((b - a - 3) / TEXT));
-        const group = svg("g", { "data-band": band.label, "data-layer": full, ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
+        const group = svg("g", { "data-band": band.label, "data-layer": S.model.picks[band.label], ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
         if (said) group.append(svg("text", { x: (a + b) / 2, y: top + row * BAND + 12, "text-anchor": "middle" }, said));
         parts.push(group);
       }

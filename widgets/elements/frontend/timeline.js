@@ -116,7 +116,7 @@ function render({ model, el }) {
       if (!S.open.delete(label)) S.open.add(label);
       picture.draw(S);
     }
-    model.send({ picked: band.dataset.layer });
+    if (band.dataset.layer) model.send({ picked: band.dataset.layer });
   };
   const point = (event) => {
     if (!S.step || S.preview || event.buttons) return tip.hide();
