@@ -66,7 +66,11 @@ class Explorer(Traits):
         self.selected_runs: tuple[int, int] | None = None
         self._made_by = present_run()
         self._picture = Picture()
-        controls = Controls(on_typed=self.choose_budget, on_wanted=self.send_schedule if for_visitors() else None)
+        controls = Controls(
+            on_typed=self.choose_budget,
+            on_drop=lambda pin: self.pin([x for x in self.choice.pins.pairs if x != pin]),
+            on_wanted=self.send_schedule if for_visitors() else None,
+        )
         self._view = View(
             cast("PanelOwner", self),  # which pyright does not see through traits
             controls=controls,
@@ -78,6 +82,7 @@ class Explorer(Traits):
         self._display = Display(self, view=self._view, activity=activity)
         self._work = Work(subject, first=budget, traits=self, display=self._display, activity=activity)
         self._wire()
+        controls.pins.tell(choice.pins.pairs)
         self._work.opening.start()
 
     # What a script can do
@@ -365,6 +370,11 @@ class Explorer(Traits):
             self._view.mark(self.selection)
             if self._display.scene is not None:
                 self._display.change(selection=self.selection)
+
+    @traitlets.observe("choice")
+    def _list_pins(self, _: Any) -> None:
+        if hasattr(self, "_view"):  # set once before there is a page
+            self._view.controls.pins.tell(self.choice.pins.pairs)
 
     @traitlets.observe("curves")
     def _take_curves(self, _: Any) -> None:

@@ -10,6 +10,7 @@ import ipywidgets
 from explorer.harmless import in_html
 from widgets import text
 from widgets.elements.controls import Controls
+from widgets.elements.icons import icons
 from widgets.elements.plot import Library
 from widgets.notebook.picture import hiding
 from widgets.panels.catalogue import MAIN, TABS
@@ -38,12 +39,12 @@ class View:
         self._lock = RLock()
         self._scene: Scene | None = None
         self._drawn: dict[str, Scene] = {}
-        self._hiding = hiding(mark)
+        self._tabbed = [name for name in self.panels if name in TABS]
+        self._hiding = hiding(mark) + icons(self._tabbed)
         self._heading = ipywidgets.HTML(self._hiding + in_html(title))
         self._heading.add_class("schedule-explorer-heading")
-        self._tabbed = [name for name in self.panels if name in TABS]
         tabs = [self.panels[name] for name in self._tabbed]
-        self._tabs = ipywidgets.Tab([x.box for x in tabs], titles=[x.title for x in tabs])
+        self._tabs = ipywidgets.Tab([_behind(x) for x in tabs], titles=[x.title for x in tabs])
         self._tabs.observe(lambda _: self._draw(self._in_sight()), "selected_index")
         main = ipywidgets.Box([x.box for name, x in self.panels.items() if name in MAIN])
         main.add_class("schedule-explorer-main")
@@ -100,6 +101,13 @@ class View:
         before = self._drawn.get(name)
         parts = self.panels[name].draws_from
         return before is None or not all(_same(getattr(before, part), getattr(scene, part)) for part in parts)
+
+
+def _behind(panel: Panel) -> ipywidgets.VBox:
+    """A panel below the question that it answers."""
+    question = ipywidgets.HTML(in_html(panel.question))
+    question.add_class("schedule-explorer-question")
+    return ipywidgets.VBox([question, panel.box])
 
 
 def _same(before: object, after: object) -> bool:

@@ -168,7 +168,7 @@ def check_pinned(lab: Lab, page: Page, widget: Widget, tensor: str) -> None:
         expect(widget.box.get_by_text(f"{tensor}: recompute")).to_be_visible()
     except AssertionError:
         panel = "view._view.panels['explain']"
-        asked = (f"{panel}._chosen", f"{panel}.stay.value", f"{panel}.pins.value", "view.choice.pins", "view.message")
+        asked = (f"{panel}._chosen", f"{panel}.stay.value", "view.choice.pins", "view.message")
         told = {expression: lab.ask(page, expression) for expression in asked}
         focus = page.evaluate("() => document.activeElement?.outerHTML.slice(0, 200)")
         raise AssertionError(f"{tensor} is not pinned: {told}; the focus is on {focus}") from None

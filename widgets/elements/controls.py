@@ -11,6 +11,7 @@ from widgets.elements.budget_slider import BudgetSlider
 from widgets.elements.button import button
 from widgets.elements.downloads import Downloads
 from widgets.elements.pictures import Headline
+from widgets.elements.pins import PinsLine
 from widgets.elements.status_line import StatusLine
 
 _STEPS = 160
@@ -22,12 +23,20 @@ class Controls:
 
     Args:
         on_typed: called with what was typed as a budget.
+        on_drop: called with a pin that is given back.
         on_wanted: called when a visitor wants the schedule, as a download: there is no name to type then, and nothing
             that writes. None for the owner of the files, who names one.
     """
 
-    def __init__(self, *, on_typed: Callable[[str], None], on_wanted: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        on_typed: Callable[[str], None],
+        on_drop: Callable[[tuple[str, str]], None],
+        on_wanted: Callable[[str], object] | None = None,
+    ) -> None:
         """Everything disabled."""
+        self.pins = PinsLine(on_drop=on_drop)
         self.headline = Headline()
         self.slider = BudgetSlider(on_typed=on_typed, layout=ipywidgets.Layout(min_width="300px"))
         self.status = StatusLine()
@@ -59,7 +68,7 @@ class Controls:
             [self.play, self.run, self.cancel, *saving, self.layer],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
         )
-        self.box = ipywidgets.VBox([self.headline, self.slider, row, self.status])
+        self.box = ipywidgets.VBox([self.headline, self.slider, row, self.pins, self.status])
 
     def say(self, text: str, tone: str, *, progress: float | None = None) -> None:
         """Show one sentence; ``progress`` from 0 to 1, None for no bar."""

@@ -95,3 +95,20 @@ class Headline(anywidget.AnyWidget):
         """Show another answer."""
         with self.hold_sync():
             self.text, self.note, self.known = text, note, known
+
+
+class GraphView(anywidget.AnyWidget):
+    """Modules as boxes with what becomes of their tensors.
+
+    Args:
+        on_pick: called with a layer that was clicked.
+    """
+
+    _esm = together("drawing.js", "graph.js")
+    graph = traitlets.Unicode().tag(sync=True)
+    selection = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, *, on_pick: Callable[[Any], None]) -> None:
+        """Empty until something is drawn."""
+        super().__init__()
+        _route(self, {"picked": on_pick})

@@ -10,6 +10,7 @@ from widgets.panels.addresses import AddressesPanel
 from widgets.panels.compare import ComparePanel
 from widgets.panels.explain import ExplainPanel
 from widgets.panels.export import ExportPanel
+from widgets.panels.graph import GraphPanel
 from widgets.panels.implementations import ImplementationsPanel
 from widgets.panels.layers import LayersPanel
 from widgets.panels.matrix import MatrixPanel
@@ -24,6 +25,7 @@ TABS: dict[str, PanelMaker] = {
     panel.name: panel
     for panel in (
         LayersPanel,
+        GraphPanel,
         ImplementationsPanel,
         MatrixPanel,
         AddressesPanel,

@@ -28,6 +28,7 @@ class ComparePanel:
 
     name = "compare"
     title = "Compare"
+    question = "What changes from one schedule to the next?"
     draws_from = ("profile", "solution", "timeline", "selection", "reference")
 
     def __init__(self, owner: PanelOwner) -> None:

@@ -37,6 +37,7 @@ class ExportPanel:
 
     name = "export"
     title = "Export"
+    question = "What can be taken away, and run elsewhere?"
     draws_from = EVERYTHING
 
     def __init__(self, owner: PanelOwner) -> None:

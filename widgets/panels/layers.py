@@ -21,6 +21,7 @@ class LayersPanel:
 
     name = "layers"
     title = "Layers"
+    question = "Which layers give their memory up, and what does each pay for it?"
     draws_from = ("profile", "keep_all", "timeline", "selection")
 
     def __init__(self, owner: PanelOwner) -> None:

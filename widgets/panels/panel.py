@@ -105,10 +105,12 @@ class Panel(Protocol):
     Attributes:
         name: what ``explore(panels=[…])`` calls it.
         title: on its tab, and for those who cannot see it.
+        question: that it answers, in a sentence.
     """
 
     name: str
     title: str
+    question: str
 
     @property
     def draws_from(self) -> tuple[str, ...]:

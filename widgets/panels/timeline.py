@@ -40,6 +40,7 @@ class TimelinePanel:
 
     name = "timeline"
     title = "Memory during one training step"
+    question = "What is in memory when, and what is computed again?"
     draws_from = ("profile", "keep_all", "timeline", "budget_bytes", "measurement", "selection", "known", "reference")
 
     def __init__(self, owner: PanelOwner) -> None:

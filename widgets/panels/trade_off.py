@@ -23,6 +23,7 @@ class TradeOffPanel:
 
     name = "trade_off"
     title = "Extra time against memory"
+    question = "What does each budget cost?"
     draws_from = ("known", "budget_bytes", "measurement", "reference", "timeline")
 
     def __init__(self, owner: PanelOwner) -> None:
