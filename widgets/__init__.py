@@ -3,6 +3,7 @@
 An explorer is its traits, which a script reads and sets, and has a view, a display and its work. Each of these rooms
 imports only what stands below it:
 
+* ``app``: what visitors choose from.
 * ``entry_point``: ``explore``, the one call.
 * ``explorer``: the object that a notebook holds; it puts the others together.
 * ``jobs``: what goes on in the background, a job each.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
+import ipywidgets
 import traitlets
 
 from explorer.harmless import below_working_folder, check_replaceable, file_stem, one_line
@@ -257,6 +258,11 @@ class Explorer(Traits):
         if self.schedule is None:
             raise ValueError("there is no schedule to write yet; wait for the solver, or choose a larger budget")
         self._work.writing.start(self.schedule, take)
+
+    @property
+    def page(self) -> ipywidgets.Widget:
+        """The widget itself, to be put among others; ``close`` closes it."""
+        return self._view.box
 
     @property
     def file_stem(self) -> str:

@@ -35,6 +35,8 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     page = context.new_page()
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(str(error)))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     page.goto(app)
     widget = Widget(page)
     cancel_when_there_is_one(widget)
@@ -42,6 +44,8 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     page.screenshot(path=shots / "app.png", full_page=True)
     # No code: a page for people who want the answer.
     assert page.get_by_text("import explorer").count() == 0
+    # No network: the icons, too, come from here.
+    assert [url for url in asked if not url.startswith((app, "data:", "blob:", app.replace("http", "ws")))] == []
     # The picture for where no widget is alive.
     expect(page.get_by_text("run this cell to explore on")).to_be_hidden()
 
@@ -64,6 +68,30 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     download.value.save_as(report)
     assert found == []
     check_report(context, report, shots)
+    page.close()
+
+
+@pytest.mark.timeout(600)
+def test_visitors_choose_what_is_explored(
+    app: str, context: BrowserContext, trained: Trained, shots: Path, tmp_path: Path
+) -> None:
+    page = context.new_page()
+    page.goto(app)
+    heading = page.locator(".schedule-explorer-heading")
+    expect(heading).to_contain_text("ResNet", timeout=LONG)
+    page.get_by_label("Model", exact=True).select_option("mobilenet_v2")
+    page.get_by_label("Device", exact=True).select_option("a100-80gb")
+    page.get_by_role("button", name="Explore", exact=True).click()
+    expect(heading).to_contain_text("MobileNet", timeout=LONG)
+    expect(page.locator(".schedule-explorer")).to_have_count(1)
+    trained.profile.save(tmp_path / "own.json")
+    page.locator("input[type=file]").set_input_files(tmp_path / "own.json")
+    expect(heading).to_contain_text("ConvNet", timeout=LONG)
+    (tmp_path / "broken.json").write_text("{")
+    page.locator("input[type=file]").set_input_files(tmp_path / "broken.json")
+    expect(page.get_by_role("alert")).to_be_visible(timeout=LONG)
+    expect(heading).to_contain_text("ConvNet")
+    page.screenshot(path=shots / "app-chosen.png", full_page=True)
     page.close()
 
 

@@ -78,14 +78,18 @@ function render({ model, el }) {
   const names = () => {
     const { x, y, right } = scale;
     const taken = [];
-    return S.series.flatMap(({ name, colour, points, named }) => {
+    return S.series.flatMap(({ name, colour, dash, points, named, width }) => {
       if (!named || !points.length) return [];
-      const wide = name.length * 6.4;
+      const swatch = width ? 20 : 0;
+      const wide = name.length * 6.2 + swatch;
       const places = points.filter(([, share]) => share <= S.high).map(([peak, share]) => ({ x: x(share) + 8, y: y(peak) - 6 }));
       const free = places.find((p) => p.x + wide < right && p.y > TOP + 12 && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide && t.x < p.x + wide) && clear(p, wide, points));
       const place = free ?? { x: right - wide, y: TOP + 14 + 15 * taken.length };
       taken.push({ ...place, wide });
-      return [svg("text", { class: "halo name", x: place.x, y: place.y, fill: colour, style: `fill: color-mix(in srgb, ${colour} 62%, var(--se-text))` }, name)];
+      return [
+        ...(swatch ? [svg("path", { class: "swatch", d: `M${place.x},${place.y - 4}h16`, stroke: colour, "stroke-width": width + 0.5, "stroke-dasharray": dash ?? "" })] : []),
+        svg("text", { class: "halo name", x: place.x + swatch, y: place.y }, name),
+      ];
     });
   };
   const clear = (place, wide) =>

@@ -12,15 +12,20 @@ function render({ model, el }) {
     big.textContent = model.get("text");
     note.textContent = model.get("note");
   };
-  const move = ({ bytes, settled }) => {
-    if (bytes === null) {
-      waiting = settled !== null && settled !== undefined;
-      if (!waiting) {
-        announce(el, PREVIEW, { bytes: null });
-        pull();
-      }
-      return;
-    }
+  // Once a frame: a hand, or a key that is held, may be faster than the pictures.
+  let frame = 0;
+  const move = (detail) => {
+    cancelAnimationFrame(frame);
+    if (detail.bytes === null) over(detail);
+    else frame = requestAnimationFrame(() => lead(detail.bytes));
+  };
+  const over = ({ settled }) => {
+    waiting = settled !== null && settled !== undefined;
+    if (waiting) return;
+    announce(el, PREVIEW, { bytes: null });
+    pull();
+  };
+  const lead = (bytes) => {
     const { points, peak_bytes: plain, time_ms: time, unit } = table(model.get("known")) ?? { points: [] };
     let best = null;
     for (const [peak, took, key] of points) if (peak <= bytes && (!best || took < best.took)) best = { peak, took, key };
@@ -46,6 +51,7 @@ function render({ model, el }) {
   model.on("change:note", changed);
   pull();
   return () => {
+    cancelAnimationFrame(frame);
     sized.disconnect();
     unhear?.();
     model.off("change:text", changed);
