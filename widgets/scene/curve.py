@@ -63,7 +63,8 @@ def headline_table(scene: Scene) -> dict[str, Any]:
     plain = scene.keep_all
     points = [[x.peak_bytes, x.time_ms, key_of(x)] for x in scene.known.best]
     unit = style.unit_of(plain.peak_bytes)
-    return {"points": points, "peak_bytes": plain.peak_bytes, "time_ms": plain.time_ms, "unit": unit}
+    whole = {"peak_bytes": plain.peak_bytes, "time_ms": plain.time_ms, "unit": unit}
+    return {"points": points, "budget": scene.budget_bytes, **whole}
 
 
 def _line(name: str, points: Sequence[tuple[float, ...]], colour: str, **look: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ FATES = (
     ("kept", (Fate.KEPT,), style.ORANGE, ""),
     ("recomputed", (Fate.RECOMPUTED,), style.VERMILLION, "/"),
     ("replaced by something smaller, or by another", (Fate.ENCODED, Fate.REPLACED), style.SKY, "\\"),
-    ("of use to the forward pass only", (Fate.TEMPORARY,), "#ABABAB", ""),
+    ("of use to the forward pass only", (Fate.TEMPORARY,), "#8A8A8A", ""),
 )
 """What becomes of tensors, with names, colour and hatch."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from explorer.analysis.residuals import runs_of
+from explorer.analysis.residuals import aligned_runs
 from explorer.device_profile import Profile
 from explorer.graph import TrainingGraph
 from explorer.measurement import Measurement
@@ -139,7 +139,7 @@ def step_table(profile: Profile, timeline: Timeline) -> dict[str, Any]:
 
 def measured_line(timeline: Timeline, measurement: Measurement) -> dict[str, Any] | None:
     """What was measured over the runs of the step: ``runs`` and ``bytes``; None where no event was seen."""
-    runs = runs_of(timeline, measurement.times_ms)
+    runs = aligned_runs(timeline, measurement)
     if not len(runs):
         return None
     seen = envelope(runs, measurement.allocated_bytes)

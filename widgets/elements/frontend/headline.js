@@ -4,10 +4,10 @@ function render({ model, el }) {
   const big = html("span", { className: "big" });
   const note = html("span", { className: "note" });
   el.append(big, note);
-  let waiting = false; // for an answer to a budget that was let go
+  let waiting = null; // the budget that was let go, for which there is no answer yet
 
   const pull = () => {
-    waiting = false;
+    waiting = null;
     el.classList.remove("known");
     big.textContent = model.get("text");
     note.textContent = model.get("note");
@@ -20,8 +20,8 @@ function render({ model, el }) {
     else frame = requestAnimationFrame(() => lead(detail.bytes));
   };
   const over = ({ settled }) => {
-    waiting = settled !== null && settled !== undefined;
-    if (waiting) return;
+    waiting = settled ?? null;
+    if (waiting !== null) return;
     announce(el, PREVIEW, { bytes: null });
     pull();
   };
@@ -45,17 +45,15 @@ function render({ model, el }) {
   sized.observe(el);
   const changed = () => {
     // What is told of a solve meanwhile is of the budget before.
-    if (!el.classList.contains("known") || waiting) pull();
+    if (!el.classList.contains("known") || table(model.get("known"))?.budget === waiting) pull();
   };
-  model.on("change:text", changed);
-  model.on("change:note", changed);
+  model.on("change", changed);
   pull();
   return () => {
     cancelAnimationFrame(frame);
     sized.disconnect();
     unhear?.();
-    model.off("change:text", changed);
-    model.off("change:note", changed);
+    model.off("change", changed);
   };
 }
 
