@@ -8,7 +8,8 @@ imports only what stands below it:
 * ``explorer``: the object that a notebook holds; it puts the others together.
 * ``jobs``: what goes on in the background, a job each.
 * ``display``: what is shown now, to page and script alike.
-* ``view``, ``report``, ``animation``: the page, and pages to take away.
+* ``view``, ``report``: the page, and a page to take away.
+* ``animation``: another, which walks through a step by itself.
 * ``notebook``, ``serving``: cells that show an explorer, and a server that shows it to visitors.
 * ``panels``: the parts of the page, each drawn from a scene.
 * ``elements``: what panels and controls are put together from, each with its script.

@@ -31,19 +31,23 @@ def animation(scene: Scene) -> str:
     if scene.solution is None or scene.solution.schedule is None:
         raise ValueError("there is no schedule to show yet; wait for the solver, or choose a larger budget")
     title, (said, note) = text.heading(scene.profile), text.headline(scene)
+    return (
+        "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'>"
+        f"<title>{in_html(title)}</title><style>{frontend_file('style.css')}{_STYLE}</style></head>"
+        "<body><main class='schedule-explorer' data-plays>"
+        f"<p class='schedule-explorer-heading'>{in_html(title)}</p>"
+        f"<h1 class='schedule-explorer-headline'><span class='big'>{in_html(said)}</span>"
+        f"<span class='note'>{in_html(note)}</span></h1>{moving_picture(scene)}</main></body></html>"
+    )
+
+
+def moving_picture(scene: Scene) -> str:
+    """The picture alone, for a page that has our style: it plays by itself within an element with ``data-plays``."""
     tables = {"table": table_of(scene), "step": step_of(scene)}
     data = "".join(
         f"<script type='application/json' id='{name}'>{in_script(packed_json(content))}</script>"
         for name, content in tables.items()
     )
-    style = frontend_file("style.css") + _STYLE
     script = together(*STEP_FILES, "animation.js")
-    return (
-        "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width'>"
-        f"<title>{in_html(title)}</title><style>{style}</style></head><body><main class='schedule-explorer'>"
-        f"<p class='schedule-explorer-heading'>{in_html(title)}</p>"
-        f"<h1 class='schedule-explorer-headline'><span class='big'>{in_html(said)}</span>"
-        f"<span class='note'>{in_html(note)}</span></h1><div class='schedule-explorer-timeline'></div></main>"
-        f"{data}<script type='module'>{script}</script></body></html>"
-    )
+    return f"<div class='schedule-explorer-timeline'></div>{data}<script type='module'>{script}</script>"

@@ -13,6 +13,8 @@ from explorer.schedule import SCHEMA
 from explorer.storage import storage_format
 from explorer.units import format_bytes
 from widgets import text
+from widgets.animation import moving_picture
+from widgets.elements.frontend_file import frontend_file
 from widgets.panels.figures import figures
 from widgets.plots.figure import Figure
 from widgets.scene.scene import Scene
@@ -48,14 +50,15 @@ def report(scene: Scene, *, file: str, bundled: str | None) -> str:
         f"<h1>{in_html(title)}</h1>",
         f"<p>{in_html(text.outcome(solution, scene.keep_all, timeline=scene.timeline))}</p>",
         table,
-        *_plots(figures(scene)),
+        f"<section class='schedule-explorer'>{moving_picture(scene)}</section>",
+        *_plots({name: figure for name, figure in figures(scene).items() if name != "timeline"}),
         f"<h2>Tensors</h2>{_tensors(scene)}",
         f"<h2>To train with it</h2><pre>{in_html(program)}</pre>",
         f"<script type='application/json' id='schedule'>{content}</script>",
     ]
     return (
         "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'>"
-        f"<title>{in_html(title)}</title><style>{_STYLE}</style>"
+        f"<title>{in_html(title)}</title><style>{frontend_file('style.css')}{_STYLE}</style>"
         f"<script>{plotly.offline.get_plotlyjs()}</script></head><body><main>{''.join(parts)}</main></body></html>"
     )
 

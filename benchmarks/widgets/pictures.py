@@ -8,9 +8,11 @@ With the test requirements installed. Whoever changes the widget makes them agai
 from __future__ import annotations
 
 import argparse
+from io import BytesIO
 from pathlib import Path
 
 import nbformat
+from PIL import Image
 from playwright.sync_api import Page
 
 from benchmarks.provenance import record
@@ -18,15 +20,18 @@ from benchmarks.widgets.jupyterlab_and_browser import lab_and_browser
 from tests.ui.lab import Lab
 
 _LONG_MS = 180_000
+_FRAMES, _FRAME_MS, _GIF_WIDTH = 70, 130, 860
 _SETTLED = "() => /^(Optimal|Solved)/.test(document.querySelector('.schedule-explorer [role=status]')?.textContent)"
 _DRAWN = "() => Number(document.querySelector('.schedule-explorer-{}')?.dataset.drawn ?? 0) > {}"
 _TABS = {
+    "Layers": "layers",
+    "Graph": "graph",
     "Implementations": "implementations",
     "Schedule matrix": "matrix",
     "Addresses": "addresses",
     "Solver": "solver",
     "Explain and pin": None,
-    "Compare": "compare",
+    "Compare": None,
     "Export": None,
 }
 
@@ -62,8 +67,15 @@ def _open(lab: Lab, page: Page, profile: str, *, dark: bool) -> None:
 
 
 def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
-    """The widget with its first tab, then every tab by itself."""
+    """The first screen, the widget with its first tab, then every tab by itself, and moments of a walk."""
     box = page.locator(".schedule-explorer").first
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.wait_for_timeout(500)
+    page.screenshot(path=folder / f"first-screen{suffix}.png")
+    if not suffix:
+        _walk(page, folder)
+    page.set_viewport_size({"width": 1440, "height": 2000})
+    page.wait_for_timeout(500)
     box.screenshot(path=folder / f"explore{suffix}.png")
     for title, plot in _TABS.items():
         box.get_by_role("tab", name=title).click()
@@ -81,6 +93,40 @@ def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
             box.get_by_text("lies idle between").wait_for(timeout=_LONG_MS)
             page.wait_for_timeout(1500)
             tab.screenshot(path=folder / f"panel-addresses-caching{suffix}.png")
+
+
+def _walk(page: Page, folder: Path) -> None:
+    """The step walked through, as a picture that moves."""
+    box = page.locator(".schedule-explorer").first
+    place = box.locator(".schedule-explorer-main")
+    runs = int(page.locator("svg.step").first.get_attribute("data-runs") or 0)
+    box.get_by_role("button", name="Walk through the step").click()
+    box.get_by_role("button", name="Pause the walk").click()
+    step = page.locator("svg.step").first
+    step.focus()
+    page.keyboard.press("Home")
+    at, frames = 0, []
+    while at < runs - 1:
+        frames.append(Image.open(BytesIO(place.screenshot())).convert("P", palette=Image.Palette.ADAPTIVE, colors=64))
+        presses = min(max(1, runs // _FRAMES), runs - 1 - at)
+        for _ in range(presses):
+            page.keyboard.press("ArrowRight")
+        at += presses
+    most = max(x.height for x in frames), max(x.width for x in frames)
+    frames = [_padded(x, most) for x in frames]
+    frames[0].save(
+        folder / "walk.gif", save_all=True, append_images=frames[1:], duration=_FRAME_MS, loop=0, optimize=True
+    )
+    step.focus()
+    page.keyboard.press("Escape")
+
+
+def _padded(frame: Image.Image, most: tuple[int, int]) -> Image.Image:
+    """As large as the largest: what is told has more lines at some runs than at others."""
+    made = Image.new("RGB", (most[1], most[0]), "white")
+    made.paste(frame.convert("RGB"))
+    small = made.resize((_GIF_WIDTH, round(most[0] * _GIF_WIDTH / most[1])), Image.Resampling.LANCZOS)
+    return small.convert("P", palette=Image.Palette.ADAPTIVE, colors=48)
 
 
 if __name__ == "__main__":

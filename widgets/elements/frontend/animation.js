@@ -28,4 +28,5 @@ picture.root.addEventListener("pointerdown", (event) => {
   follow(event, { moved: (next) => walk.move(picture.at(next, S).run), over: () => {} });
 });
 new ResizeObserver(draw).observe(place);
-if (!matchMedia("(prefers-reduced-motion: reduce)").matches) walk.start();
+const plays = place.closest("[data-plays]");
+if (plays && !matchMedia("(prefers-reduced-motion: reduce)").matches) walk.start();

@@ -350,6 +350,7 @@ function stepPicture(el, { name, interactive = true }) {
       now(S);
       head(S);
       root.setAttribute("aria-label", name(S));
+      root.dataset.runs = geometry.step.runs;
     },
     // What is too thin to be seen is drawn but not listed.
     legend(S) {

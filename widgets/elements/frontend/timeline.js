@@ -36,7 +36,7 @@ function render({ model, el }) {
     picture.draw(S);
     if (!S.preview) legend.replaceChildren(...picture.legend(S));
     walk.told();
-    el.dataset.drawn = String(Number(el.dataset.drawn ?? 0) + 1);
+    Object.assign(el.dataset, { drawn: Number(el.dataset.drawn ?? 0) + 1, budget: S.budget ?? "", known: Boolean(S.preview) });
   };
   const pull = () => {
     const told = table(model.get("table"));
