@@ -76,15 +76,17 @@ function render({ model, el }) {
   };
   // Each line is named where it has the most room; the names do not touch.
   const names = () => {
-    const { x, y, right } = scale;
-    const taken = [];
+    const { x, y, right, bottom } = scale;
+    const taken = [{ x: LEFT, y: bottom - 5, wide: S.smallest && bottom - y(S.smallest) > 16 ? 190 : 0 }];
     return S.series.flatMap(({ name, colour, dash, points, named, width }) => {
       if (!named || !points.length) return [];
       const swatch = width ? 20 : 0;
       const wide = name.length * 6.2 + swatch;
-      const places = points.filter(([, share]) => share <= S.high).map(([peak, share]) => ({ x: x(share) + 8, y: y(peak) - 6 }));
-      const free = places.find((p) => p.x + wide < right && p.y > TOP + 12 && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide && t.x < p.x + wide) && clear(p, wide, points));
-      const place = free ?? { x: right - wide, y: TOP + 14 + 15 * taken.length };
+      const own = points.filter(([, share]) => share <= S.high).map(([peak, share]) => ({ x: x(share) + 8, y: y(peak) - 6 }));
+      const corner = Array.from({ length: 8 }, (_, i) => ({ x: right - wide, y: TOP + 12 + 15 * i }));
+      const apart = (p) => p.x + wide <= right + 2 && p.y > TOP + 8 && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide + 3 && t.x < p.x + wide + 3);
+      const place = own.find((p) => apart(p) && clear(p, wide)) ?? corner.find((p) => apart(p) && clear(p, wide)) ?? corner.find(apart);
+      if (!place) return [];
       taken.push({ ...place, wide });
       return [
         ...(swatch ? [svg("path", { class: "swatch", d: `M${place.x},${place.y - 4}h16`, stroke: colour, "stroke-width": width + 0.5, "stroke-dasharray": dash ?? "" })] : []),

@@ -76,6 +76,21 @@ function stepPicture(el, { name, interactive = true }) {
     return `${d}${back}Z`;
   };
 
+  // Names stand where there is room: at the first of some places at which they touch no other; else nowhere.
+  let taken = [];
+  const named = (said, { size = 11, kind, places }) => {
+    const wide = said.length * size * 0.56;
+    const boxOf = ({ x, y, end }) => ({ left: end ? x - wide : x, right: end ? x : x + wide, top: y - size, bottom: y + size * 0.3 });
+    const free = places.find((place) => {
+      const box = boxOf(place);
+      const inside = box.left >= 0 && box.right <= geometry.width && box.top >= MARGIN.top - 22;
+      return inside && !taken.some((x) => box.left < x.right + 3 && x.left < box.right + 3 && box.top < x.bottom && x.top < box.bottom);
+    });
+    if (!free) return [];
+    taken.push(boxOf(free));
+    return [svg("text", { class: `halo ${kind}`, x: free.x, y: free.y, "text-anchor": free.end ? "end" : "start" }, said)];
+  };
+
   const grid = (S) => {
     const { found, digits } = ticks(0, S.top / UNITS[S.unit], 6);
     const { width, y, inner } = geometry;
@@ -107,7 +122,10 @@ function stepPicture(el, { name, interactive = true }) {
     });
     const first = step.stages.findIndex((x) => x !== FORWARD);
     const boundary = first < 0 ? geometry.inner : x[Math.max(0, shown.findIndex((column) => column >= first))];
-    const note = (text, at) => svg("text", { class: "note", x: at, y: MARGIN.top - 12 }, text);
+    const note = (text, at) => {
+      taken.push({ left: at, right: at + text.length * 5.9, top: MARGIN.top - 23, bottom: MARGIN.top - 9 });
+      return svg("text", { class: "note", x: at, y: MARGIN.top - 12 }, text);
+    };
     parts.push(note("forward", MARGIN.left + 2));
     if (first >= 0) {
       const room = geometry.inner - boundary;
@@ -183,18 +201,15 @@ function stepPicture(el, { name, interactive = true }) {
       const { step: plain } = S.ghost;
       at = MARGIN.left + (inner * plain.ends_ms[plain.total.indexOf(Math.max(...plain.total))]) / geometry.whole;
     }
-    const said = `${S.ghost.label} ${amount(from, S.unit)}`;
-    const left = at + said.length * TEXT < MARGIN.left + inner;
-    const place = { x: at + (left ? 8 : -8), "text-anchor": left ? "start" : "end" };
-    const parts = [svg("text", { class: "halo name", ...place, y: y(from) - 5 }, said)];
+    const beside = (height) => [{ x: at + 8, y: height }, { x: at - 8, y: height, end: true }];
+    const parts = named(`${S.ghost.label} ${amount(from, S.unit)}`, { kind: "name", places: [...beside(y(from) - 5), ...beside(y(from) + 12)] });
     if (Math.abs(from - to) * PLOT > S.top * 16) {
       const [a, b] = [y(from) + 3, y(to) - 3];
       const tip = b > a ? 5 : -5;
       parts.push(svg("path", { class: "arrow", d: `M${at},${a}V${b}M${at - 4},${b - tip}l4,${tip}l4,${-tip}` }));
       const share = signed((100 * (to - from)) / from, 0);
-      parts.push(
-        svg("text", { class: "halo saving", ...place, y: Math.min((a + b) / 2 + 5, b - 4) }, `${share} % · ${to < from ? "−" : "+"}${amount(Math.abs(from - to), S.unit)}`),
-      );
+      const said = `${share} % · ${to < from ? "−" : "+"}${amount(Math.abs(from - to), S.unit)}`;
+      parts.push(...named(said, { size: 14, kind: "saving", places: [(a + b) / 2 + 5, b - 6, a + 14, b + 20].flatMap(beside) }));
     }
     if (!other) {
       const extra = (step.time_ms / S.ghost.step.time_ms - 1) * 100;
@@ -202,7 +217,7 @@ function stepPicture(el, { name, interactive = true }) {
       const stop = MARGIN.left + (inner * step.time_ms) / geometry.whole;
       if (Math.abs(stop - end) > 2) {
         parts.push(svg("path", { class: "arrow", d: `M${end},${y(0) - 8}H${stop}m-4,-4l4,4l-4,4` }));
-        parts.push(svg("text", { class: "halo saving", x: Math.min(end, stop) - 6, y: y(0) - 4, "text-anchor": "end" }, `${signed(extra, 1)} % time`));
+        parts.push(...named(`${signed(extra, 1)} % time`, { size: 14, kind: "saving", places: [{ x: Math.min(end, stop) - 6, y: y(0) - 4, end: true }] }));
       }
     }
     return parts;
@@ -222,14 +237,17 @@ function stepPicture(el, { name, interactive = true }) {
       const at = y(bytes);
       parts.push(svg("line", { class: "budget", x1: MARGIN.left, x2: right, y1: at, y2: at }));
       if (interactive) parts.push(svg("path", { class: "grip", d: `M${right - 1},${at}l9,-6v12Z` }), svg("line", { class: "catch", x1: MARGIN.left, x2: right + 8, y1: at, y2: at }));
-      parts.push(svg("text", { class: "halo limit", x: MARGIN.left + 4, y: at + (at < MARGIN.top + 16 ? 14 : -5) }, `budget ${amount(bytes, S.unit)}`));
+      const heights = at < MARGIN.top + 14 ? [at + 13] : [at - 5, at + 13];
+      const places = heights.flatMap((height) => [{ x: MARGIN.left + 4, y: height }, { x: right - 4, y: height, end: true }]);
+      parts.push(...named(`budget ${amount(bytes, S.unit)}`, { kind: "limit", places }));
     }
     if (!S.preview) {
       const [run, peak] = step.peak;
       const at = middle(run);
-      const start = at < MARGIN.left + inner * 0.72;
       parts.push(svg("path", { class: "peak", d: `M${at},${y(peak) - 6}l6,6l-6,6l-6,-6Z` }));
-      parts.push(svg("text", { class: "halo name", x: at + (start ? 10 : -10), y: y(peak) + (bytes && y(peak) - y(bytes) < 14 ? 15 : -5), "text-anchor": start ? "start" : "end" }, `peak ${amount(peak, S.unit)}`));
+      const heights = [y(peak) + 15, y(peak) - 6, y(peak) + 30, y(peak) - 20];
+      const places = heights.flatMap((height) => [{ x: at + 10, y: height }, { x: at - 10, y: height, end: true }]);
+      parts.push(...named(`peak ${amount(peak, S.unit)}`, { kind: "name", places }));
     }
     layer.marks.replaceChildren(...parts);
   };
@@ -342,10 +360,11 @@ function stepPicture(el, { name, interactive = true }) {
       if (!S.step) return;
       if (!defs.childNodes.length) patterns(S.palette);
       geometry = { ...measure(S), byTime: S.byTime };
+      taken = [];
       grid(S);
       areas(S);
-      ghost(S);
       marks(S);
+      ghost(S);
       bands(S);
       now(S);
       head(S);
