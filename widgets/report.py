@@ -24,6 +24,7 @@ _INK = "#222222"  # of text on white
 _STYLE = """
 body { max-width: 1100px; margin: 24px auto; padding: 0 16px; color: #222; font: 15px/1.5 system-ui, sans-serif; }
 table { border-collapse: collapse; } th, td { padding: 2px 14px 2px 0; text-align: left; }
+body { --jp-content-font-color1: #222; --jp-content-font-color2: #555; --jp-layout-color0: #fff; }
 pre { padding: 8px; overflow: auto; background: #f4f4f4; }
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -429,3 +430,29 @@ def test_displays_a_widget_and_a_picture_that_is_kept_up_to_date(
     # The widget hides it for as long as it is there itself.
     assert f'class="{how["display_id"]}"' in later["text/html"]
     assert f".{how['display_id']}, " in opened._view.box.children[0].value
+
+
+def test_an_answer_takes_in_what_the_curve_knows(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown is never slower than a point of the curve beside it that fits."""
+    opened.budget_bytes = middle(opened)
+    opened.wait(60)
+    scene = opened._display.scene
+    assert scene is not None
+    assert scene.solution is not None
+    assert scene.solution.time_ms is not None
+    asked: list[int] = []
+    answers = opened._work.answers
+    with monkeypatch.context() as patch:
+        patch.setattr(answers, "ask", lambda: asked.append(1))
+        answers.reconsider()
+        assert asked == [], "nothing better is known"
+        slow = replace(scene.solution, time_ms=1.5 * scene.solution.time_ms)
+        known = replace(scene.known, instant=(*scene.known.instant, scene.solution), solved=())
+        opened._display.scene = replace(scene, solution=slow, known=known)
+        answers.reconsider()
+        assert asked == [1]
+    answers.reconsider()
+    opened.wait(60)
+    assert opened.solution is not None
+    assert opened.solution.time_ms is not None
+    assert opened.solution.time_ms <= 1.0005 * scene.solution.time_ms

@@ -112,7 +112,8 @@ class Answers:
                 self._reserving.put(event, urgent=True)
         elif not self._display.complains:  # someone did something wrong meanwhile, and has yet to read it
             told = text.progress(solution, scene.keep_all, timeline=scene.timeline, restart=event.restart)
-            self._display.say(told, "busy")
+            limit_s = self._traits.choice.time_limit
+            self._display.say(told, "busy", progress=min(1.0, solution.elapsed_s / limit_s))
 
     def _reserve(self, event: SolveEvent) -> None:
         """Find what a device needs for the schedule of an answer, and show it if that is still the one shown."""

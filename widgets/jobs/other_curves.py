@@ -88,6 +88,8 @@ class OtherCurves:
         self._display.say(f"Computing the curve of {curve.title}", "busy")
         for point in curve.make(scene.profile, asked, self._jobs.look):
             points.append(point)
-            self._display.say(f"Computing the curve of {curve.title}: {len(points)} points", "busy")
+            told = f"Computing the curve of {curve.title}: {len(points)} points"
+            done = len(points) / len(asked) if curve.by_budget else None
+            self._display.say(told, "busy", progress=done)
             self._jobs.look()
         return tuple(points)

@@ -29,7 +29,9 @@ from widgets.choices.subject import Subject
 from widgets.panels.addresses import ordered
 from widgets.panels.catalogue import PANELS, parse_panels
 from widgets.plots.solver_plot import solver_figure
+from widgets.scene.compare import Held
 from widgets.scene.layers import NO_MODULE
+from widgets.scene.module_graph import FATES, module_graph
 from widgets.scene.scene import News
 
 
@@ -482,3 +484,54 @@ def test_the_best_order_of_a_bundled_network_is_drawn() -> None:
     found = ordered(profile, keep_all(profile.graph))
     assert "operators in another place, and nothing recomputed" in found.sentence
     assert ordered(profile, found.schedule).schedule is found.schedule
+
+
+def test_a_page_asks_for_the_schedules_that_are_known(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they follow a hand that moves the budget."""
+    panel: Any = opened._view.panels["timeline"]
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(panel.plot, "send", sent.append)
+    keys = panel.plot.known
+    assert len(keys) == len(opened._display.present.known.best) > 1
+    panel.plot._handle_custom_msg({"want": keys[0]}, [])
+    panel.plot._handle_custom_msg({"want": "nothing"}, [])
+    (message,) = sent
+    assert message["key"] == keys[0]
+    best = opened._display.present.known.best[0]
+    assert message["outline"]["peak"][1] == best.peak_bytes
+    assert message["outline"]["time_ms"] == pytest.approx(best.time_ms)
+    assert json.loads(message["outline"]["layers"])["data"]
+    panel.plot._handle_custom_msg({"budget": best.peak_bytes}, [])
+    opened.wait(60)
+    assert opened.budget_bytes == best.peak_bytes
+
+
+def test_what_the_page_walks_to_is_known_to_a_script(opened: Explorer) -> None:
+    panel: Any = opened._view.panels["timeline"]
+    assert opened.selected == []
+    panel.plot._handle_custom_msg({"walked": 3, "range": None}, [])
+    assert opened.selected_runs == (3, 3)
+    assert {row["tensor"] for row in opened.selected}
+    panel.plot._handle_custom_msg({"walked": None, "range": [2, 9]}, [])
+    assert opened.selected_runs == (2, 9)
+    panel.plot._handle_custom_msg({"walked": None, "range": None}, [])
+    assert opened.selected_runs is None
+
+
+def test_a_graph_of_modules_has_every_tensor_once(opened: Explorer) -> None:
+    open_tab(opened, "graph")
+    panel: Any = opened._view.panels["graph"]
+    scene = opened._display.present
+    held = Held.shown(scene.profile, scene.solution, scene.timeline)
+    assert held is not None
+    drawn_graph = module_graph(scene.profile, held.explained)
+    fates = [fate for _, fates, *_ in FATES for fate in fates]
+    told = sum(x.allocated_bytes for x in held.explained if x.fate in fates)
+    assert sum(amounts.sum() for amounts in drawn_graph["bytes"]) == told
+    layers = drawn_graph["model"]["layers"]
+    arrows = {(layers[a], layers[b]) for a, b, _ in drawn_graph["edges"]}
+    assert ("stem.0", "stem.1") in arrows
+    assert json.loads(panel.plot.graph)["model"]["layers"] == layers
+    panel.plot._handle_custom_msg({"picked": "stem"}, [])
+    assert opened.selection == "stem"
+    assert panel.plot.selection == "stem"
