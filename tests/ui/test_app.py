@@ -57,7 +57,7 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
         widget.slider.press("ArrowRight")
     expect(widget.status).not_to_have_text(said)
     cancel_when_there_is_one(widget)
-    expect(page.locator(".schedule-explorer-legend")).to_contain_text("more than the reference", timeout=LONG)
+    expect(page.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text("more than the reference", timeout=LONG)
     page.screenshot(path=shots / "app-compare.png", full_page=True)
 
     check_saved(page, widget, tmp_path)
@@ -85,14 +85,20 @@ def test_visitors_choose_what_is_explored(
     expect(heading).to_contain_text("MobileNet", timeout=LONG)
     expect(page.locator(".schedule-explorer")).to_have_count(1)
     trained.profile.save(tmp_path / "own.json")
-    page.locator("input[type=file]").set_input_files(tmp_path / "own.json")
+    upload(page, tmp_path / "own.json")
     expect(heading).to_contain_text("ConvNet", timeout=LONG)
     (tmp_path / "broken.json").write_text("{")
-    page.locator("input[type=file]").set_input_files(tmp_path / "broken.json")
+    upload(page, tmp_path / "broken.json")
     expect(page.get_by_role("alert")).to_be_visible(timeout=LONG)
     expect(heading).to_contain_text("ConvNet")
     page.screenshot(path=shots / "app-chosen.png", full_page=True)
     page.close()
+
+
+def upload(page: Page, path: Path) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Profile of yours").click()
+    chooser.value.set_files(path)
 
 
 def check_saved(page: Page, widget: Widget, folder: Path) -> None:

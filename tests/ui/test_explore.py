@@ -55,7 +55,7 @@ class Widget:
 
     def areas(self) -> list[str | None]:
         """Outlines of the stacked areas."""
-        paths = self.box.locator(".schedule-explorer-timeline path.area")
+        paths = self.box.locator(".schedule-explorer-timeline path.area:not([d=''])")
         return [path.get_attribute("d") for path in paths.all()]
 
     def diamond(self) -> str | None:
@@ -104,7 +104,7 @@ def test_the_notebook_for_a_newcomer(lab: Lab, page: Page, shots: Path, errors: 
     expect(page.locator(".jp-OutputArea", has_text="step 2: loss")).to_have_count(1, timeout=LONG)
     widget.box.scroll_into_view_if_needed()
     expect(widget.figures).to_contain_text("this schedule, measured")
-    expect(widget.box.locator(".schedule-explorer-legend")).to_contain_text("measured")
+    expect(widget.box.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text("measured")
     expect(widget.box.locator("svg.step path.measured")).to_have_count(1)
     expect(widget.figures).to_contain_text("plain PyTorch, measured now")
     page.screenshot(path=shots / "notebook-after-run.png")

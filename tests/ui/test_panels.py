@@ -352,7 +352,7 @@ def test_schedules_are_compared_by_keyboard_alone(page: Page, panels: Panels, sh
     expect(panels.status).not_to_have_text(said)
     expect(panels.status).to_have_text(SOLVED, timeout=LONG)
     expect(panels.box.get_by_role("table", name="Both schedules")).to_contain_text("peak")
-    expect(panels.box.locator(".schedule-explorer-legend")).to_contain_text("more than the reference")
+    expect(panels.box.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text("more than the reference")
     missed, unseen = walk(panels.box)
     assert missed == []
     assert unseen == []
@@ -360,7 +360,7 @@ def test_schedules_are_compared_by_keyboard_alone(page: Page, panels: Panels, sh
     _tab_to(page, panels.button("Forget the reference"), back=True)
     page.keyboard.press("Enter")
     expect(panels.box.get_by_role("table", name="Both schedules")).to_be_hidden()
-    expect(panels.box.locator(".schedule-explorer-legend")).not_to_contain_text("reference")
+    expect(panels.box.locator(".schedule-explorer-timeline .schedule-explorer-legend")).not_to_contain_text("reference")
     expect(panels.button("Forget the reference")).to_be_disabled()
 
 
