@@ -6,6 +6,7 @@ imports only what stands below it:
 * ``app``: what visitors choose from.
 * ``entry_point``: ``explore``, the one call.
 * ``explorer``: the object that a notebook holds; it puts the others together.
+* ``files``: what is taken away, and what it is called.
 * ``jobs``: what goes on in the background, a job each.
 * ``display``: what is shown now, to page and script alike.
 * ``view``, ``report``: the page, and a page to take away.

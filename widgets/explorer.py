@@ -11,27 +11,22 @@ from typing import Any, Self, cast
 import ipywidgets
 import traitlets
 
-from explorer.harmless import below_working_folder, check_replaceable, file_stem, one_line
-from explorer.profiles.loading import bundled_model
-from explorer.schedule import SCHEMA, Schedule
-from explorer.solution import Solution
+from explorer.harmless import one_line
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.problem.pins import PinsLike, parse_pins
-from explorer.storage import storage_format
 from widgets import style, text
-from widgets.animation import animation
 from widgets.background import KINDS, Activity
 from widgets.choices.budget import parse_budget
 from widgets.choices.choice import Choice
 from widgets.choices.subject import Subject
 from widgets.display import Display
 from widgets.elements.controls import Controls
+from widgets.files import Files
 from widgets.jobs.work import Work
 from widgets.notebook.picture import Picture, render, show_widget
 from widgets.notebook.reruns import note_shown, present_run
 from widgets.panels.catalogue import PANELS
 from widgets.panels.panel import PanelOwner
-from widgets.report import report
 from widgets.scene.compare import Held
 from widgets.scene.selected import selected_rows
 from widgets.serving.visitors import for_visitors
@@ -81,6 +76,7 @@ class Explorer(Traits):
         )
         activity = Activity()
         self._display = Display(self, view=self._view, activity=activity)
+        self._files = Files(subject, traits=self, display=self._display, controls=controls)
         self._work = Work(subject, first=budget, traits=self, display=self._display, activity=activity)
         self._wire()
         controls.pins.tell(choice.pins.pairs)
@@ -208,22 +204,11 @@ class Explorer(Traits):
                 is that of a file which is no schedule; or there is no text box, since visitors are at the page.
             OSError: the file cannot be written.
         """
-        schedule = self._to_save()
-        target = self._named() if path is None else Path(path).expanduser().resolve()
-        schedule.save(target)
-        self._display.say(f"Saved the schedule to {target}", "good")
-        return target
+        return self._files.save(path)
 
     def send_schedule(self, _: str) -> None:
         """Have the page save the schedule. What a visitor's click does: errors end in the widget."""
-
-        def send() -> None:
-            download = self._view.controls.download
-            assert download is not None, "its button called"
-            content = storage_format.text_of(self._to_save(), schema=SCHEMA)
-            download.save(f"{self.file_stem}.json", content, "application/json")
-
-        self._guarded(send)
+        self._guarded(self._files.send)
 
     def to_html(self) -> str:
         """A report of what is shown, as a page that works without Python and without a network.
@@ -231,10 +216,7 @@ class Explorer(Traits):
         Raises:
             ValueError: there is no schedule yet.
         """
-        scene = self._display.scene
-        if scene is None:
-            raise ValueError(_NOT_OPEN)
-        return report(scene, file=self._file_name(scene.solution), bundled=self.bundled)
+        return self._files.report()
 
     def animation(self) -> str:
         """The step as a page that walks through it by itself, without Python and without a network: for slides.
@@ -242,9 +224,7 @@ class Explorer(Traits):
         Raises:
             ValueError: there is no schedule yet.
         """
-        if self._display.scene is None:
-            raise ValueError(_NOT_OPEN)
-        return animation(self._display.scene)
+        return self._files.animation()
 
     def write_step(self, take: Callable[[str], None]) -> None:
         """Write the step as one Python file that needs torch alone, in the background: see ``explorer.export``.
@@ -267,13 +247,12 @@ class Explorer(Traits):
     @property
     def file_stem(self) -> str:
         """What files for the schedule shown are called, without a suffix."""
-        scene = self._display.scene
-        return self._file_name(None if scene is None else scene.solution).removesuffix(".json")
+        return self._files.stem
 
     @property
     def bundled(self) -> str | None:
         """Name of the bundled model that is explored; None for anything of the user's own."""
-        return None if self._subject.bundled is None else bundled_model(self._subject.bundled)
+        return self._files.bundled
 
     @property
     def selected(self) -> list[dict[str, Any]]:
@@ -363,7 +342,7 @@ class Explorer(Traits):
     @traitlets.observe("solution")
     def _name_file(self, change: Any) -> None:
         if self._view.controls.file_name is not None:
-            self._view.controls.file_name.placeholder = self._file_name(change["new"])
+            self._view.controls.file_name.placeholder = self._files.name(change["new"])
 
     @traitlets.observe("status")
     def _keep_picture(self, change: Any) -> None:
@@ -422,24 +401,3 @@ class Explorer(Traits):
             self.save()
         except (OSError, ValueError) as error:
             self._display.say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
-
-    def _to_save(self) -> Schedule:
-        if self.solution is None or self.solution.schedule is None:
-            raise ValueError("there is no schedule to save yet; wait for the solver, or choose a larger budget")
-        return self.solution.schedule
-
-    def _named(self) -> Path:
-        """The file of the text box."""
-        if self._view.controls.file_name is None:
-            raise ValueError(
-                "this page is served to visitors, who write nothing here: press 'Save schedule' in it, or call "
-                "save(path) from Python"
-            )
-        target = below_working_folder(self._view.controls.file_name.value.strip() or self._file_name(self.solution))
-        check_replaceable(target, kind="Schedule")
-        return target
-
-    def _file_name(self, solution: Solution | None) -> str:
-        """By the budget of the schedule that is shown: another one may be asked for already."""
-        budget = "" if solution is None else "-" + style.format_memory(solution.budget_bytes).replace(" ", "")
-        return file_stem(self._subject.name).lower() + budget + ".json"
