@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets
 
 from explorer.device_profile import Profile
-from explorer.harmless import in_html
+from explorer.harmless import in_html, one_line
 from explorer.profiles.loading import bundled_model, bundled_profiles, load_profile
 from widgets import text
 from widgets.entry_point import explore
@@ -161,7 +161,10 @@ def _uploaded(file: Any) -> Profile:
         # Of the name only whether it is compressed: it may be anything.
         path = Path(folder, "profile.json.gz" if file["name"].endswith(".gz") else "profile.json")
         path.write_bytes(bytes(file["content"]))
-        return load_profile(path)
+        try:
+            return load_profile(path)
+        except ValueError as error:  # which names a folder that says nothing to anybody
+            raise ValueError(str(error).replace(str(path), one_line(file["name"]))) from error
 
 
 def _dropdown(label: str, options: list[Any]) -> ipywidgets.Dropdown:

@@ -59,4 +59,6 @@ def test_a_profile_is_uploaded_and_what_is_none_is_told(app: App, trained: Train
     while "role='alert'" not in app.said.value:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert "own.json is not complete JSON" in app.said.value
+    assert "tmp" not in app.said.value
     assert "ConvNet" in repr(app.opened)
