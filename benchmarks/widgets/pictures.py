@@ -8,6 +8,7 @@ With the test requirements installed. Whoever changes the widget makes them agai
 from __future__ import annotations
 
 import argparse
+import json
 from io import BytesIO
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from benchmarks.widgets.jupyterlab_and_browser import lab_and_browser
 from tests.ui.lab import Lab
 
 _LONG_MS = 180_000
-_FRAMES, _FRAME_MS, _GIF_WIDTH = 70, 130, 860
+_FRAMES, _FRAME_MS = 40, 140
+_LINGERS, _LINGER_MS = 14, 700
+_COLOURS = 40
 _SETTLED = "() => /^(Optimal|Solved)/.test(document.querySelector('.schedule-explorer [role=status]')?.textContent)"
 _DRAWN = "() => Number(document.querySelector('.schedule-explorer-{}')?.dataset.drawn ?? 0) > {}"
 _TABS = {
@@ -73,7 +76,7 @@ def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
     page.wait_for_timeout(500)
     page.screenshot(path=folder / f"first-screen{suffix}.png")
     if not suffix:
-        _walk(page, folder)
+        _walk(lab, page, folder)
     page.set_viewport_size({"width": 1440, "height": 2000})
     page.wait_for_timeout(500)
     box.screenshot(path=folder / f"explore{suffix}.png")
@@ -95,38 +98,36 @@ def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
             tab.screenshot(path=folder / f"panel-addresses-caching{suffix}.png")
 
 
-def _walk(page: Page, folder: Path) -> None:
-    """The step walked through, as a picture that moves."""
+def _walk(lab: Lab, page: Page, folder: Path) -> None:
+    """The step walked through, as a picture that moves; it lingers where something is computed again."""
     box = page.locator(".schedule-explorer").first
-    place = box.locator(".schedule-explorer-main")
-    runs = int(page.locator("svg.step").first.get_attribute("data-runs") or 0)
+    place = box.locator(".schedule-explorer-timeline")
+    again = json.loads(lab.ask(page, "[x.value == 'recompute' for x in view._display.scene.drawn.stages]").lower())
+    starts = [run for run, found in enumerate(again) if found and not again[run - 1]]
+    runs = sorted({*range(0, len(again), max(1, len(again) // _FRAMES)), *starts[:_LINGERS], len(again) - 1})
     box.get_by_role("button", name="Walk through the step").click()
     box.get_by_role("button", name="Pause the walk").click()
-    step = page.locator("svg.step").first
-    step.focus()
+    page.locator("svg.step").first.focus()
     page.keyboard.press("Home")
     at, frames = 0, []
-    while at < runs - 1:
-        frames.append(Image.open(BytesIO(place.screenshot())).convert("P", palette=Image.Palette.ADAPTIVE, colors=64))
-        presses = min(max(1, runs // _FRAMES), runs - 1 - at)
-        for _ in range(presses):
+    for run in runs:
+        for _ in range(run - at):
             page.keyboard.press("ArrowRight")
-        at += presses
-    most = max(x.height for x in frames), max(x.width for x in frames)
-    frames = [_padded(x, most) for x in frames]
-    frames[0].save(
-        folder / "walk.gif", save_all=True, append_images=frames[1:], duration=_FRAME_MS, loop=0, optimize=True
-    )
-    step.focus()
+        at = run
+        frames.append(Image.open(BytesIO(place.screenshot())).convert("RGB"))
+    size = max(x.width for x in frames), max(x.height for x in frames)
+    palette = _padded(frames[len(frames) // 2], size).quantize(colors=_COLOURS)
+    drawn = [_padded(x, size).quantize(palette=palette, dither=Image.Dither.NONE) for x in frames]
+    took = [_LINGER_MS if again[run] else _FRAME_MS for run in runs]
+    drawn[0].save(folder / "walk.gif", save_all=True, append_images=drawn[1:], duration=took, loop=0, optimize=True)
     page.keyboard.press("Escape")
 
 
-def _padded(frame: Image.Image, most: tuple[int, int]) -> Image.Image:
+def _padded(frame: Image.Image, size: tuple[int, int]) -> Image.Image:
     """As large as the largest: what is told has more lines at some runs than at others."""
-    made = Image.new("RGB", (most[1], most[0]), "white")
-    made.paste(frame.convert("RGB"))
-    small = made.resize((_GIF_WIDTH, round(most[0] * _GIF_WIDTH / most[1])), Image.Resampling.LANCZOS)
-    return small.convert("P", palette=Image.Palette.ADAPTIVE, colors=48)
+    made = Image.new("RGB", size, "white")
+    made.paste(frame)
+    return made
 
 
 if __name__ == "__main__":
