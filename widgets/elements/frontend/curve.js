@@ -124,6 +124,12 @@ function render({ model, el }) {
     return [mark];
   };
 
+  // What a hand moves is all that is drawn anew while it does.
+  const moving = svg("g");
+  const move = () => {
+    moving.replaceChildren(...budgetLine(), ...diamond());
+    el.dataset.drawn = String(Number(el.dataset.drawn ?? 0) + 1);
+  };
   const draw = () => {
     S = table(model.get("known"));
     if (!S || !el.clientWidth) return;
@@ -136,17 +142,16 @@ function render({ model, el }) {
       svg("clipPath", { id }, svg("rect", { x: LEFT - 8, y: TOP - 10, width: scale.inner + 16, height: HEIGHT + 16 })),
       ...frame(),
       ...nothing(),
-      ...budgetLine(),
       ...S.series.flatMap(line),
       ...names(),
-      ...diamond(),
+      moving,
     );
+    move();
     const points = stops();
     points.forEach((x) => (x.setAttribute("role", "button"), (x.tabIndex = -1)));
     const here = points.find((x) => x.dataset.budget === focused) ?? points.find((x) => Number(x.dataset.budget) <= S.budget) ?? points[0];
     if (here) here.tabIndex = 0;
     if (focused !== null) here?.focus({ preventScroll: true });
-    el.dataset.drawn = String(Number(el.dataset.drawn ?? 0) + 1);
   };
   // By keyboard the points are one stop, the largest first; arrows lead from one to the next.
   const stops = () => [...root.querySelectorAll("[data-budget]")].sort((a, b) => b.dataset.budget - a.dataset.budget);
@@ -209,7 +214,7 @@ function render({ model, el }) {
   let held = false; // a hand is on the budget
   const heard = (detail) => {
     preview = detail.bytes === null ? null : detail;
-    draw();
+    if (S && scale) move();
   };
   const moved = ({ bytes }) => (held = bytes !== null);
   const changed = () => {

@@ -25,8 +25,13 @@ function render({ model, el }) {
     announce(el, PREVIEW, { bytes: null });
     pull();
   };
+  let [text, known] = ["", null];
+  const read = () => {
+    if (text !== model.get("known")) [text, known] = [model.get("known"), table(model.get("known"))];
+    return known;
+  };
   const lead = (bytes) => {
-    const { points, peak_bytes: plain, time_ms: time, unit } = table(model.get("known")) ?? { points: [] };
+    const { points, peak_bytes: plain, time_ms: time, unit } = read() ?? { points: [] };
     let best = null;
     for (const [peak, took, key] of points) if (peak <= bytes && (!best || took < best.took)) best = { peak, took, key };
     const point = best && { ...best, share: 100 * (best.took / time - 1) };
@@ -45,7 +50,7 @@ function render({ model, el }) {
   sized.observe(el);
   const changed = () => {
     // What is told of a solve meanwhile is of the budget before.
-    if (!el.classList.contains("known") || table(model.get("known"))?.budget === waiting) pull();
+    if (!el.classList.contains("known") || read()?.budget === waiting) pull();
   };
   model.on("change", changed);
   pull();
