@@ -91,6 +91,8 @@ def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
         page.wait_for_timeout(500)
         tab = page.locator(".schedule-explorer .widget-tab").first
         tab.screenshot(path=folder / f"panel-{title.split()[0].lower()}{suffix}.png")
+        if title == "Compare":
+            box.locator(".schedule-explorer-main").screenshot(path=folder / f"panel-compare-step{suffix}.png")
         if title == "Addresses":
             box.get_by_role("button", name="Caching allocator").click()
             box.get_by_text("lies idle between").wait_for(timeout=_LONG_MS)

@@ -125,9 +125,10 @@ function render({ model, el }) {
   };
 
   // What a hand moves is all that is drawn anew while it does.
-  const moving = svg("g");
+  const [moving, above] = [svg("g"), svg("g")];
   const move = () => {
-    moving.replaceChildren(...budgetLine(), ...diamond());
+    moving.replaceChildren(...budgetLine());
+    above.replaceChildren(...diamond());
     el.dataset.drawn = String(Number(el.dataset.drawn ?? 0) + 1);
   };
   const draw = () => {
@@ -142,9 +143,10 @@ function render({ model, el }) {
       svg("clipPath", { id }, svg("rect", { x: LEFT - 8, y: TOP - 10, width: scale.inner + 16, height: HEIGHT + 16 })),
       ...frame(),
       ...nothing(),
+      moving,
       ...S.series.flatMap(line),
       ...names(),
-      moving,
+      above,
     );
     move();
     const points = stops();
