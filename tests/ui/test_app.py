@@ -57,7 +57,9 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
         widget.slider.press("ArrowRight")
     expect(widget.status).not_to_have_text(said)
     cancel_when_there_is_one(widget)
-    expect(page.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text("more than the reference", timeout=LONG)
+    expect(page.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text(
+        "more than the reference", timeout=LONG
+    )
     page.screenshot(path=shots / "app-compare.png", full_page=True)
 
     check_saved(page, widget, tmp_path)

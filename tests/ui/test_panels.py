@@ -352,7 +352,9 @@ def test_schedules_are_compared_by_keyboard_alone(page: Page, panels: Panels, sh
     expect(panels.status).not_to_have_text(said)
     expect(panels.status).to_have_text(SOLVED, timeout=LONG)
     expect(panels.box.get_by_role("table", name="Both schedules")).to_contain_text("peak")
-    expect(panels.box.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text("more than the reference")
+    expect(panels.box.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text(
+        "more than the reference"
+    )
     missed, unseen = walk(panels.box)
     assert missed == []
     assert unseen == []

@@ -84,7 +84,7 @@ function render({ model, el }) {
       const wide = name.length * 6.2 + swatch;
       const own = points.filter(([, share]) => share <= S.high).map(([peak, share]) => ({ x: x(share) + 8, y: y(peak) - 6 }));
       const corner = Array.from({ length: 8 }, (_, i) => ({ x: right - wide, y: TOP + 12 + 15 * i }));
-      const apart = (p) => p.x + wide <= right + 2 && p.y > TOP + 8 && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide + 3 && t.x < p.x + wide + 3);
+      const apart = (p) => !(S.budget && Math.abs(p.y - 4 - y(S.budget)) < 9) && p.x + wide <= right + 2 && p.y > TOP + 8 && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide + 3 && t.x < p.x + wide + 3);
       // A point alone has its name beside it; a line's says by its dashes whose it is.
       const beside = own.flatMap((p) => [p, { x: p.x + 2, y: p.y + 10 }, { x: p.x - wide - 16, y: p.y }]);
       const place = width
