@@ -117,7 +117,7 @@ def step_of(scene: Scene) -> dict[str, Any]:
     drawn = scene.drawn
     ghost: dict[str, Any] | None = None
     if scene.reference is not None:
-        ghost = {"label": scene.reference.label, "step": columns(scene.reference.timeline), "held": True}
+        ghost = {"label": "reference", "step": columns(scene.reference.timeline), "held": True}
     return {
         "step": step_table(scene.profile, drawn),
         "ghost": ghost,

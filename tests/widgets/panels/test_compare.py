@@ -45,7 +45,7 @@ def test_the_next_schedule_stands_against_the_reference(tight: Explorer, trained
     timeline = panel_of(tight, "timeline")
     assert isinstance(timeline, TimelinePanel)
     drawn = json.loads(timeline.plot.step)
-    assert drawn["ghost"]["label"] == before.label
+    assert drawn["ghost"]["label"] == "reference"
     assert drawn["ghost"]["step"]["peak"] == [before.timeline.peak_run, before.timeline.peak_bytes]
     assert drawn["step"]["peak"] == [line.peak_run, line.peak_bytes]
     panel.drop.click()
