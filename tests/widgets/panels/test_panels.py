@@ -26,8 +26,9 @@ from widgets import Explorer
 from widgets.background import StoppedError
 from widgets.choices.curves import Curve, known_curves
 from widgets.choices.subject import Subject
+from widgets.elements.icons import icons
 from widgets.panels.addresses import ordered
-from widgets.panels.catalogue import PANELS, parse_panels
+from widgets.panels.catalogue import PANELS, TABS, parse_panels
 from widgets.plots.solver_plot import solver_figure
 from widgets.scene.compare import Held
 from widgets.scene.layers import NO_MODULE
@@ -535,3 +536,9 @@ def test_a_graph_of_modules_has_every_tensor_once(opened: Explorer) -> None:
     panel.plot._handle_custom_msg({"picked": "stem"}, [])
     assert opened.selection == "stem"
     assert panel.plot.selection == "stem"
+
+
+def test_every_tab_has_a_picture_and_a_question(opened: Explorer) -> None:
+    made = icons(list(TABS))
+    assert [f"nth-child({place})" in made for place in range(1, len(TABS) + 1)] == [True] * len(TABS)
+    assert all(opened._view.panels[name].question.endswith("?") for name in PANELS)
