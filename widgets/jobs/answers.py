@@ -51,10 +51,13 @@ class Answers:
             self._display.offer()
 
     def reconsider(self) -> None:
-        """Ask again where another schedule known by now is quicker than the one shown, and fits too."""
+        """Ask again where another schedule known by now is quicker than the one shown, and fits too.
+
+        Not in several orders: what was proven is of the order of the answer, and another's would lose it.
+        """
         with self._display.lock:
             scene, budget_bytes = self._display.scene, self._traits.budget_bytes
-            if scene is None or budget_bytes is None or SOLVING in self._jobs.activity:
+            if scene is None or budget_bytes is None or SOLVING in self._jobs.activity or self._traits.choice.order:
                 return
             known, shown_ms = scene.known.fitting(budget_bytes), scene.solution and scene.solution.time_ms
             if known is not None and known.time_ms is not None and shown_ms and known.time_ms < _BETTER * shown_ms:

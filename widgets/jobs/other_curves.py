@@ -37,6 +37,7 @@ class OtherCurves:
             self._usual_shown = True
         scene = self._display.present
         try:
+            look()  # somebody may wait for a schedule
             found = tuple(known_curves()[USUAL].make(scene.profile, (), look))
         except StoppedError:
             self._usual_shown = False
