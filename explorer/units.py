@@ -16,7 +16,8 @@ _FACTORS = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
+_NUMBER = r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[+-]?\d+)?"
+"""With a decimal point, or a comma."""
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)\s*", re.IGNORECASE)
 _SHARE = re.compile(rf"\s*({_NUMBER})\s*%\s*", re.IGNORECASE)
 _MOST = 2**60  # bytes; sums of some of these still fit 64 bits
@@ -44,7 +45,7 @@ def parse_bytes(value: int | str, *, whole: int | None = None) -> int:
     elif share := _SHARE.fullmatch(value):
         if whole is None:
             raise ValueError(f"budget {shown(value)} is a share of PyTorch's peak, which is not known here: give bytes")
-        amount = float(share[1]) * whole / 100
+        amount = _number(share[1]) * whole / 100
     else:
         amount = _quantity(value)
     if amount > _MOST:
@@ -65,7 +66,11 @@ def _quantity(value: str) -> float:
             f"budget {shown(value)} has the unknown unit {shown(match[2])}; allowed: B, KB, MB, GB, TB, KiB, MiB, GiB, "
             "TiB and %"
         )
-    return float(match[1]) * factor
+    return _number(match[1]) * factor
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "."))
 
 
 def is_share(value: object) -> bool:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-OPENING, RUNNING, PLAYING, COMPARING, SOLVING = KINDS = ("opening", "running", "playing", "comparing", "solving")
+OPENING, RUNNING, WRITING, PLAYING, COMPARING, SOLVING = KINDS = (
+    "opening",
+    "running",
+    "writing",
+    "playing",
+    "comparing",
+    "solving",
+)
 """Kinds of work that are a status and can be cancelled, the most telling first."""
 CHARTING = "charting"
 """The curve: seconds, beside anything else; neither a status nor to be cancelled."""

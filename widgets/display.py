@@ -6,7 +6,7 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any
 
-from widgets.background import KINDS, OPENING, PLAYING, RUNNING, Activity
+from widgets.background import KINDS, OPENING, PLAYING, RUNNING, WRITING, Activity
 from widgets.scene.scene import Scene
 from widgets.traits import Traits
 from widgets.view import View
@@ -81,7 +81,7 @@ class Display:
             self._view.controls.enable(
                 under_way=under_way is not None,
                 playing=PLAYING in self._activity,
-                busy=under_way in (OPENING, RUNNING),
+                busy=under_way in (OPENING, RUNNING, WRITING),
                 schedule=self._traits.schedule is not None,
             )
             solution = self._traits.solution

@@ -8,15 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
+import ipywidgets
 import traitlets
 
-from explorer.harmless import below_working_folder, check_replaceable, file_stem, one_line
-from explorer.profiles.loading import bundled_model
-from explorer.schedule import SCHEMA, Schedule
-from explorer.solution import Solution
+from explorer.harmless import one_line
 from explorer.solvers.options import Optimizations, parse_optimizations
 from explorer.solvers.problem.pins import PinsLike, parse_pins
-from explorer.storage import storage_format
 from widgets import style, text
 from widgets.background import KINDS, Activity
 from widgets.choices.budget import parse_budget
@@ -24,14 +21,14 @@ from widgets.choices.choice import Choice
 from widgets.choices.subject import Subject
 from widgets.display import Display
 from widgets.elements.controls import Controls
+from widgets.files import Files
 from widgets.jobs.work import Work
 from widgets.notebook.picture import Picture, render, show_widget
 from widgets.notebook.reruns import note_shown, present_run
 from widgets.panels.catalogue import PANELS
-from widgets.panels.compare import ComparePanel
 from widgets.panels.panel import PanelOwner
-from widgets.plots.figure import Figure
-from widgets.report import report
+from widgets.scene.compare import Held
+from widgets.scene.selected import selected_rows
 from widgets.serving.visitors import for_visitors
 from widgets.traits import Traits
 from widgets.view import View
@@ -45,6 +42,9 @@ class Explorer(Traits):
     Everything slow happens in the background: traits change when it is done, and ``wait`` waits for it. Traits (see
     ``Traits``) may be observed and linked; observers are called from a background thread, which waits for them: they
     must not call ``wait``.
+
+    Attributes:
+        selected_runs: first and last run that were chosen in the page, by its playhead or as a stretch; None for none.
     """
 
     def __init__(
@@ -59,9 +59,14 @@ class Explorer(Traits):
         super().__init__(choice=choice, scene=lambda: self._display.scene, on_observer_error=self._observer_failed)
         self._subject = subject
         self._following: int | None = None  # the thread in which the two budgets are brought in line
+        self.selected_runs: tuple[int, int] | None = None
         self._made_by = present_run()
         self._picture = Picture()
-        controls = Controls(on_typed=self.choose_budget, on_wanted=self.send_schedule if for_visitors() else None)
+        controls = Controls(
+            on_typed=self.choose_budget,
+            on_drop=lambda pin: self.pin([x for x in self.choice.pins.pairs if x != pin]),
+            on_wanted=self.send_schedule if for_visitors() else None,
+        )
         self._view = View(
             cast("PanelOwner", self),  # which pyright does not see through traits
             controls=controls,
@@ -71,8 +76,10 @@ class Explorer(Traits):
         )
         activity = Activity()
         self._display = Display(self, view=self._view, activity=activity)
+        self._files = Files(subject, traits=self, display=self._display, controls=controls)
         self._work = Work(subject, first=budget, traits=self, display=self._display, activity=activity)
         self._wire()
+        controls.pins.tell(choice.pins.pairs)
         self._work.opening.start()
 
     # What a script can do
@@ -197,22 +204,11 @@ class Explorer(Traits):
                 is that of a file which is no schedule; or there is no text box, since visitors are at the page.
             OSError: the file cannot be written.
         """
-        schedule = self._to_save()
-        target = self._named() if path is None else Path(path).expanduser().resolve()
-        schedule.save(target)
-        self._display.say(f"Saved the schedule to {target}", "good")
-        return target
+        return self._files.save(path)
 
     def send_schedule(self, _: str) -> None:
         """Have the page save the schedule. What a visitor's click does: errors end in the widget."""
-
-        def send() -> None:
-            download = self._view.controls.download
-            assert download is not None, "its button called"
-            content = storage_format.text_of(self._to_save(), schema=SCHEMA)
-            download.save(f"{self.file_stem}.json", content, "application/json")
-
-        self._guarded(send)
+        self._guarded(self._files.send)
 
     def to_html(self) -> str:
         """A report of what is shown, as a page that works without Python and without a network.
@@ -220,27 +216,72 @@ class Explorer(Traits):
         Raises:
             ValueError: there is no schedule yet.
         """
-        scene = self._display.scene
-        if scene is None:
-            raise ValueError(_NOT_OPEN)
-        return report(scene, file=self._file_name(scene.solution), bundled=self.bundled)
+        return self._files.report()
+
+    def animation(self) -> str:
+        """The step as a page that walks through it by itself, without Python and without a network: for slides.
+
+        Raises:
+            ValueError: there is no schedule yet.
+        """
+        return self._files.animation()
+
+    def write_step(self, take: Callable[[str], None]) -> None:
+        """Write the step as one Python file that needs torch alone, in the background: see ``explorer.export``.
+
+        Args:
+            take: called with the file's text.
+
+        Raises:
+            ValueError: there is no schedule yet, or no model to write it for.
+        """
+        if self.schedule is None:
+            raise ValueError("there is no schedule to write yet; wait for the solver, or choose a larger budget")
+        self._work.writing.start(self.schedule, take)
+
+    @property
+    def page(self) -> ipywidgets.Widget:
+        """The widget itself, to be put among others; ``close`` closes it."""
+        return self._view.box
 
     @property
     def file_stem(self) -> str:
         """What files for the schedule shown are called, without a suffix."""
-        scene = self._display.scene
-        return self._file_name(None if scene is None else scene.solution).removesuffix(".json")
+        return self._files.stem
 
     @property
     def bundled(self) -> str | None:
         """Name of the bundled model that is explored; None for anything of the user's own."""
-        return None if self._subject.bundled is None else bundled_model(self._subject.bundled)
+        return self._files.bundled
 
     @property
-    def comparison(self) -> Figure | None:
-        """The plot of the schedule shown against the one held as reference; None without a reference."""
-        panel, scene = self._view.panels.get(ComparePanel.name), self._display.scene
-        return panel.figure(scene) if isinstance(panel, ComparePanel) and scene is not None else None
+    def selected(self) -> list[dict[str, Any]]:
+        """The tensors of the selected layer, or of the stretch of runs chosen in the page: see ``selected_rows``.
+
+        ``pandas.DataFrame(view.selected)`` makes a table of them.
+        """
+        scene = self._display.scene
+        return [] if scene is None else selected_rows(scene, self.selected_runs)
+
+    def hold(self) -> None:
+        """Hold the schedule shown as reference: the next ones are drawn before it. A click does the same."""
+        with self._display.lock:
+            scene = self._display.scene
+            held = None if scene is None else Held.shown(scene.profile, scene.solution, scene.timeline)
+            if held is None:
+                self._display.say("There is no schedule to hold yet; wait for the solver.", "warning")
+                return
+            self._display.change(reference=held)
+
+    def release(self) -> None:
+        """Compare with plain PyTorch again."""
+        with self._display.lock:
+            if self._display.scene is not None:
+                self._display.change(reference=None)
+
+    def walk(self, run: int | None, stretch: list[int] | None) -> None:
+        """Note where the page's playhead is, or which stretch of runs was chosen there."""
+        self.selected_runs = (run, run) if run is not None else (stretch[0], stretch[1]) if stretch else None
 
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""
@@ -291,7 +332,7 @@ class Explorer(Traits):
                 if change["name"] == "budget":
                     self.budget_bytes = self.bytes_of(self.budget)
                 else:
-                    self.budget = style.format_gib(change["new"])
+                    self.budget = style.format_memory(change["new"])
             finally:  # whatever an observer of the other raises: it is set
                 self._following = None
                 assert self.budget_bytes is not None, "validated"
@@ -301,7 +342,7 @@ class Explorer(Traits):
     @traitlets.observe("solution")
     def _name_file(self, change: Any) -> None:
         if self._view.controls.file_name is not None:
-            self._view.controls.file_name.placeholder = self._file_name(change["new"])
+            self._view.controls.file_name.placeholder = self._files.name(change["new"])
 
     @traitlets.observe("status")
     def _keep_picture(self, change: Any) -> None:
@@ -314,6 +355,11 @@ class Explorer(Traits):
             self._view.mark(self.selection)
             if self._display.scene is not None:
                 self._display.change(selection=self.selection)
+
+    @traitlets.observe("choice")
+    def _list_pins(self, _: Any) -> None:
+        if hasattr(self, "_view"):  # set once before there is a page
+            self._view.controls.pins.tell(self.choice.pins.pairs)
 
     @traitlets.observe("curves")
     def _take_curves(self, _: Any) -> None:
@@ -355,24 +401,3 @@ class Explorer(Traits):
             self.save()
         except (OSError, ValueError) as error:
             self._display.say(f"Could not save the schedule: {text.failure(error)}. Choose another file name.", "bad")
-
-    def _to_save(self) -> Schedule:
-        if self.solution is None or self.solution.schedule is None:
-            raise ValueError("there is no schedule to save yet; wait for the solver, or choose a larger budget")
-        return self.solution.schedule
-
-    def _named(self) -> Path:
-        """The file of the text box."""
-        if self._view.controls.file_name is None:
-            raise ValueError(
-                "this page is served to visitors, who write nothing here: press 'Save schedule' in it, or call "
-                "save(path) from Python"
-            )
-        target = below_working_folder(self._view.controls.file_name.value.strip() or self._file_name(self.solution))
-        check_replaceable(target, kind="Schedule")
-        return target
-
-    def _file_name(self, solution: Solution | None) -> str:
-        """By the budget of the schedule that is shown: another one may be asked for already."""
-        budget = "" if solution is None else "-" + style.format_gib(solution.budget_bytes).replace(" ", "")
-        return file_stem(self._subject.name).lower() + budget + ".json"

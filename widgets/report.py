@@ -13,6 +13,8 @@ from explorer.schedule import SCHEMA
 from explorer.storage import storage_format
 from explorer.units import format_bytes
 from widgets import text
+from widgets.animation import moving_picture
+from widgets.elements.frontend_file import frontend_file
 from widgets.panels.figures import figures
 from widgets.plots.figure import Figure
 from widgets.scene.scene import Scene
@@ -22,6 +24,7 @@ _INK = "#222222"  # of text on white
 _STYLE = """
 body { max-width: 1100px; margin: 24px auto; padding: 0 16px; color: #222; font: 15px/1.5 system-ui, sans-serif; }
 table { border-collapse: collapse; } th, td { padding: 2px 14px 2px 0; text-align: left; }
+body { --jp-content-font-color1: #222; --jp-content-font-color2: #555; --jp-layout-color0: #fff; }
 pre { padding: 8px; overflow: auto; background: #f4f4f4; }
 """
 
@@ -46,16 +49,17 @@ def report(scene: Scene, *, file: str, bundled: str | None) -> str:
     program = snippet(scene.profile, solution, file=file, bundled=bundled)
     parts = [
         f"<h1>{in_html(title)}</h1>",
-        f"<p>{in_html(text.outcome(solution, scene.keep_all.time_ms, timeline=scene.timeline))}</p>",
+        f"<p>{in_html(text.outcome(solution, scene.keep_all, timeline=scene.timeline))}</p>",
         table,
-        *_plots(figures(scene)),
+        f"<section class='schedule-explorer'>{moving_picture(scene)}</section>",
+        *_plots({name: figure for name, figure in figures(scene).items() if name != "timeline"}),
         f"<h2>Tensors</h2>{_tensors(scene)}",
         f"<h2>To train with it</h2><pre>{in_html(program)}</pre>",
         f"<script type='application/json' id='schedule'>{content}</script>",
     ]
     return (
         "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'>"
-        f"<title>{in_html(title)}</title><style>{_STYLE}</style>"
+        f"<title>{in_html(title)}</title><style>{frontend_file('style.css')}{_STYLE}</style>"
         f"<script>{plotly.offline.get_plotlyjs()}</script></head><body><main>{''.join(parts)}</main></body></html>"
     )
 

@@ -78,9 +78,9 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
     forward = _forward(f"value = scheduled({'**' if keywords else '*'}batch)", casts, profile.device.kind)
     return _PROGRAM.format(
         model=in_docstring(profile.graph.model),
-        budget=style.format_gib(solution.budget_bytes),
+        budget=style.format_memory(solution.budget_bytes),
         time=style.format_ms(solution.time_ms),
-        peak=style.format_gib(solution.peak_bytes),
+        peak=style.format_memory(solution.peak_bytes),
         device=in_docstring(profile.device.label),
         file=file,
         source=_places(profile, keywords=keywords) if bundled is None else _source(profile, bundled),

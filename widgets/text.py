@@ -54,10 +54,10 @@ def best_gap(solution: Solution) -> float | None:
     return next((gap for gap in gaps if gap is not None), None)
 
 
-def progress(solution: Solution, keep_all_ms: float, *, timeline: Timeline | None = None, restart: str = "") -> str:
-    """A solve that goes on; ``timeline`` of its schedule, ``restart`` as ``SolveEvent`` has it."""
-    best = _schedule(solution, keep_all_ms, timeline)
-    budget = style.format_gib(solution.budget_bytes)
+def progress(solution: Solution, plain: Timeline, *, timeline: Timeline | None = None, restart: str = "") -> str:
+    """A solve that goes on; ``plain`` step, ``timeline`` of its schedule, ``restart`` as ``SolveEvent`` has it."""
+    best = _schedule(solution, plain, timeline)
+    budget = style.format_memory(solution.budget_bytes, of=plain.peak_bytes)
     told = f"{_sentence(restart)} " if restart else ""
     return f"{told}Solving for {budget}, {solution.elapsed_s:.1f} s: {best or 'no schedule yet'}"
 
@@ -77,9 +77,10 @@ def log_line(news: News, before: News | None, final: Solution | None, *, restart
     return f"{news.elapsed_s:6.2f} s  {'; '.join(told)}" if told else ""
 
 
-def outcome(solution: Solution, keep_all_ms: float, *, timeline: Timeline | None = None) -> str:
+def outcome(solution: Solution, plain: Timeline, *, timeline: Timeline | None = None) -> str:
     """How a solve ended, and what to do where it found nothing; ``timeline`` is that of its schedule."""
-    budget, best = style.format_gib(solution.budget_bytes), _schedule(solution, keep_all_ms, timeline)
+    budget = style.format_memory(solution.budget_bytes, of=plain.peak_bytes)
+    best = _schedule(solution, plain, timeline)
     match solution.status:
         case Status.OPTIMAL | Status.FEASIBLE:
             head = "Optimal" if solution.status is Status.OPTIMAL else "Solved"
@@ -115,15 +116,15 @@ def update_hint(profile: Profile, timeline: Timeline) -> str:
 
 def device_needs(found: Reservation) -> str:
     """What a CUDA device must have for a schedule, beside the peak."""
-    return f" PyTorch's caching allocator needs a device of {style.format_gib(found.smallest_limit_bytes)} for it."
+    return f" PyTorch's caching allocator needs a device of {style.format_memory(found.smallest_limit_bytes)} for it."
 
 
 def measured(timeline: Timeline, measurement: Measurement) -> str:
     """What a run showed, against the prediction."""
     peak, time = _differences(timeline, measurement)
     return (
-        f"Measured: peak {style.format_gib(measurement.peak_bytes)} "
-        f"({peak} against the predicted {style.format_gib(timeline.peak_bytes)}), "
+        f"Measured: peak {style.format_memory(measurement.peak_bytes)} "
+        f"({peak} against the predicted {style.format_memory(timeline.peak_bytes)}), "
         f"{style.format_ms(measurement.step_time_ms)} a step ({time} against {style.format_ms(timeline.time_ms)})."
     )
 
@@ -165,15 +166,43 @@ def _peak_residual(profile: Profile, timeline: Timeline, found: Residual) -> str
     )
 
 
+def headline(scene: Scene) -> tuple[str, str]:
+    """The answer in a line, and what is to be said of it: how good it is proven to be, and of what."""
+    plain, solution = scene.keep_all, scene.solution
+    whole = plain.peak_bytes
+    if solution is None or solution.peak_bytes is None or solution.time_ms is None:
+        told = "no schedule for this budget" if solution is not None else "plain PyTorch"
+        return told, f"plain PyTorch: {style.format_memory(whole)}, {style.format_ms(plain.time_ms)} a step"
+    memory = _signed(100 * (solution.peak_bytes / whole - 1), 0)
+    time = _signed(100 * (solution.time_ms / plain.time_ms - 1), 1) if plain.time_ms else "no"
+    of = f"{style.format_memory(solution.peak_bytes, of=whole)} of {style.format_memory(whole)}"
+    times = f"{style.format_ms(solution.time_ms)} instead of {style.format_ms(plain.time_ms)}"
+    return f"{memory} % memory for {time} % time", f"{_proven_shortly(solution)} · {of} · {times}"
+
+
+def _proven_shortly(solution: Solution) -> str:
+    gap = best_gap(solution)
+    if gap is None:
+        return "nothing proven yet"
+    return "proven to be the best" if gap < _PROVEN else f"proven within {100 * gap:.1f} %"
+
+
+def _signed(percent: float, digits: int) -> str:
+    """With a sign that is as wide as the other, and none where nothing is left."""
+    left = style.rounded(percent, digits)
+    return f"{'−' if left < 0 else '+' if left > 0 else ''}{abs(left):.{digits}f}"
+
+
 def figures(scene: Scene) -> str:
     """The table of figures, as HTML: predicted and measured peak and time, next to a plain step's."""
     profile, keep_all, solution, timeline = scene.profile, scene.keep_all, scene.solution, scene.timeline
+    whole = keep_all.peak_bytes
     # Beside every figure that comes from a data sheet, not from a measurement.
     how = "estimated" if profile.device.estimated else "predicted"
     rows = [
         (
             "no recomputation, estimated" if profile.device.estimated else "no recomputation",
-            style.format_gib(keep_all.peak_bytes),
+            style.format_memory(keep_all.peak_bytes, of=whole),
             style.format_ms(keep_all.time_ms),
             "0 % extra time",
         )
@@ -183,18 +212,20 @@ def figures(scene: Scene) -> str:
         share = f"{len(again)} of {profile.graph.forward_count} operators recomputed"
         extra = f"{_overhead(timeline.time_ms, keep_all.time_ms)}, {share}"
         if scene.reservation is not None:
-            needed = style.format_gib(scene.reservation.smallest_limit_bytes)
+            needed = style.format_memory(scene.reservation.smallest_limit_bytes, of=whole)
             extra += f"; a device needs {needed}"
         rows.append(
             (
                 f"this schedule, {how}",
-                style.format_gib(timeline.peak_bytes),
+                style.format_memory(timeline.peak_bytes, of=whole),
                 style.format_ms(timeline.time_ms),
                 extra,
             )
         )
         if scene.measurement is not None:
-            rows.append(_measured_row(timeline, scene.measurement))
+            if scene.plain_now_ms is not None:
+                rows.append(_plain_row(keep_all, scene.plain_now_ms))
+            rows.append(_measured_row(timeline, scene.measurement, plain=keep_all, plain_now_ms=scene.plain_now_ms))
     head = "".join(f"<th scope='col'>{x}</th>" for x in ("", "peak memory", "step time", ""))
     body = "".join(
         f"<tr><th scope='row'>{in_html(name)}</th><td><strong>{in_html(peak)}</strong></td>"
@@ -255,17 +286,30 @@ def failed(kind: str, error: Exception, *, advice: str = "") -> str:
     return " ".join([f"{kind.capitalize()} failed: {failure(error)}.", *([advice] if advice else [])])
 
 
-def _measured_row(timeline: Timeline, measurement: Measurement) -> tuple[str, str, str, str]:
+def _plain_row(plain: Timeline, now_ms: float) -> tuple[str, str, str, str]:
+    """Plain steps timed beside the schedule's: what of a difference is the machine's."""
+    against = _percent(now_ms / plain.time_ms - 1) if plain.time_ms else "no comparison"
+    return ("plain PyTorch, measured now", "–", style.format_ms(now_ms), f"{against} time against its profile")
+
+
+def _measured_row(
+    timeline: Timeline, measurement: Measurement, *, plain: Timeline, plain_now_ms: float | None
+) -> tuple[str, str, str, str]:
+    """Beside a plain step of the same minutes, where there is one; else against the prediction."""
     peak, time = _differences(timeline, measurement)
     reserved = ""
     if measurement.reserved_peak_bytes is not None:
-        reserved = f", {style.format_gib(measurement.reserved_peak_bytes)} reserved"
-    note = f"{peak} peak and {time} time against the prediction{reserved}; on {measurement.device}"
+        reserved = f", {style.format_memory(measurement.reserved_peak_bytes, of=plain.peak_bytes)} reserved"
+    against = f"{peak} peak against the prediction"
+    if plain_now_ms:
+        against += f", {_percent(measurement.step_time_ms / plain_now_ms - 1)} time against plain PyTorch now"
+    else:
+        against += f", {time} time against the prediction"
     return (
         "this schedule, measured",
-        style.format_gib(measurement.peak_bytes),
+        style.format_memory(measurement.peak_bytes, of=plain.peak_bytes),
         style.format_ms(measurement.step_time_ms),
-        note,
+        f"{against}{reserved}; on {measurement.device}",
     )
 
 
@@ -275,12 +319,13 @@ def _differences(timeline: Timeline, measurement: Measurement) -> tuple[str, str
     return _percent(measurement.peak_bytes / timeline.peak_bytes - 1), time
 
 
-def _schedule(solution: Solution, keep_all_ms: float, timeline: Timeline | None) -> str:
+def _schedule(solution: Solution, plain: Timeline, timeline: Timeline | None) -> str:
     if solution.time_ms is None or solution.peak_bytes is None:
         return ""
-    time = f"{style.format_ms(solution.time_ms)} a step ({_overhead(solution.time_ms, keep_all_ms)})"
+    time = f"{style.format_ms(solution.time_ms)} a step ({_overhead(solution.time_ms, plain.time_ms)})"
     where = "" if timeline is None else f" in the {_PHASES[timeline.stages[timeline.peak_run]]}"
-    return f"{time}, peak {style.format_gib(solution.peak_bytes)}{where}, {proven(solution)}"
+    peak = style.format_memory(solution.peak_bytes, of=plain.peak_bytes)
+    return f"{time}, peak {peak}{where}, {proven(solution)}"
 
 
 def _overhead(time_ms: float, keep_all_ms: float) -> str:
@@ -288,11 +333,13 @@ def _overhead(time_ms: float, keep_all_ms: float) -> str:
         return "no time known"
     extra = time_ms / keep_all_ms - 1
     # Other implementations may be quicker than PyTorch's own.
-    return f"{100 * -extra:.1f} % less time" if extra < -0.0005 else f"{100 * extra + 0.0:+.1f} % extra time"
+    return (
+        f"{100 * -extra:.1f} % less time" if extra < -0.0005 else f"{style.rounded(100 * extra, 1):+.1f} % extra time"
+    )
 
 
 def _percent(fraction: float) -> str:
-    return f"{100 * fraction:+.1f} %"
+    return f"{style.rounded(100 * fraction, 1):+.1f} %"
 
 
 def _sentence(words: str) -> str:

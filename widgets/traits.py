@@ -50,8 +50,8 @@ class Traits(traitlets.HasTraits):
             that is cancelled or cannot be computed is taken out again.
         solution: the latest answer, None before the first.
         schedule: its schedule, None where it has none.
-        status: ``"opening"``, ``"solving"``, ``"running"``, ``"playing"``, ``"comparing"``, ``"closed"``, or how the
-            last solve ended (a ``Status``).
+        status: ``"opening"``, ``"solving"``, ``"running"``, ``"writing"``, ``"playing"``, ``"comparing"``,
+            ``"closed"``, or how the last solve ended (a ``Status``).
         message: what the widget's status line says.
         gap: proven distance of the schedule from the best, as a fraction; None where nothing is proven.
         predicted_peak: of the schedule, in bytes.
@@ -141,7 +141,7 @@ class Traits(traitlets.HasTraits):
     def _check_budget(self, proposal: Any) -> str:
         given = proposal["value"]
         amount = self.bytes_of(given)
-        return given if isinstance(given, str) else style.format_gib(amount)
+        return given if isinstance(given, str) else style.format_memory(amount)
 
     @traitlets.validate("budget_bytes")
     def _check_budget_bytes(self, proposal: Any) -> int:

@@ -10,11 +10,14 @@ import ipywidgets
 from explorer.harmless import in_html
 from widgets import text
 from widgets.elements.controls import Controls
+from widgets.elements.icons import icons
 from widgets.elements.plot import Library
 from widgets.notebook.picture import hiding
 from widgets.panels.catalogue import MAIN, TABS
 from widgets.panels.panel import Panel, PanelOwner
+from widgets.scene.curve import headline_table
 from widgets.scene.layers import module_paths
+from widgets.scene.packed import packed_json
 from widgets.scene.scene import Scene
 
 
@@ -36,15 +39,16 @@ class View:
         self._lock = RLock()
         self._scene: Scene | None = None
         self._drawn: dict[str, Scene] = {}
-        self._hiding = hiding(mark)
-        self._heading = ipywidgets.HTML(self._hiding + in_html(title))
         self._tabbed = [name for name in self.panels if name in TABS]
+        self._hiding = hiding(mark) + icons(self._tabbed)
+        self._heading = ipywidgets.HTML(self._hiding + in_html(title))
+        self._heading.add_class("schedule-explorer-heading")
         tabs = [self.panels[name] for name in self._tabbed]
-        self._tabs = ipywidgets.Tab([x.box for x in tabs], titles=[x.title for x in tabs])
+        self._tabs = ipywidgets.Tab([_behind(x) for x in tabs], titles=[x.title for x in tabs])
         self._tabs.observe(lambda _: self._draw(self._in_sight()), "selected_index")
         main = ipywidgets.Box([x.box for name, x in self.panels.items() if name in MAIN])
         main.add_class("schedule-explorer-main")
-        below = [main, self._tabs] if tabs else [main]
+        below = [main, self.controls.figures, *([self._tabs] if tabs else [])]
         self.box = ipywidgets.VBox([self._heading, self.controls.box, *below, Library()])
         self.box.add_class("schedule-explorer")
 
@@ -60,6 +64,7 @@ class View:
                 told = text.residual(scene.profile, scene.drawn, scene.residual)
                 figures += f"<p class='residual'>{in_html(told)}</p>"
             self.controls.figures.value = figures
+            self.controls.headline.tell(*text.headline(scene), known=packed_json(headline_table(scene)))
             self._scene = scene
             self._draw(self._in_sight())
 
@@ -96,6 +101,13 @@ class View:
         before = self._drawn.get(name)
         parts = self.panels[name].draws_from
         return before is None or not all(_same(getattr(before, part), getattr(scene, part)) for part in parts)
+
+
+def _behind(panel: Panel) -> ipywidgets.VBox:
+    """A panel below the question that it answers."""
+    question = ipywidgets.HTML(in_html(panel.question))
+    question.add_class("schedule-explorer-question")
+    return ipywidgets.VBox([question, panel.box])
 
 
 def _same(before: object, after: object) -> bool:

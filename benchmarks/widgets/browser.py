@@ -2,10 +2,11 @@
 
     python -m benchmarks.widgets.browser [PROFILE …] [--tier quick] [--positions 4]
 
-With the test requirements installed. For positions of the slider: from its release to the
-plots redrawn with a schedule for that budget, first for budgets never asked for, then for the same ones again. Then 40
-fast key presses and how many solves they ended in; a selected layer, every tab, a pinned tensor; a cell that computes,
-without and with a solve beside it.
+With the test requirements installed. From the cell that is run to the first true picture and the first schedule. For
+positions of the slider: from its release to the pictures redrawn with a schedule for that budget, first for budgets
+never asked for, then for the same ones again. A hand that drags the slider: redraws in a second, from each move to the
+redrawn picture, the longest time for which the page did nothing else. Then 40 fast key presses and how many solves they
+ended in; a selected layer, every tab, a pinned tensor; a cell that computes, without and with a solve beside it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from tests.ui.lab import Lab
 _LONG_MS = 180_000
 _PROFILES = {Tier.QUICK: ("resnet50-small-cpu",), Tier.FULL: ("resnet50-small-cpu", "resnet50", GPT2_XL)}
 _MAIN = ("timeline", "trade_off", "layers")
+_PICTURED = "() => document.querySelector('.schedule-explorer-timeline')?.dataset.drawn"
+_ANSWERED = "() => / memory for /.test(document.querySelector('.schedule-explorer-headline .big')?.textContent)"
+_PREFETCH_MS = 8000  # in which the page asks for what is known of other budgets
+_DRAG_S = 5.0
 _CELL = """import time
 began = time.perf_counter()
 sum(i * i for i in range({count}))
@@ -47,18 +52,43 @@ _RELEASE = """async ([value, names]) => {
   const box = document.querySelector(".schedule-explorer");
   const range = box.querySelector("input[type=range]");
   const plots = names.map((name) => box.querySelector(`.schedule-explorer-${name}`));
-  const shown = () => plots[0].data.find((trace) => trace.name === "budget")?.y[0];
+  const shown = () => plots[0].dataset.known === "false" && plots[0].dataset.budget;
   const before = plots.map((plot) => Number(plot.dataset.drawn));
   const began = performance.now();
   range.dispatchEvent(new PointerEvent("pointerdown"));
   range.value = value;
   range.dispatchEvent(new Event("change"));
-  const wanted = Number(range.value) / 2 ** 30;
-  while (!(plots.every((plot, i) => Number(plot.dataset.drawn) > before[i]) && Math.abs(shown() - wanted) < 1e-9)) {
+  while (!(plots.every((plot, i) => Number(plot.dataset.drawn) > before[i]) && shown() === range.value)) {
     await new Promise((go) => setTimeout(go, 5));
     if (performance.now() - began > 60000) throw new Error("no new drawing within a minute");
   }
   return performance.now() - began;
+}"""
+
+_DRAG = """async ([seconds]) => {
+  const box = document.querySelector(".schedule-explorer");
+  const range = box.querySelector("input[type=range]");
+  const plot = box.querySelector(".schedule-explorer-timeline");
+  const [low, high, before] = [Number(range.min), Number(range.max), range.value];
+  const drawn = () => Number(plot.dataset.drawn);
+  const frame = () => new Promise((go) => requestAnimationFrame(go));
+  let [redraws, moves, longest] = [0, [], 0];
+  range.dispatchEvent(new PointerEvent("pointerdown"));
+  const began = performance.now();
+  for (let i = 0; performance.now() - began < 1000 * seconds; i += 1) {
+    const [count, at] = [drawn(), performance.now()];
+    range.value = low + (high - low) * (0.5 + 0.5 * Math.cos(i / 9));
+    range.dispatchEvent(new Event("input"));
+    while (drawn() === count && performance.now() - at < 2000) await frame();
+    redraws += drawn() - count;
+    moves.push(performance.now() - at);
+    longest = Math.max(longest, performance.now() - at);
+  }
+  const took = (performance.now() - began) / 1000;
+  range.value = before;
+  range.dispatchEvent(new Event("change"));
+  moves.sort((a, b) => a - b);
+  return [redraws / took, moves[Math.floor(moves.length / 2)], longest];
 }"""
 
 _PIN = """(lambda graph: view.pin({max(
@@ -105,11 +135,20 @@ def _profile(lab: Lab, page: Page, name: str, positions: int, *, cells: tuple[tu
     page.on("pageerror", lambda error: errors.append(str(error)))
     began = time.perf_counter()
     lab.open(page, "bench.ipynb")
-    lab.run_all(page)
-    page.wait_for_function("() => document.querySelector('.schedule-explorer-layers')?.data", timeout=_LONG_MS)
     lab_s = time.perf_counter() - began
+    began = time.perf_counter()
+    page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.wait_for_function(
+        "() => document.querySelector('.schedule-explorer-timeline')?.dataset.drawn", timeout=_LONG_MS
+    )
+    picture_s = time.perf_counter() - began
+    page.wait_for_function(_ANSWERED, timeout=_LONG_MS)
+    answer_s = time.perf_counter() - began
     _settled(lab, page)
-    print(f"{name}: opened after {lab_s:.1f} s with its kernel, {sum(received) / 1e6:.1f} MB sent to the page")
+    print(
+        f"{name}: page and kernel after {lab_s:.1f} s; from the cell to the first picture {picture_s:.1f} s, to the "
+        f"first schedule {answer_s:.1f} s; {sum(received) / 1e6:.1f} MB sent to the page"
+    )
     low, high = (int(lab.ask(page, f"view._view.controls.slider.{x}_bytes")) for x in ("minimum", "maximum"))
     values = [low + (high - low) * (i + 1) // (positions + 1) for i in range(positions)]
     for label in ("first valid schedule", "known answer"):
@@ -118,6 +157,11 @@ def _profile(lab: Lab, page: Page, name: str, positions: int, *, cells: tuple[tu
             took.append(page.evaluate(_RELEASE, [value, _MAIN]))
             _settled(lab, page)
         print(f"  release to redrawn, {label}: median {statistics.median(took):.0f} ms, longest {max(took):.0f} ms")
+    page.wait_for_timeout(_PREFETCH_MS)
+    redraws, move_ms, longest_ms = page.evaluate(_DRAG, [_DRAG_S])
+    told = f"{redraws:.0f} redraws a second, {move_ms:.0f} ms from a move to its picture, longest {longest_ms:.0f} ms"
+    print(f"  a hand that drags the budget: {told}")
+    _settled(lab, page)
     _keys(lab, page)
     box = page.locator(".schedule-explorer").first
     names = [x for x in box.get_by_label("Layer", exact=True).locator("option").all_inner_texts() if x != "none"]

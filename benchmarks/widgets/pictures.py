@@ -8,9 +8,12 @@ With the test requirements installed. Whoever changes the widget makes them agai
 from __future__ import annotations
 
 import argparse
+import json
+from io import BytesIO
 from pathlib import Path
 
 import nbformat
+from PIL import Image
 from playwright.sync_api import Page
 
 from benchmarks.provenance import record
@@ -18,15 +21,20 @@ from benchmarks.widgets.jupyterlab_and_browser import lab_and_browser
 from tests.ui.lab import Lab
 
 _LONG_MS = 180_000
+_FRAMES, _FRAME_MS = 40, 140
+_LINGERS, _LINGER_MS = 14, 700
+_COLOURS = 40
 _SETTLED = "() => /^(Optimal|Solved)/.test(document.querySelector('.schedule-explorer [role=status]')?.textContent)"
 _DRAWN = "() => Number(document.querySelector('.schedule-explorer-{}')?.dataset.drawn ?? 0) > {}"
 _TABS = {
+    "Layers": "layers",
+    "Graph": "graph",
     "Implementations": "implementations",
     "Schedule matrix": "matrix",
     "Addresses": "addresses",
     "Solver": "solver",
     "Explain and pin": None,
-    "Compare": "compare",
+    "Compare": None,
     "Export": None,
 }
 
@@ -62,8 +70,15 @@ def _open(lab: Lab, page: Page, profile: str, *, dark: bool) -> None:
 
 
 def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
-    """The widget with its first tab, then every tab by itself."""
+    """The first screen, the widget with its first tab, then every tab by itself, and moments of a walk."""
     box = page.locator(".schedule-explorer").first
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.wait_for_timeout(500)
+    page.screenshot(path=folder / f"first-screen{suffix}.png")
+    if not suffix:
+        _walk(lab, page, folder)
+    page.set_viewport_size({"width": 1440, "height": 2000})
+    page.wait_for_timeout(500)
     box.screenshot(path=folder / f"explore{suffix}.png")
     for title, plot in _TABS.items():
         box.get_by_role("tab", name=title).click()
@@ -76,11 +91,45 @@ def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
         page.wait_for_timeout(500)
         tab = page.locator(".schedule-explorer .widget-tab").first
         tab.screenshot(path=folder / f"panel-{title.split()[0].lower()}{suffix}.png")
+        if title == "Compare":
+            box.locator(".schedule-explorer-main").screenshot(path=folder / f"panel-compare-step{suffix}.png")
         if title == "Addresses":
             box.get_by_role("button", name="Caching allocator").click()
             box.get_by_text("lies idle between").wait_for(timeout=_LONG_MS)
             page.wait_for_timeout(1500)
             tab.screenshot(path=folder / f"panel-addresses-caching{suffix}.png")
+
+
+def _walk(lab: Lab, page: Page, folder: Path) -> None:
+    """The step walked through, as a picture that moves; it lingers where something is computed again."""
+    box = page.locator(".schedule-explorer").first
+    place = box.locator(".schedule-explorer-timeline")
+    again = json.loads(lab.ask(page, "[x.value == 'recompute' for x in view._display.scene.drawn.stages]").lower())
+    starts = [run for run, found in enumerate(again) if found and not again[run - 1]]
+    runs = sorted({*range(0, len(again), max(1, len(again) // _FRAMES)), *starts[:_LINGERS], len(again) - 1})
+    box.get_by_role("button", name="Walk through the step").click()
+    box.get_by_role("button", name="Pause the walk").click()
+    page.locator("svg.step").first.focus()
+    page.keyboard.press("Home")
+    at, frames = 0, []
+    for run in runs:
+        for _ in range(run - at):
+            page.keyboard.press("ArrowRight")
+        at = run
+        frames.append(Image.open(BytesIO(place.screenshot())).convert("RGB"))
+    size = max(x.width for x in frames), max(x.height for x in frames)
+    palette = _padded(frames[len(frames) // 2], size).quantize(colors=_COLOURS)
+    drawn = [_padded(x, size).quantize(palette=palette, dither=Image.Dither.NONE) for x in frames]
+    took = [_LINGER_MS if again[run] else _FRAME_MS for run in runs]
+    drawn[0].save(folder / "walk.gif", save_all=True, append_images=drawn[1:], duration=took, loop=0, optimize=True)
+    page.keyboard.press("Escape")
+
+
+def _padded(frame: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """As large as the largest: what is told has more lines at some runs than at others."""
+    made = Image.new("RGB", size, "white")
+    made.paste(frame)
+    return made
 
 
 if __name__ == "__main__":

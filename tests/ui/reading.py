@@ -90,3 +90,43 @@ def faint(box: Locator, *, least: float = 4.5) -> list[tuple[str, float]]:
     found: list[tuple[str, float]] = [(said, ratio) for said, ratio in box.evaluate(_CONTRASTS)]
     assert found, "there are texts"
     return [(said, round(ratio, 2)) for said, ratio in found if ratio < least]
+
+
+_CLIPPED = """box => {
+  const found = [];
+  for (const x of box.querySelectorAll("button, select, .big, .note, .where, .lm-TabBar-tabLabel, td, th, p, label")) {
+    const style = getComputedStyle(x);
+    const scrolls = x.closest(".schedule-explorer-table, .schedule-explorer-log, svg, .modebar");
+    if (!x.getClientRects().length || scrolls || style.textOverflow === "ellipsis") continue;
+    const { right } = x.getBoundingClientRect();
+    const cut = style.overflow !== "visible" && x.tagName !== "SELECT" && x.scrollWidth > x.clientWidth + 1;
+    if (cut || right > box.getBoundingClientRect().right + 1) found.push(x.textContent.trim().slice(0, 60));
+  }
+  return found;
+}"""
+
+_COVERED = """box => {
+  const texts = [...box.querySelectorAll("text")].filter((x) => x.getClientRects().length);
+  const boxes = texts.map((x) => [x.textContent, x.getBoundingClientRect()]);
+  const frame = box.getBoundingClientRect();
+  const found = [];
+  boxes.forEach(([said, a], i) => {
+    if (a.left < frame.left - 1 || a.right > frame.right + 1) found.push(`${said} is cut off`);
+    boxes.slice(i + 1).forEach(([other, b]) => {
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 2 && high > 4) found.push(`${said} over ${other}`);
+    });
+  });
+  return found;
+}"""
+
+
+def clipped(box: Locator) -> list[str]:
+    """Visible texts that are wider than what they are in, or stand out of ``box``; tables scroll."""
+    return box.evaluate(_CLIPPED)
+
+
+def covered(picture: Locator) -> list[str]:
+    """Texts of a picture that touch one another or are cut off at its edge."""
+    return picture.evaluate(_COVERED)

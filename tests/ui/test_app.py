@@ -35,6 +35,8 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     page = context.new_page()
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(str(error)))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     page.goto(app)
     widget = Widget(page)
     cancel_when_there_is_one(widget)
@@ -42,6 +44,8 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     page.screenshot(path=shots / "app.png", full_page=True)
     # No code: a page for people who want the answer.
     assert page.get_by_text("import explorer").count() == 0
+    # No network: the icons, too, come from here.
+    assert [url for url in asked if not url.startswith((app, "data:", "blob:", app.replace("http", "ws")))] == []
     # The picture for where no widget is alive.
     expect(page.get_by_text("run this cell to explore on")).to_be_hidden()
 
@@ -53,7 +57,9 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
         widget.slider.press("ArrowRight")
     expect(widget.status).not_to_have_text(said)
     cancel_when_there_is_one(widget)
-    expect(page.locator(".schedule-explorer-compare .scatterlayer .trace")).to_have_count(2, timeout=LONG)
+    expect(page.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text(
+        "more than the reference", timeout=LONG
+    )
     page.screenshot(path=shots / "app-compare.png", full_page=True)
 
     check_saved(page, widget, tmp_path)
@@ -67,6 +73,36 @@ def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, 
     page.close()
 
 
+@pytest.mark.timeout(600)
+def test_visitors_choose_what_is_explored(
+    app: str, context: BrowserContext, trained: Trained, shots: Path, tmp_path: Path
+) -> None:
+    page = context.new_page()
+    page.goto(app)
+    heading = page.locator(".schedule-explorer-heading")
+    expect(heading).to_contain_text("ResNet", timeout=LONG)
+    page.get_by_label("Model", exact=True).select_option("mobilenet_v2")
+    page.get_by_label("Device", exact=True).select_option("a100-80gb")
+    page.get_by_role("button", name="Explore", exact=True).click()
+    expect(heading).to_contain_text("MobileNet", timeout=LONG)
+    expect(page.locator(".schedule-explorer")).to_have_count(1)
+    trained.profile.save(tmp_path / "own.json")
+    upload(page, tmp_path / "own.json")
+    expect(heading).to_contain_text("ConvNet", timeout=LONG)
+    (tmp_path / "broken.json").write_text("{")
+    upload(page, tmp_path / "broken.json")
+    expect(page.get_by_role("alert")).to_be_visible(timeout=LONG)
+    expect(heading).to_contain_text("ConvNet")
+    page.screenshot(path=shots / "app-chosen.png", full_page=True)
+    page.close()
+
+
+def upload(page: Page, path: Path) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Profile of yours").click()
+    chooser.value.set_files(path)
+
+
 def check_saved(page: Page, widget: Widget, folder: Path) -> None:
     """A visitor gets the schedule as a download, and can name no file of the server's."""
     assert page.get_by_placeholder(re.compile("json")).count() == 0
@@ -75,7 +111,7 @@ def check_saved(page: Page, widget: Widget, folder: Path) -> None:
         widget.button("Save schedule").click()
     download.value.save_as(folder / "saved.json")
     assert explorer.load_schedule(folder / "saved.json").identity.model == "ResNet"
-    assert re.fullmatch(r"resnet50-small-cpu-[\d.]+gib\.json", download.value.suggested_filename.lower())
+    assert re.fullmatch(r"resnet50-small-cpu-[\d.]+mib\.json", download.value.suggested_filename.lower())
     assert files_of_the_server() == before
 
 
@@ -168,7 +204,7 @@ def check_pinned(lab: Lab, page: Page, widget: Widget, tensor: str) -> None:
         expect(widget.box.get_by_text(f"{tensor}: recompute")).to_be_visible()
     except AssertionError:
         panel = "view._view.panels['explain']"
-        asked = (f"{panel}._chosen", f"{panel}.stay.value", f"{panel}.pins.value", "view.choice.pins", "view.message")
+        asked = (f"{panel}._chosen", f"{panel}.stay.value", "view.choice.pins", "view.message")
         told = {expression: lab.ask(page, expression) for expression in asked}
         focus = page.evaluate("() => document.activeElement?.outerHTML.slice(0, 200)")
         raise AssertionError(f"{tensor} is not pinned: {told}; the focus is on {focus}") from None

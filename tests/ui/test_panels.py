@@ -103,13 +103,13 @@ def test_presets_percentages_and_units_choose_a_budget(panels: Panels) -> None:
 
 
 def test_play_sweeps_and_cancel_stops_it(panels: Panels, shots: Path) -> None:
-    panels.button("Play").click()
+    panels.button("Sweep").click()
     expect(panels.status).to_have_text(re.compile("^(Solving|Solved|Optimal)"))
     first = panels.readout.input_value()
     expect(panels.readout).not_to_have_value(first, timeout=LONG)
     panels.box.screenshot(path=shots / "playing.png")
     panels.button("Cancel").first.click()
-    expect(panels.button("Play")).to_be_enabled(timeout=LONG)
+    expect(panels.button("Sweep")).to_be_enabled(timeout=LONG)
     left = panels.readout.input_value()
     expect(panels.status).to_have_text(_SETTLED, timeout=LONG)
     panels.status.page.wait_for_timeout(1000)  # more than one of the sweep's budgets is shown for
@@ -117,9 +117,9 @@ def test_play_sweeps_and_cancel_stops_it(panels: Panels, shots: Path) -> None:
 
 
 def test_run_says_at_once_what_to_do_where_nothing_can_run(panels: Panels) -> None:
-    panels.button("Run").click()
+    panels.button("Measure").click()
     expect(panels.status).to_have_text(re.compile("^Running failed: only a profile is open.*explore\\(model, batch\\)"))
-    expect(panels.button("Run")).to_be_enabled()
+    expect(panels.button("Measure")).to_be_enabled()
 
 
 def test_forty_keys_lead_to_one_solve(lab: Lab, page: Page, panels: Panels) -> None:
@@ -137,23 +137,40 @@ def test_forty_keys_lead_to_one_solve(lab: Lab, page: Page, panels: Panels) -> N
     assert int(lab.ask(page, "view.budget_bytes")) == int(panels.slider.input_value())
 
 
-def test_a_click_on_a_bar_a_row_or_the_timeline_selects_the_layer(page: Page, panels: Panels, shots: Path) -> None:
+def _marked(panels: Panels, *, there: bool = True) -> None:
+    """Wait until the timeline marks where the selected layer runs, or marks nothing."""
+    marks = panels.plot("timeline").locator("rect.run")
+    if there:
+        expect(marks.first).to_be_attached()
+    else:
+        expect(marks).to_have_count(0)
+
+
+def test_a_click_on_a_bar_a_row_a_band_or_the_timeline_selects_the_layer(
+    page: Page, panels: Panels, shots: Path
+) -> None:
+    panels.tab("Layers")
     bars = [x.bounding_box() for x in panels.plot("layers").locator(".barlayer .point path").all()]
     bar = max((x for x in bars if x is not None), key=lambda x: x["height"])
-    target = panels.plot("timeline").locator(".nsewdrag").first.bounding_box()
+    target = panels.plot("timeline").locator("svg.step").bounding_box()
+    band = panels.plot("timeline").locator("[data-layer='blocks.1.0'], [data-layer='stem']").first
     assert target is not None
-    for x, y in (
-        (bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2),
-        (target["x"] + target["width"] * 0.3, target["y"] + target["height"] * 0.8),
+    for x, y, tip in (
+        (bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2, ".hoverlayer .hovertext"),
+        (target["x"] + target["width"] * 0.3, target["y"] + 250, ".schedule-explorer-tip:visible"),
     ):
         panels.layer.select_option("none")
-        _until(panels, "timeline", "selected layer", there=False)
+        _marked(panels, there=False)
         page.mouse.move(x - 2, y)
         page.mouse.move(x, y)
-        expect(panels.box.locator(".hoverlayer .hovertext").first).to_be_visible()
+        expect(panels.box.locator(tip).first).to_be_visible()
         page.mouse.click(x, y)
-        _until(panels, "timeline", "selected layer")
+        _marked(panels)
         assert panels.layer.input_value() != "none"
+    panels.layer.select_option("none")
+    _marked(panels, there=False)
+    band.click()
+    _marked(panels)
     panels.layer.select_option("stem.0")
     panels.tab("Implementations")
     _unfold_all(page, panels)
@@ -162,7 +179,7 @@ def test_a_click_on_a_bar_a_row_or_the_timeline_selects_the_layer(page: Page, pa
     row.press("Enter")
     expect(row).to_have_attribute("aria-pressed", "true")
     expect(panels.layer).to_have_value("blocks.1.0")
-    assert "selected layer" in _until(panels, "timeline", "selected layer")
+    _marked(panels)
     panels.box.screenshot(path=shots / "panel-implementations.png")
     panels.tab("Schedule matrix")
     assert "selected layer" in _until(panels, "matrix", "selected layer")
@@ -171,7 +188,7 @@ def test_a_click_on_a_bar_a_row_or_the_timeline_selects_the_layer(page: Page, pa
     panels.box.get_by_label("Only the selected layer").uncheck()
     panels.box.screenshot(path=shots / "panel-matrix.png")
     panels.layer.select_option("none")
-    _until(panels, "timeline", "selected layer", there=False)
+    _marked(panels, there=False)
 
 
 def _unfold_all(page: Page, panels: Panels) -> None:
@@ -196,9 +213,9 @@ def _until(panels: Panels, plot: str, name: str, *, there: bool = True) -> list[
 def test_a_click_on_the_curve_chooses_its_budget(page: Page, panels: Panels) -> None:
     panels.to_the_end()
     before = panels.readout.input_value()
-    points = panels.plot("trade_off").locator(".scatterlayer .trace").first.locator(".point")
+    points = panels.plot("trade_off").locator("[data-budget]")
     points.first.scroll_into_view_if_needed()
-    for number in (2, 3, 2):  # the curve may be drawn anew, with another point there, between a look and the click
+    for number in (2, 1, 2):  # the curve may be drawn anew, with another point there, between a look and the click
         point = points.nth(number).bounding_box()
         assert point is not None
         page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
@@ -210,13 +227,26 @@ def test_a_click_on_the_curve_chooses_its_budget(page: Page, panels: Panels) -> 
     expect(panels.status).to_have_text(SOLVED, timeout=LONG)
 
 
-def test_other_curves_can_be_added(panels: Panels, shots: Path) -> None:
-    panels.box.get_by_label("Compare with").select_option("checkpointing alone")
-    expect(panels.status).to_have_text(re.compile("^Added the curve"), timeout=LONG)
-    _until(panels, "trade_off", "checkpointing alone")
+def test_points_of_the_curve_are_reached_by_keyboard(page: Page, panels: Panels) -> None:
+    panels.to_the_end()
+    before = panels.readout.input_value()
+    panels.plot("trade_off").locator("[data-budget][tabindex='0']").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    expect(panels.plot("trade_off").locator(".schedule-explorer-tip")).to_contain_text("at the peak")
+    page.keyboard.press("Enter")
+    expect(panels.readout).not_to_have_value(before)
+    expect(panels.status).to_have_text(SOLVED, timeout=LONG)
+
+
+def test_checkpointing_alone_is_compared_with_unless_it_is_removed(panels: Panels, shots: Path) -> None:
+    line = panels.plot("trade_off").locator("[data-name='checkpointing alone']")
+    expect(line).to_have_count(1, timeout=LONG)
     panels.plot("trade_off").screenshot(path=shots / "panel-trade-off.png")
     panels.box.get_by_label("Compare with").select_option("remove all")
-    _until(panels, "trade_off", "checkpointing alone", there=False)
+    expect(line).to_have_count(0)
+    panels.box.get_by_label("Compare with").select_option("checkpointing alone")
+    expect(line).to_have_count(1, timeout=LONG)
 
 
 def test_what_is_alive_at_the_peak_unfolds_by_keyboard(page: Page, panels: Panels, shots: Path) -> None:
@@ -316,15 +346,14 @@ def test_schedules_are_compared_by_keyboard_alone(page: Page, panels: Panels, sh
     page.keyboard.press("Enter")
     expect(panels.box.get_by_text(re.compile("^Reference: "))).to_be_visible()
     said = panels.status.inner_text()
-    drawn = int(panels.plot("compare").get_attribute("data-drawn") or 0)
     _tab_to(page, panels.slider, back=True)
     for _ in range(60):
         page.keyboard.press("ArrowLeft")
     expect(panels.status).not_to_have_text(said)
     expect(panels.status).to_have_text(SOLVED, timeout=LONG)
     expect(panels.box.get_by_role("table", name="Both schedules")).to_contain_text("peak")
-    page.wait_for_function(
-        "drawn => Number(document.querySelector('.schedule-explorer-compare').dataset.drawn) > drawn", arg=drawn
+    expect(panels.box.locator(".schedule-explorer-timeline .schedule-explorer-legend")).to_contain_text(
+        "more than the reference"
     )
     missed, unseen = walk(panels.box)
     assert missed == []
@@ -332,7 +361,8 @@ def test_schedules_are_compared_by_keyboard_alone(page: Page, panels: Panels, sh
     panels.box.screenshot(path=shots / "panel-compare-by-keyboard.png")
     _tab_to(page, panels.button("Forget the reference"), back=True)
     page.keyboard.press("Enter")
-    expect(panels.plot("compare")).to_be_hidden()
+    expect(panels.box.get_by_role("table", name="Both schedules")).to_be_hidden()
+    expect(panels.box.locator(".schedule-explorer-timeline .schedule-explorer-legend")).not_to_contain_text("reference")
     expect(panels.button("Forget the reference")).to_be_disabled()
 
 
@@ -387,11 +417,12 @@ def test_a_tensor_is_dragged_to_another_address(page: Page, panels: Panels, shot
     panels.box.screenshot(path=shots / "panel-addresses-caching.png")
     panels.button("One buffer").click()
     panels.layer.select_option("none")
-    _until(panels, "timeline", "selected layer", there=False)
+    _marked(panels, there=False)
 
 
 def test_arrows_lead_through_the_buttons_of_a_plot(page: Page, panels: Panels, shots: Path) -> None:
-    buttons = panels.plot("timeline").locator(".modebar-btn")
+    panels.tab("Layers")
+    buttons = panels.plot("layers").locator(".modebar-btn")
     buttons.first.focus()
     page.keyboard.press("ArrowRight")
     expect(buttons.nth(1)).to_be_focused()
@@ -413,12 +444,13 @@ def test_every_control_has_a_name_and_every_text_is_readable(
     panels.button("Hold as reference").click()
     shade = "light" if "Light" in theme else "dark"
     shown = {
+        "Layers": panels.plot("layers"),
         "Implementations": panels.plot("implementations"),
         "Schedule matrix": panels.plot("matrix"),
         "Addresses": panels.plot("addresses"),
         "Solver": panels.plot("solver"),
         "Explain and pin": panels.button("Pin and solve"),
-        "Compare": panels.plot("compare"),
+        "Compare": panels.box.get_by_role("table", name="Both schedules"),
         "Export": panels.box.get_by_role("button", name="Save the plot Timeline as PNG"),
     }
     for name, there in shown.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,11 +72,11 @@ def test_slider_typed_budget_and_bytes_follow_one_another(opened: Explorer) -> N
     slider = opened._view.controls.slider
     slider.budget_bytes = middle(opened)
     assert opened.budget_bytes == middle(opened)
-    assert str(opened.budget).endswith("GiB")
+    assert str(opened.budget).endswith("MiB")
     opened.budget = "1 GiB"
     assert (opened.budget, opened.budget_bytes, slider.budget_bytes) == ("1 GiB", 2**30, 2**30)
     opened.budget_bytes = 2**29
-    assert opened.budget == "0.500 GiB"
+    assert opened.budget == "512.0 MiB"
     opened.wait(60)
 
 
@@ -187,7 +188,7 @@ def test_saves_what_load_schedule_reads(opened: Explorer, folder: Path) -> None:
     assert explorer.load_schedule(written) == opened.schedule
     assert str(written) in opened.message
     opened._view.controls.save.click()
-    (default,) = folder.glob("convnet-*GiB.json")
+    (default,) = folder.glob("convnet-*MiB.json")
     assert str(default) in opened.message
 
 
@@ -254,7 +255,7 @@ def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
         assert made.predicted_peak == pytest.approx(made.measured_peak, rel=0.01)
         assert "Measured: peak" in made.message
         assert "measured" in made._view.controls.figures.value
-        assert "measured" in names(made)
+        assert shown(made)["measured"]["bytes"]
         assert "is the machine" in made._view.controls.figures.value
         made.run()
         made.cancel()
@@ -264,7 +265,7 @@ def test_runs_the_schedule_and_measures_it(trained: Trained) -> None:
         made.budget = "1 GiB"
         made.wait(60)
         assert made.measured_peak is None
-        assert "measured" not in names(made)
+        assert shown(made)["measured"] is None
     after = trained.model.state_dict().values()
     assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
 
@@ -282,9 +283,10 @@ def test_a_run_does_not_wait_for_the_curve(trained: Trained, monkeypatch: pytest
     made._work.activity.wait_for("charting")
 
 
-def names(made: Explorer) -> set[str]:
-    """Of the traces in the timeline."""
-    return {trace["name"] for trace in json.loads(made._view.panels["timeline"].plot.figure)["data"]}
+def shown(made: Explorer) -> dict[str, Any]:
+    """What the page has of the step."""
+    panel: Any = made._view.panels["timeline"]
+    return json.loads(panel.plot.step)
 
 
 def test_running_a_bare_profile_says_what_to_do(opened: Explorer) -> None:
@@ -429,3 +431,29 @@ def test_displays_a_widget_and_a_picture_that_is_kept_up_to_date(
     # The widget hides it for as long as it is there itself.
     assert f'class="{how["display_id"]}"' in later["text/html"]
     assert f".{how['display_id']}, " in opened._view.box.children[0].value
+
+
+def test_an_answer_takes_in_what_the_curve_knows(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown is never slower than a point of the curve beside it that fits."""
+    opened.budget_bytes = middle(opened)
+    opened.wait(60)
+    scene = opened._display.scene
+    assert scene is not None
+    assert scene.solution is not None
+    assert scene.solution.time_ms is not None
+    asked: list[int] = []
+    answers = opened._work.answers
+    with monkeypatch.context() as patch:
+        patch.setattr(answers, "ask", lambda: asked.append(1))
+        answers.reconsider()
+        assert asked == [], "nothing better is known"
+        slow = replace(scene.solution, time_ms=1.5 * scene.solution.time_ms)
+        known = replace(scene.known, instant=(*scene.known.instant, scene.solution), solved=())
+        opened._display.scene = replace(scene, solution=slow, known=known)
+        answers.reconsider()
+        assert asked == [1]
+    answers.reconsider()
+    opened.wait(60)
+    assert opened.solution is not None
+    assert opened.solution.time_ms is not None
+    assert opened.solution.time_ms <= 1.0005 * scene.solution.time_ms

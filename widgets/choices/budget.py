@@ -10,7 +10,7 @@ import numpy as np
 from explorer.units import parse_bytes
 from widgets import style
 
-_NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[+-]?\d+)?\s*", re.IGNORECASE)
 _GPU_GIB = (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 192)
 _SHARES = (90, 80, 70, 60, 50, 40, 30, 20)
 
@@ -34,14 +34,15 @@ def parse_budget(typed: str, plain_bytes: int) -> int:
     """What was typed, in bytes.
 
     Args:
-        typed: a number of GiB, a number with a unit, or per cent of a plain step's peak (``"80 %"``).
+        typed: a number in the unit that the slider has, a number with a unit, or per cent of a plain step's peak
+            (``"80 %"``); with a point or a comma.
         plain_bytes: that peak.
 
     Raises:
         ValueError: it is none of these, or not positive.
     """
     if _NUMBER.fullmatch(typed):
-        return parse_bytes(f"{typed.strip()} GiB")
+        return parse_bytes(f"{typed.strip()} {style.unit_of(plain_bytes)}")
     return parse_bytes(typed, whole=plain_bytes)
 
 

@@ -28,10 +28,12 @@ class Curve:
     Attributes:
         title: for the legend.
         make: yields answers as they come.
+        by_budget: one for each budget, so that it is known how many there will be.
     """
 
     title: str
     make: Make
+    by_budget: bool = False
 
 
 def known_curves() -> dict[str, Curve]:
@@ -40,7 +42,7 @@ def known_curves() -> dict[str, Curve]:
     for optimization in (x for x in Optimization if x in FAITHFUL):
         found[f"{optimization.value} alone"] = Curve(f"{optimization.value} alone", _of_optimizations(optimization))
     others = {name: method for name, method in METHODS.items() if not name.startswith("monet")}
-    return found | {name: Curve(method.title, _of_method(method)) for name, method in others.items()}
+    return found | {name: Curve(method.title, _of_method(method), by_budget=True) for name, method in others.items()}
 
 
 def budgets(smallest_bytes: int, plain_bytes: int) -> tuple[int, ...]:

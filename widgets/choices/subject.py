@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +117,24 @@ class Subject:
             return measurement, step_time_ms(
                 model, batch, loss=loss, autocast=casts, steps=steps, progress=told, **around
             )
+
+    def exported(self, schedule: Schedule, *, stage: Callable[[str, float], None]) -> str:
+        """The text of a Python file that runs a schedule with torch alone: see ``explorer.export``.
+
+        Args:
+            schedule: for this model and batch.
+            stage: as in ``measured``.
+
+        Raises:
+            ValueError: as in ``measured``; or the step cannot be written down.
+        """
+        from explorer.exporting import export
+
+        with TORCH, tempfile.TemporaryDirectory() as folder:
+            stage("Building the model", 0.0)
+            model, batch, loss = self._runnable()
+            stage("Writing the step as a Python file", 0.2)
+            return export(model, schedule, batch, path=Path(folder, "step.py"), loss=loss).read_text(encoding="utf-8")
 
     def check_runnable(self) -> None:
         """Raise ValueError where no schedule can run here: there is only a profile, or no such device."""

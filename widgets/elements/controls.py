@@ -10,6 +10,8 @@ import ipywidgets
 from widgets.elements.budget_slider import BudgetSlider
 from widgets.elements.button import button
 from widgets.elements.downloads import Downloads
+from widgets.elements.pictures import Headline
+from widgets.elements.pins import PinsLine
 from widgets.elements.status_line import StatusLine
 
 _STEPS = 160
@@ -17,21 +19,30 @@ _DOWNLOAD = [{"title": "", "buttons": [{"key": "schedule", "label": "Save schedu
 
 
 class Controls:
-    """Slider, status, buttons and the table of figures; what a click does is the explorer's business.
+    """Headline, slider, status, buttons and the table of figures; what a click does is the explorer's business.
 
     Args:
         on_typed: called with what was typed as a budget.
+        on_drop: called with a pin that is given back.
         on_wanted: called when a visitor wants the schedule, as a download: there is no name to type then, and nothing
             that writes. None for the owner of the files, who names one.
     """
 
-    def __init__(self, *, on_typed: Callable[[str], None], on_wanted: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        on_typed: Callable[[str], None],
+        on_drop: Callable[[tuple[str, str]], None],
+        on_wanted: Callable[[str], object] | None = None,
+    ) -> None:
         """Everything disabled."""
-        self.slider = BudgetSlider(on_typed=on_typed, layout=ipywidgets.Layout(flex="1 1 100%", min_width="300px"))
+        self.pins = PinsLine(on_drop=on_drop)
+        self.headline = Headline()
+        self.slider = BudgetSlider(on_typed=on_typed, layout=ipywidgets.Layout(min_width="300px"))
         self.status = StatusLine()
         self._saying = RLock()  # an observer of the status may say something, too
-        self.play = button("Play", "forward", "Sweep the budget from PyTorch's peak to the smallest; Cancel stops it")
-        self.run = button("Run", "play", "Run real training steps with this schedule and measure them")
+        self.play = button("Sweep", "forward", "Sweep the budget from PyTorch's peak to the smallest; Cancel stops it")
+        self.run = button("Measure", "tachometer", "Run real training steps with this schedule and measure them")
         self.cancel = button("Cancel", "stop", "Stop solving, profiling or running; what was found stays")
         self.save, self.file_name = None, None
         self.download = None if on_wanted is None else Downloads(_DOWNLOAD, on_wanted=on_wanted)
@@ -42,7 +53,7 @@ class Controls:
             self.file_name = ipywidgets.Text(
                 placeholder="file name",
                 tooltip="File name for Save schedule",
-                layout=ipywidgets.Layout(width="270px"),
+                layout=ipywidgets.Layout(width="210px"),
             )
         self.layer = ipywidgets.Dropdown(
             description="Layer",
@@ -54,10 +65,10 @@ class Controls:
         self.figures = ipywidgets.HTML()
         saving = [x for x in (self.save, self.file_name, self.download) if x is not None]
         row = ipywidgets.HBox(
-            [self.slider, self.play, self.run, self.cancel, *saving, self.layer],
+            [self.play, self.run, self.cancel, *saving, self.layer],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
         )
-        self.box = ipywidgets.VBox([row, self.status, self.figures])
+        self.box = ipywidgets.VBox([self.headline, self.slider, row, self.pins, self.status])
 
     def say(self, text: str, tone: str, *, progress: float | None = None) -> None:
         """Show one sentence; ``progress`` from 0 to 1, None for no bar."""

@@ -11,3 +11,8 @@ _FRONTEND = Path(__file__).with_name("frontend")
 def frontend_file(name: str) -> str:
     """A file that runs in the page."""
     return (_FRONTEND / name).read_text(encoding="utf-8")
+
+
+def together(*names: str) -> str:
+    """Files as one script: a page loads that of each widget by itself."""
+    return "\n".join(map(frontend_file, names))

@@ -46,21 +46,24 @@ class Plot(anywidget.AnyWidget):
         on_pick: called with the ``customdata`` of a point that is clicked.
         on_drag: called when the figure's shape called ``handle`` was dragged, with how far up, in units of the axis;
             with 0 where it was only clicked.
+        follows: name of an event of the page that brings a figure to show for as long as a hand moves the budget.
     """
 
     _esm = frontend_file("plot.js")
     name = traitlets.Unicode().tag(sync=True)
     figure = traitlets.Unicode().tag(sync=True)
+    follows = traitlets.Unicode().tag(sync=True)
 
     def __init__(
         self,
         name: str,
         *,
+        follows: str = "",
         on_pick: Callable[[Any], None] | None = None,
         on_drag: Callable[[float], None] | None = None,
     ) -> None:
         """Empty until something is drawn."""
-        super().__init__(name=name)
+        super().__init__(name=name, follows=follows)
         heard = {"picked": on_pick, "dragged": on_drag}
         for key, handler in heard.items():
             if handler is not None:

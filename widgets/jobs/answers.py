@@ -14,6 +14,9 @@ from widgets.jobs.solver import Solver
 from widgets.scene.scene import Scene
 from widgets.traits import Traits
 
+_BETTER = 0.9995
+"""Of a step's time: less would not show."""
+
 
 class Answers:
     """Asks the solver for the present budget, and shows what it answers.
@@ -38,14 +41,27 @@ class Answers:
             assert budget_bytes is not None, "a session starts with a budget"
             self._jobs.failure = None
             self._jobs.activity.begin(SOLVING)
-            self._display.say(f"Solving for {style.format_gib(budget_bytes)}", "busy")
+            self._display.say(f"Solving for {style.format_memory(budget_bytes)}", "busy")
             try:
-                self.solver.request(budget_bytes, known=self._display.present.known.on_curve(budget_bytes))
+                self.solver.request(budget_bytes, known=self._display.present.known.fitting(budget_bytes))
             except Exception as error:  # noqa: BLE001 - there may be no process to be had in place of one that died
                 self._jobs.activity.end(SOLVING)
                 self._jobs.failure = error
                 self._display.say(text.failed(SOLVING, error, advice="Move the slider to try again."), "bad")
             self._display.offer()
+
+    def reconsider(self) -> None:
+        """Ask again where another schedule known by now is quicker than the one shown, and fits too.
+
+        Not in several orders: what was proven is of the order of the answer, and another's would lose it.
+        """
+        with self._display.lock:
+            scene, budget_bytes = self._display.scene, self._traits.budget_bytes
+            if scene is None or budget_bytes is None or SOLVING in self._jobs.activity or self._traits.choice.order:
+                return
+            known, shown_ms = scene.known.fitting(budget_bytes), scene.solution and scene.solution.time_ms
+            if known is not None and known.time_ms is not None and shown_ms and known.time_ms < _BETTER * shown_ms:
+                self.ask()
 
     def leave(self) -> None:
         """End what goes on, and the session: another profile is opened."""
@@ -76,7 +92,7 @@ class Answers:
         solution, scene = event.solution, self._display.present
         if solution.schedule != self._traits.schedule:
             found = None if solution.schedule is None else simulate(scene.profile, solution.schedule)
-            scene = replace(scene, timeline=found, measurement=None, residual=None, reservation=None)
+            scene = replace(scene, timeline=found, measurement=None, residual=None, plain_now_ms=None, reservation=None)
         told = {"news": self.solver.news, "log": self.solver.log, "scip_log": self.solver.scip_log}
         scene = replace(scene, solution=solution, known=scene.known.with_answer(solution), **told)
         self._display.show(scene)
@@ -98,8 +114,9 @@ class Answers:
             if scene.profile.device.kind == "cuda" and scene.timeline is not None and scene.reservation is None:
                 self._reserving.put(event, urgent=True)
         elif not self._display.complains:  # someone did something wrong meanwhile, and has yet to read it
-            told = text.progress(solution, scene.keep_all.time_ms, timeline=scene.timeline, restart=event.restart)
-            self._display.say(told, "busy")
+            told = text.progress(solution, scene.keep_all, timeline=scene.timeline, restart=event.restart)
+            limit_s = self._traits.choice.time_limit
+            self._display.say(told, "busy", progress=min(1.0, solution.elapsed_s / limit_s))
 
     def _reserve(self, event: SolveEvent) -> None:
         """Find what a device needs for the schedule of an answer, and show it if that is still the one shown."""
@@ -124,6 +141,6 @@ class Answers:
 def _settled(scene: Scene) -> str:
     """How a solve ended, what would help, and what a device needs."""
     assert scene.solution is not None, "it ended with one"
-    told = text.outcome(scene.solution, scene.keep_all.time_ms, timeline=scene.timeline)
+    told = text.outcome(scene.solution, scene.keep_all, timeline=scene.timeline)
     told += text.update_hint(scene.profile, scene.drawn)
     return told + ("" if scene.reservation is None else text.device_needs(scene.reservation))

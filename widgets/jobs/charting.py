@@ -9,9 +9,11 @@ from threading import Lock, Timer
 from explorer.device_profile import Profile
 from explorer.solution import Solution
 from explorer.solvers import trade_off_in_steps
-from widgets.background import CHARTING, RUNNING, SOLVING, Jobs
+from widgets.background import CHARTING, RUNNING, SOLVING, Jobs, StoppedError
 from widgets.choices.choice import Choice
 from widgets.display import Display
+from widgets.jobs.answers import Answers
+from widgets.jobs.other_curves import OtherCurves
 from widgets.jobs.solver import PATIENCE_S, Solver
 from widgets.traits import Traits
 
@@ -31,12 +33,24 @@ class Charting:
         display: where the curve is shown.
         jobs: where it is computed.
         processor: held while it is.
+        answers: which take in what the curve knows.
+        others: which show, once the curve is there, the one that it is compared with unless someone chose.
     """
 
-    def __init__(self, solver: Solver, *, traits: Traits, display: Display, jobs: Jobs, processor: Lock) -> None:
+    def __init__(
+        self,
+        solver: Solver,
+        *,
+        traits: Traits,
+        display: Display,
+        jobs: Jobs,
+        processor: Lock,
+        answers: Answers,
+        others: OtherCurves,
+    ) -> None:
         """Nothing is known."""
         self._solver, self._traits, self._display, self._jobs = solver, traits, display, jobs
-        self._processor = processor
+        self._processor, self._answers, self._others = processor, answers, others
         self._begun: tuple[Choice, Iterator[tuple[Solution, ...]]] | None = None
         self._charted: Choice | None = None
         self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
@@ -76,6 +90,14 @@ class Charting:
                 return
             known = self._charts[choice.schedules] = self._display.present.known.instant
             self._display.set_range(known[0].budget_bytes, self._display.present.keep_all.peak_bytes)
+            self._answers.reconsider()
+        with self._processor:
+            self._others.show_usual(self._look)
+
+    def _look(self) -> None:
+        """Go on with what nobody waits for, or raise StoppedError."""
+        if self._step_aside(True):
+            raise StoppedError
 
     def _points(self, choice: Choice) -> Iterable[tuple[Solution, ...]]:
         """The curve as it becomes known."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from explorer.solution import Solution
-from widgets.background import COMPARING, Jobs
+from widgets.background import COMPARING, Jobs, StoppedError
 from widgets.choices.curves import Curve, budgets, known_curves
 from widgets.display import Display
 from widgets.jobs.solver import PATIENCE_S, Solver
 from widgets.traits import Traits
+
+USUAL = "checkpointing"
+"""What the present curve is compared with unless someone chooses."""
 
 
 class OtherCurves:
@@ -19,6 +23,29 @@ class OtherCurves:
         """None is there."""
         self._solver, self._traits, self._display, self._jobs = solver, traits, display, jobs
         self._found: dict[str, tuple[Solution, ...]] = {}
+        self._usual_shown = False
+
+    def show_usual(self, look: Callable[[], None]) -> None:
+        """Compare with checkpointing alone, once, unless someone chose curves: what the other choices are worth.
+
+        Args:
+            look: called between two searches; raises StoppedError to give it up.
+        """
+        with self._display.lock:
+            if self._usual_shown or self._traits.curves or not self._traits.choice.optimizations:
+                return
+            self._usual_shown = True
+        scene = self._display.present
+        try:
+            look()  # somebody may wait for a schedule
+            found = tuple(known_curves()[USUAL].make(scene.profile, (), look))
+        except StoppedError:
+            self._usual_shown = False
+            return
+        with self._display.lock:
+            self._found[USUAL] = found
+            if not self._traits.curves and not self._display.closed:
+                self._traits.curves = [USUAL]
 
     def show(self) -> None:
         """Show what was asked for of the curves that are there, and compute the others; before opening, wait for it."""
@@ -62,6 +89,8 @@ class OtherCurves:
         self._display.say(f"Computing the curve of {curve.title}", "busy")
         for point in curve.make(scene.profile, asked, self._jobs.look):
             points.append(point)
-            self._display.say(f"Computing the curve of {curve.title}: {len(points)} points", "busy")
+            told = f"Computing the curve of {curve.title}: {len(points)} points"
+            done = len(points) / len(asked) if curve.by_budget else None
+            self._display.say(told, "busy", progress=done)
             self._jobs.look()
         return tuple(points)

@@ -65,6 +65,6 @@ class Running:
             if self._traits.schedule is not schedule:
                 self._display.say(f"{told} It is no longer the schedule shown.", "warning")
                 return
-            self._display.change(measurement=measurement, residual=parts)
+            self._display.change(measurement=measurement, residual=parts, plain_now_ms=plain_ms)
             self._traits.set_together({"measurement": measurement, "measured_peak": measurement.peak_bytes})
             self._display.say(told, "good")

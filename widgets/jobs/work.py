@@ -14,6 +14,7 @@ from widgets.jobs.opening import Opening
 from widgets.jobs.other_curves import OtherCurves
 from widgets.jobs.playing import Playing
 from widgets.jobs.running import Running
+from widgets.jobs.writing import Writing
 from widgets.traits import Traits
 
 
@@ -35,6 +36,7 @@ class Work:
         other_curves: those beside it.
         playing: a sweep over budgets.
         running: real training steps.
+        writing: files that take a model.
         opening: what comes first.
     """
 
@@ -48,10 +50,19 @@ class Work:
         processor = Lock()  # a run and the curve's searches would slow each other down
         self.answers = Answers(traits=traits, display=display, jobs=self.jobs)
         self._solver = self.answers.solver
-        self.charting = Charting(self._solver, traits=traits, display=display, jobs=self.jobs, processor=processor)
         self.other_curves = OtherCurves(self._solver, traits=traits, display=display, jobs=self.jobs)
+        self.charting = Charting(
+            self._solver,
+            traits=traits,
+            display=display,
+            jobs=self.jobs,
+            processor=processor,
+            answers=self.answers,
+            others=self.other_curves,
+        )
         self.playing = Playing(traits=traits, display=display, jobs=self.jobs)
         self.running = Running(subject, traits=traits, display=display, jobs=self.jobs, processor=processor)
+        self.writing = Writing(subject, display=display, jobs=self.jobs)
         self.opening = Opening(
             subject,
             first=first,

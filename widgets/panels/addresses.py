@@ -59,6 +59,7 @@ class AddressesPanel:
 
     name = "addresses"
     title = "Addresses"
+    question = "Where does each tensor lie, and how much memory lies idle between?"
     draws_from = ("profile", "keep_all", "timeline", "solution", "selection")
 
     def __init__(self, owner: PanelOwner) -> None:

@@ -10,6 +10,7 @@ from widgets.panels.addresses import AddressesPanel
 from widgets.panels.compare import ComparePanel
 from widgets.panels.explain import ExplainPanel
 from widgets.panels.export import ExportPanel
+from widgets.panels.graph import GraphPanel
 from widgets.panels.implementations import ImplementationsPanel
 from widgets.panels.layers import LayersPanel
 from widgets.panels.matrix import MatrixPanel
@@ -18,11 +19,13 @@ from widgets.panels.solver import SolverPanel
 from widgets.panels.timeline import TimelinePanel
 from widgets.panels.trade_off import TradeOffPanel
 
-MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, TradeOffPanel, LayersPanel)}
+MAIN: dict[str, PanelMaker] = {panel.name: panel for panel in (TimelinePanel, TradeOffPanel)}
 """Always in sight."""
 TABS: dict[str, PanelMaker] = {
     panel.name: panel
     for panel in (
+        LayersPanel,
+        GraphPanel,
         ImplementationsPanel,
         MatrixPanel,
         AddressesPanel,

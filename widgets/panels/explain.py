@@ -33,6 +33,7 @@ class ExplainPanel:
 
     name = "explain"
     title = "Explain and pin"
+    question = "What becomes of a tensor, why, and what if you decide otherwise?"
     draws_from = ("profile", "solution", "known", "selection")
 
     def __init__(self, owner: PanelOwner) -> None:
@@ -51,7 +52,6 @@ class ExplainPanel:
         self.implementation = _dropdown("Implementation", [(_FREE, "")])
         self.apply = button("Pin and solve", "thumb-tack", "Solve again with these decisions")
         self.clear = button("Remove all pins", "times", "Let the solver decide everything again")
-        self.pins = ipywidgets.HTML()
         self._chosen = ""
         self._rows: list[Row] = []
         self._offered: tuple[str, Pins] | None = None
@@ -65,7 +65,7 @@ class ExplainPanel:
             [self.stay, self.operator, self.implementation, self.apply, self.clear],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
         )
-        self.box = ipywidgets.VBox([self.price, self.table, self.told, row, self.pins])
+        self.box = ipywidgets.VBox([self.price, self.table, self.told, row])
         self._show_pins()
 
     def show(self, scene: Scene) -> None:
@@ -191,8 +191,6 @@ class ExplainPanel:
     def _show_pins(self) -> None:
         pins = self._owner.choice.pins
         self.clear.disabled = not pins
-        listed = "".join(f"<li>{in_html(name)}: {in_html(choice)}</li>" for name, choice in pins.pairs)
-        self.pins.value = f"<p>Pinned:</p><ul>{listed}</ul>" if pins else "<p>Nothing is pinned.</p>"
         self._offer_pins()
 
 
@@ -228,7 +226,9 @@ def price_sentence(scene: Scene) -> str:
     if scene.budget_bytes is None or len(known) < 2:  # a price is a slope
         return ""
     price = memory_price(known, scene.budget_bytes)
-    told = f"At {style.format_gib(scene.budget_bytes)}, memory is worth {_rate(price.more_ms_per_gib)} to have more of"
+    told = (
+        f"At {style.format_memory(scene.budget_bytes)}, memory is worth {_rate(price.more_ms_per_gib)} to have more of"
+    )
     if price.less_ms_per_gib is not None:
         told += f", {_rate(price.less_ms_per_gib)} to give up"
     return f"{told} (milliseconds of step time for a GiB, by the best schedules known at budgets next to this one)."

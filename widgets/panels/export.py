@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import ipywidgets
 
+from explorer.analysis.tracing import chrome_trace
 from explorer.harmless import in_html
 from explorer.schedule import SCHEMA
 from explorer.storage import storage_format
@@ -21,11 +24,9 @@ _TITLES = {
     "implementations": "Implementations",
     "matrix": "Schedule matrix",
     "solver": "Solver",
-    "compare": "Comparison",
 }
 _MISSING = {
     "implementations": "every operator of this model has one implementation",
-    "compare": "there is nothing to compare with; hold a schedule as reference first",
     "solver": "nothing was solved yet",
 }
 _KINDS = ("png", "svg")
@@ -36,6 +37,7 @@ class ExportPanel:
 
     name = "export"
     title = "Export"
+    question = "What can be taken away, and run elsewhere?"
     draws_from = EVERYTHING
 
     def __init__(self, owner: PanelOwner) -> None:
@@ -45,7 +47,10 @@ class ExportPanel:
         files = [
             _button("schedule", "Schedule (JSON)", "Save the schedule as JSON"),
             _button("program", "Program (Python)", "Save the Python program that trains with the schedule"),
+            _button("step", "Step (Python, torch alone)", "Save the step as one Python file that needs torch alone"),
             _button("report", "Report (HTML)", "Save a report that works without Python and without a network"),
+            _button("animation", "Animation (HTML)", "Save a page that walks through the step by itself"),
+            _button("trace", "Trace (Perfetto)", "Save the step as Chrome's trace events, which Perfetto opens"),
         ]
         pictures = [
             _button(f"{name}.{kind}", f"{title} {kind.upper()}", f"Save the plot {title} as {kind.upper()}")
@@ -85,11 +90,16 @@ class ExportPanel:
             self.downloads.save(f"{stem}.py", program, "text/x-python")
         elif key == "report":
             self.downloads.save(f"{stem}.html", self._owner.to_html(), "text/html")
+        elif key == "animation":
+            self.downloads.save(f"{stem}-walk.html", self._owner.animation(), "text/html")
+        elif key == "trace":
+            trace = chrome_trace(scene.profile, scene.drawn, scene.measurement)
+            self.downloads.save(f"{stem}-trace.json", json.dumps(trace), "application/json")
+        elif key == "step":
+            self._owner.write_step(lambda written: self.downloads.save(f"{stem}-step.py", written, "text/x-python"))
         else:
             name, _, kind = key.rpartition(".")
             drawn = figures(scene)
-            if (comparison := self._owner.comparison) is not None:
-                drawn["compare"] = comparison
             if name not in drawn:
                 raise ValueError(_MISSING[name])
             self.downloads.save_picture(f"{stem}-{name.replace('_', '-')}.{kind}", drawn[name].to_json(), kind)

@@ -40,6 +40,7 @@ class ImplementationsPanel:
 
     name = "implementations"
     title = "Implementations"
+    question = "How can an operator be run, and which way was chosen?"
     draws_from = ("profile", "keep_all", "timeline", "selection")
 
     def __init__(self, owner: PanelOwner) -> None:

@@ -6,6 +6,7 @@ from threading import RLock
 
 import ipywidgets
 
+from widgets.elements.pictures import MOVING_LAYERS
 from widgets.elements.plot import Plot
 from widgets.panels.panel import PanelOwner
 from widgets.plots.figure import Figure
@@ -19,12 +20,13 @@ class LayersPanel:
     """What each layer saves and costs; a click selects it."""
 
     name = "layers"
-    title = "Memory saved and time added per layer"
+    title = "Layers"
+    question = "Which layers give their memory up, and what does each pay for it?"
     draws_from = ("profile", "keep_all", "timeline", "selection")
 
     def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
-        self.plot = Plot("layers", on_pick=owner.select)
+        self.plot = Plot("layers", on_pick=owner.select, follows=MOVING_LAYERS)
         self.single = ipywidgets.Checkbox(
             description="Every block by itself", indent=False, layout=ipywidgets.Layout(display="none")
         )

@@ -18,6 +18,7 @@ class MatrixPanel:
 
     name = "matrix"
     title = "Schedule matrix"
+    question = "At which stage is which activation in memory, and when is it computed again?"
     draws_from = ("profile", "keep_all", "timeline", "selection")
 
     def __init__(self, owner: PanelOwner) -> None:

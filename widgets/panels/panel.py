@@ -9,7 +9,6 @@ import ipywidgets
 
 from explorer.solvers.problem.pins import PinsLike
 from widgets.choices.choice import Choice
-from widgets.plots.figure import Figure
 from widgets.scene.scene import Scene
 
 
@@ -44,17 +43,32 @@ class PanelOwner(Protocol):
         """The bundled model that is explored."""
         ...
 
-    @property
-    def comparison(self) -> Figure | None:
-        """The schedule shown against the one held as reference."""
-        ...
-
     def to_html(self) -> str:
         """A report of what is shown."""
         ...
 
+    def animation(self) -> str:
+        """A page that walks through the step."""
+        ...
+
+    def write_step(self, take: Callable[[str], None]) -> None:
+        """Have the step written as one Python file, and taken once it is."""
+        ...
+
     def select(self, layer: str) -> None:
         """Mark a layer, or none."""
+        ...
+
+    def walk(self, run: int | None, stretch: list[int] | None) -> None:
+        """Hear where the playhead is, or which stretch of runs was chosen."""
+        ...
+
+    def hold(self) -> None:
+        """Compare the next schedules with the one shown."""
+        ...
+
+    def release(self) -> None:
+        """Compare with plain PyTorch again."""
         ...
 
     def pin(self, pins: PinsLike) -> None:
@@ -91,10 +105,12 @@ class Panel(Protocol):
     Attributes:
         name: what ``explore(panels=[…])`` calls it.
         title: on its tab, and for those who cannot see it.
+        question: that it answers, in a sentence.
     """
 
     name: str
     title: str
+    question: str
 
     @property
     def draws_from(self) -> tuple[str, ...]:

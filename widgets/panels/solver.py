@@ -37,6 +37,7 @@ class SolverPanel:
 
     name = "solver"
     title = "Solver"
+    question = "How good is the answer, and how was it found?"
     draws_from = ("profile", "solution", "news", "log", "scip_log")
 
     def __init__(self, owner: PanelOwner) -> None:

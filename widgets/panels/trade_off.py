@@ -7,10 +7,12 @@ from typing import Any
 import ipywidgets
 
 from widgets.choices.curves import known_curves
-from widgets.elements.plot import Plot
+from widgets.elements.pictures import CurveView
 from widgets.panels.panel import PanelOwner
 from widgets.plots.figure import Figure
 from widgets.plots.trade_off_plot import trade_off_figure
+from widgets.scene.curve import curve_table
+from widgets.scene.packed import packed_json
 from widgets.scene.scene import Scene
 
 _REMOVE = "-"
@@ -21,12 +23,13 @@ class TradeOffPanel:
 
     name = "trade_off"
     title = "Extra time against memory"
-    draws_from = ("known",)
+    question = "What does each budget cost?"
+    draws_from = ("known", "budget_bytes", "measurement", "reference", "timeline")
 
     def __init__(self, owner: PanelOwner) -> None:
         """Empty."""
         self._owner = owner
-        self.plot = Plot("trade_off", on_pick=lambda budget: owner.set_trait("budget_bytes", budget))
+        self.plot = CurveView(on_budget=lambda budget: owner.set_trait("budget_bytes", budget))
         self.others = ipywidgets.Dropdown(
             description="Compare with",
             options=self._options(),
@@ -39,13 +42,13 @@ class TradeOffPanel:
 
     def show(self, scene: Scene) -> None:
         """Draw all that is known."""
-        self.plot.draw(self.figure(scene))
+        self.plot.known = packed_json(curve_table(scene))
         if self._options() != self.others.options:
             self.others.options = self._options()
 
     @staticmethod
     def figure(scene: Scene) -> Figure:
-        """All that is known."""
+        """All that is known, for files."""
         return trade_off_figure(scene.known)
 
     def _options(self) -> tuple[tuple[str, str], ...]:

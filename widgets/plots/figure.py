@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 
 from explorer.harmless import in_figure
 from widgets import style
+from widgets.scene.packed import packed_json
 
 Trace = dict[str, Any]
 """A trace by plotly's own names for its attributes; one of ``scatter``, ``bar`` or ``heatmap``."""
@@ -37,7 +36,7 @@ class Figure:
     def to_json(self) -> str:
         """As plotly's script reads it."""
         figure = {"data": list(self.data), "layout": self.layout, "narrow": self.narrow}
-        return json.dumps(figure, default=_packed, separators=(",", ":"))
+        return packed_json(figure)
 
     def to_dict(self) -> dict[str, Any]:
         """What ``go.Figure`` takes."""
@@ -57,19 +56,6 @@ def bar(**attributes: Any) -> Trace:
 def heatmap(**attributes: Any) -> Trace:
     """Cells."""
     return {"type": "heatmap", **attributes}
-
-
-def _packed(array: Any) -> Any:
-    """An array as plotly's script takes it without parsing numbers."""
-    if isinstance(array, np.integer):
-        return int(array)
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-        raise TypeError(f"a figure holds {type(array).__name__}, which is not for the page")
-    # There are no 64-bit integers in a page's arrays; of fractions no screen shows more than half of the digits.
-    kept = array if array.itemsize == 1 else array.astype(np.float32 if array.dtype.kind == "f" else np.float64)
-    kept = np.ascontiguousarray(kept.view(np.uint8) if kept.dtype == bool else kept)
-    packed = {"dtype": kept.dtype.str[1:], "bdata": base64.b64encode(kept.tobytes()).decode()}
-    return packed if kept.ndim == 1 else packed | {"shape": ", ".join(map(str, kept.shape))}
 
 
 def base_layout(height: int, description: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,10 +15,11 @@ from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, short_pa
 from widgets.scene.blocks import Blocks, blocks_of, folded
 from widgets.scene.layers import FEW, LayerGroups, covers, group_layers, sums
 
-_TITLES = ("Time added per layer (ms)", "Activations kept per layer (GiB; grey: saved)")
+_TITLES = ("Time added per layer (ms)", "Activations kept per layer ({unit}; grey: saved)")
 _SPLIT = 0.5
 _TICK = 16  # characters below the axis
 _MOST_NAMED = 16  # blocks
+_FEWEST_TICKS = 2  # between the ends of an axis
 
 
 def layers_figure(
@@ -35,13 +37,14 @@ def layers_figure(
         selection: layer to mark, as ``Scene`` has it.
         single: a bar for each block nevertheless.
     """
-    bars, upper, lower = _bars(profile, keep_all, timeline, selection=selection, single=single)
+    bars, upper, lower, unit = _bars(profile, keep_all, timeline, selection=selection, single=single)
     named = _named(bars, blocks_of(profile.graph))
+    titles = [title.format(unit=unit) for title in _TITLES]
     layout = dict(
-        **base_layout(310, "; ".join(_TITLES)),
+        **base_layout(310, "; ".join(titles)),
         barmode="overlay",
         bargap=0.2,
-        annotations=[subtitle(text, x=0.5, y=y) for text, y in zip(_TITLES, (1.0, _SPLIT - 0.08), strict=True)],
+        annotations=[subtitle(text, x=0.5, y=y) for text, y in zip(titles, (1.0, _SPLIT - 0.08), strict=True)],
         xaxis=axis("", type="category", showticklabels=False, anchor="y", matches="x2"),
         xaxis2=axis(
             "",
@@ -53,8 +56,8 @@ def layers_figure(
             tickvals=[in_figure(label) for label in named],
             ticktext=[short_path(label, most=_TICK) for label in named],
         ),
-        yaxis=axis("", nticks=4, domain=[_SPLIT + 0.08, 1]),
-        yaxis2=axis("", rangemode="tozero", nticks=4, domain=[0, _SPLIT - 0.08]),
+        yaxis=axis("", tickvals=_ticks(upper), domain=[_SPLIT + 0.08, 1]),
+        yaxis2=axis("", rangemode="tozero", tickvals=_ticks(lower), domain=[0, _SPLIT - 0.08]),
     )
     return Figure([*upper, *lower], layout)
 
@@ -68,10 +71,12 @@ def _named(bars: Sequence[tuple[str, str]], blocks: Blocks) -> list[str]:
 
 def _bars(
     profile: Profile, keep_all: Timeline, timeline: Timeline, *, selection: str, single: bool
-) -> tuple[list[tuple[str, str]], list[Trace], list[Trace]]:
-    """Name and first layer of each bar, and the traces of both plots."""
+) -> tuple[list[tuple[str, str]], list[Trace], list[Trace], str]:
+    """Name and first layer of each bar, the traces of both plots, and the unit of memory in them."""
     groups = group_layers(profile.graph, within=selection)
-    plain, kept = (_kept_gib(profile, x, groups) for x in (keep_all, timeline))
+    plain, kept = (_kept_bytes(profile, x, groups) for x in (keep_all, timeline))
+    unit = style.unit_of(max(*plain, *kept, 1))
+    plain, kept = ([x / style.UNITS[unit] for x in amounts] for amounts in (plain, kept))
     again = _time_ms(timeline, groups, again=True)
     ways = [a - b for a, b in zip(*(_time_ms(x, groups, again=False) for x in (timeline, keep_all)), strict=True)]
     # A layer that neither keeps nor repeats anything would only take room.
@@ -112,12 +117,13 @@ def _bars(
             drawn(
                 "kept by a plain step",
                 plain,
-                "%{y:.3~r} GiB kept by a plain step",
+                f"%{{y:.3~r}} {unit} kept by a plain step",
                 "rgba(128, 128, 128, 0.35)",
                 lower=True,
             ),
-            drawn("kept", kept, "%{y:.3~r} GiB kept", style.ORANGE, lower=True),
+            drawn("kept", kept, f"%{{y:.3~r}} {unit} kept", style.ORANGE, lower=True),
         ],
+        unit,
     )
 
 
@@ -127,10 +133,20 @@ def _time_ms(timeline: Timeline, groups: LayerGroups, *, again: bool) -> list[fl
     return sums(groups, np.array(timeline.operators)[of].tolist(), timeline.times_ms[of].tolist())
 
 
-def _kept_gib(profile: Profile, timeline: Timeline, groups: LayerGroups) -> list[float]:
-    """Activations in memory when the forward pass has ended, by layer, in GiB."""
+def _kept_bytes(profile: Profile, timeline: Timeline, groups: LayerGroups) -> list[float]:
+    """Activations in memory when the forward pass has ended, by layer."""
     graph = profile.graph
     boundary = timeline.operators.index(graph.forward_count)
     kept = [graph.storages[x.storage] for x in timeline.alive_at(boundary) if x.category is Category.SAVED]
     makers = (graph.producer[storage.id] for storage in kept)
-    return sums(groups, makers, (profile.allocated_bytes(storage) / style.GIB for storage in kept))
+    return sums(groups, makers, (profile.allocated_bytes(storage) for storage in kept))
+
+
+def _ticks(traces: Sequence[Trace]) -> list[float]:
+    """Round numbers from the lowest bar to the highest, three or more: plotly's own may be a single one."""
+    values = [y for trace in traces for y in trace["y"]]
+    low, high = min(0.0, *values, 0.0), max(0.0, *values, 0.0)
+    rough = (high - low) / _FEWEST_TICKS or 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = max(x * power for x in (1, 2, 5) if x * power <= rough)
+    return [step * x for x in range(math.ceil(low / step), math.floor(high / step) + 1)]

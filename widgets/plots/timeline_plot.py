@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from explorer.analysis.residuals import runs_of
+from explorer.analysis.residuals import aligned_runs
 from explorer.device_profile import Profile
 from explorer.harmless import in_figure
 from explorer.measurement import Measurement
@@ -17,6 +17,7 @@ from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter, short_path
 from widgets.scene.allocations import Allocation, allocations, describe
 from widgets.scene.layers import NO_MODULE, segments
+from widgets.scene.step import envelope
 
 _HEADROOM = 1.12
 _TICK = 14  # characters below the axis
@@ -235,7 +236,7 @@ def _budget(budget_bytes: int, runs: int) -> Trace:
         y=[budget_bytes / style.GIB] * 2,
         mode="lines",
         line={"width": 2, "color": style.VERMILLION, "dash": "dash"},
-        hovertemplate=f"budget {style.format_gib(budget_bytes)}<extra></extra>",
+        hovertemplate=f"budget {style.format_memory(budget_bytes)}<extra></extra>",
     )
 
 
@@ -249,7 +250,7 @@ def _peak(timeline: Timeline, alive: Sequence[Allocation]) -> Trace:
         name="peak",
         x=[run + 0.5],
         y=[timeline.peak_bytes / style.GIB],
-        text=[f"peak {style.format_gib(timeline.peak_bytes)}"],
+        text=[f"peak {style.format_memory(timeline.peak_bytes)}"],
         # On the side where there is room.
         textposition="top right" if run < runs / 2 else "top left",
         mode="markers+text",
@@ -257,17 +258,17 @@ def _peak(timeline: Timeline, alive: Sequence[Allocation]) -> Trace:
         textfont={"size": 12},
         cliponaxis=False,
         showlegend=False,
-        hovertext="<br>".join([f"<b>peak {style.format_gib(timeline.peak_bytes)}</b>", *map(in_figure, told)]),
+        hovertext="<br>".join([f"<b>peak {style.format_memory(timeline.peak_bytes)}</b>", *map(in_figure, told)]),
         hovertemplate="%{hovertext}<extra></extra>",
     )
 
 
 def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[Trace]:
     """What was measured, as a line; nothing where no event was seen."""
-    runs = runs_of(timeline, measurement.times_ms)
+    runs = aligned_runs(timeline, measurement)
     if not len(runs):
         return
-    seen = _envelope(runs, measurement.allocated_bytes)
+    seen = envelope(runs, measurement.allocated_bytes)
     yield scatter(
         name="measured",
         x=runs[seen],
@@ -276,16 +277,6 @@ def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[Trace]:
         line={"width": 2, "color": style.GREEN, "shape": "hv"},
         hovertemplate="measured %{y:.3~r} GiB<extra></extra>",
     )
-
-
-def _envelope(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Indices of a curve's lowest and highest point per bin: all that can be seen of it."""
-    if len(x) <= 2 * _BINS:
-        return np.arange(len(x))
-    starts = np.flatnonzero(np.diff(np.floor(x / x[-1] * _BINS), prepend=-1))
-    ends = np.append(starts[1:], len(x))
-    picked = {i for a, b in zip(starts, ends, strict=True) for i in (a + y[a:b].argmin(), a + y[a:b].argmax())}
-    return np.array(sorted(picked))
 
 
 def _note(words: str, x: float) -> dict:

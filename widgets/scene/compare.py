@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from explorer.analysis.explaining import TensorExplanation, explain_all
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
+from explorer.solution import Solution
 from explorer.timeline import Timeline
 from explorer.units import format_bytes
 from widgets import style
@@ -34,6 +37,33 @@ class Held:
         """Explain it."""
         return cls(label, schedule, timeline, explain_all(profile, schedule))
 
+    @classmethod
+    def shown(cls, profile: Profile, solution: Solution | None, timeline: Timeline | None) -> Held | None:
+        """The schedule of an answer, explained once; None where it has none."""
+        if solution is None or solution.schedule is None or timeline is None:
+            return None
+        return _held(_Very(profile), _Very(solution), _Very(timeline))
+
+
+class _Very:
+    """An object as a key: the very one, for comparing schedules of thousands of operators takes long."""
+
+    def __init__(self, what: Any) -> None:
+        self.what = what
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Very) and self.what is other.what
+
+    def __hash__(self) -> int:
+        return id(self.what)
+
+
+@lru_cache(maxsize=2)
+def _held(profile: _Very, solution: _Very, timeline: _Very) -> Held:
+    budget = style.format_memory(solution.what.budget_bytes)
+    label = f"{budget}, {style.format_ms(timeline.what.time_ms)}"
+    return Held.of(profile.what, label, solution.what.schedule, timeline.what)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -55,8 +85,8 @@ def differences(reference: Held, other: Held) -> Iterator[tuple[str, ...]]:
     one, two = reference.timeline, other.timeline
     yield (
         "peak memory",
-        style.format_gib(one.peak_bytes),
-        style.format_gib(two.peak_bytes),
+        style.format_memory(one.peak_bytes),
+        style.format_memory(two.peak_bytes),
         _signed(two.peak_bytes - one.peak_bytes, format_bytes),
     )
     for name, before, after in (

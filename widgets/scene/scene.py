@@ -11,8 +11,11 @@ from explorer.measurement import Measurement
 from explorer.reserved import Reservation
 from explorer.solution import Finder, Solution
 from explorer.timeline import Timeline
+from widgets.scene.compare import Held
 from widgets.scene.layers import members
 from widgets.scene.trade_off import TradeOff
+
+_HEADROOM = 1.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Scene:
         timeline: of its schedule; None where it has none.
         measurement: of the same schedule; None before a run.
         residual: why that differs from the timeline; None before a run.
+        plain_now_ms: of a plain step that was timed beside it; None where there was none.
+        reference: a schedule that is held to compare with; None for a plain step.
         reservation: what PyTorch's caching allocator makes of the schedule; None where that is not known yet, or on a
             device without it.
         news: how the solve went so far, oldest first.
@@ -61,6 +66,8 @@ class Scene:
     timeline: Timeline | None = None
     measurement: Measurement | None = None
     residual: Residual | None = None
+    plain_now_ms: float | None = None
+    reference: Held | None = None
     reservation: Reservation | None = None
     news: tuple[News, ...] = ()
     log: tuple[str, ...] = ()
@@ -71,6 +78,14 @@ class Scene:
     def drawn(self) -> Timeline:
         """The schedule's timeline, or the plain step's where there is no schedule."""
         return self.keep_all if self.timeline is None else self.timeline
+
+    @property
+    def top_bytes(self) -> float:
+        """Where the axis of memory ends: moving a budget below the plain step's peak does not change it."""
+        measured = 0 if self.measurement is None else self.measurement.peak_bytes
+        held = 0 if self.reference is None else self.reference.timeline.peak_bytes
+        budget = self.budget_bytes or 0
+        return _HEADROOM * max(self.keep_all.peak_bytes, self.drawn.peak_bytes, budget, measured, held)
 
     @property
     def budget_bytes(self) -> int | None:

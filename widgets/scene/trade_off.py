@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from explorer.solution import Solution
 from explorer.timeline import Timeline
@@ -31,10 +32,20 @@ class TradeOff:
         others = (x for x in self.solved if x.budget_bytes != solution.budget_bytes)
         return replace(self, solved=(*others, solution), current=solution)
 
-    def on_curve(self, budget_bytes: int) -> Solution | None:
-        """The quickest of the instant schedules that fit a budget."""
-        fitting = (x for x in self.instant if x.peak_bytes is not None and x.peak_bytes <= budget_bytes)
-        return max(fitting, key=lambda x: x.peak_bytes or 0, default=None)
+    @cached_property
+    def best(self) -> tuple[Solution, ...]:
+        """Schedules that no other known one beats in time and memory, by increasing peak."""
+        found: list[Solution] = []
+        schedules = [x for x in (*self.instant, *self.solved) if x.peak_bytes is not None and x.time_ms is not None]
+        for one in sorted(schedules, key=lambda x: (x.peak_bytes, x.time_ms)):
+            if not found or (one.time_ms or 0.0) < (found[-1].time_ms or 0.0):
+                found.append(one)
+        return tuple(found)
+
+    def fitting(self, budget_bytes: int) -> Solution | None:
+        """The quickest of the schedules known that fit a budget; None where none does."""
+        fitting = [x for x in self.best if (x.peak_bytes or 0) <= budget_bytes]
+        return fitting[-1] if fitting else None
 
     def overhead(self, time_ms: float) -> float:
         """Extra time in per cent of the plain step's."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from voila.tornado.handler import TornadoVoilaHandler
 from widgets.serving.visitors import VARIABLE
 
 _TAKEN = 503
+_TEMPLATE = Path(__file__).with_name("template")
 _FULL = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Schedule explorer: no place is free</title></head>
 <body><main><h1>No place is free</h1><p>All {most} places of this schedule explorer are taken. One becomes free when
@@ -90,6 +92,11 @@ class Served(Voila):
     """Voila that answers to the names of this machine alone, shows one template, and has ``Places``."""
 
     classes = [*Voila.classes, Places]  # noqa: RUF012 - as traitlets has it
+
+    def setup_template_dirs(self) -> None:
+        """Voila's, below ours, which asks nobody else for anything."""
+        super().setup_template_dirs()
+        self.template_paths = [str(_TEMPLATE), *self.template_paths]
 
     def init_settings(self) -> dict[str, Any]:
         """Voila's, but for what any name may ask.

@@ -46,7 +46,7 @@ def test_a_pin_in_the_panel_solves_again_and_is_honoured(tight: Explorer, traine
     assert tight.choice.pins == pins
     assert tight.schedule is not None
     assert pins.broken_by(trained.profile.graph, tight.schedule) == ()
-    assert kept.storage.name in panel.pins.value
+    assert [kept.storage.name, "recompute"] in tight._view.controls.pins.items
     panel.clear.click()
     tight.wait(60)
     assert not tight.choice.pins
@@ -86,7 +86,7 @@ def test_a_budget_that_nothing_fits_leaves_nothing_of_the_schedule_before(tight:
     explaining, comparing = panel_of(tight, "explain"), panel_of(tight, "compare")
     assert isinstance(explaining, ExplainPanel)
     assert isinstance(comparing, ComparePanel)
-    comparing.hold_now()
+    tight.hold()
     assert explaining.table.rows
     explaining.stay.value = "keep"
     assert not explaining.apply.disabled
@@ -111,4 +111,4 @@ def test_a_budget_that_nothing_fits_leaves_nothing_of_the_schedule_before(tight:
     assert not explaining.apply.disabled
     explaining.stay.value = ""
     assert comparing._below.layout.display == ""
-    comparing.forget()
+    tight.release()

@@ -26,16 +26,24 @@ from widgets import Explorer
 from widgets.background import StoppedError
 from widgets.choices.curves import Curve, known_curves
 from widgets.choices.subject import Subject
+from widgets.elements.icons import icons
 from widgets.panels.addresses import ordered
-from widgets.panels.catalogue import PANELS, parse_panels
+from widgets.panels.catalogue import PANELS, TABS, parse_panels
 from widgets.plots.solver_plot import solver_figure
+from widgets.scene.compare import Held
 from widgets.scene.layers import NO_MODULE
+from widgets.scene.module_graph import FATES, module_graph
 from widgets.scene.scene import News
 
 
 def drawn(made: Explorer, panel: str) -> dict[str, Any]:
-    """The traces of a panel's plot, by name."""
+    """The traces of a panel's plot, by name; of the curve, ``customdata`` are the budgets."""
     plot: Any = made._view.panels[panel]
+    if panel == "trade_off":
+        lines = json.loads(plot.plot.known)["series"]
+        return {x["name"]: {"customdata": [point[2] for point in x["points"]]} for x in lines}
+    if panel == "timeline":
+        return json.loads(plot.plot.step)
     return {trace["name"]: trace for trace in json.loads(plot.plot.figure)["data"]}
 
 
@@ -72,8 +80,10 @@ def test_a_layer_selected_anywhere_is_selected_everywhere(opened: Explorer) -> N
     timeline.plot._handle_custom_msg({"picked": "blocks.1.0"}, [])
     assert opened.selection == "blocks.1.0"
     assert opened._view.controls.layer.value == "blocks.1.0"
-    assert "selected layer" in drawn(opened, "timeline")
+    assert drawn(opened, "timeline")["selection"] == "blocks.1.0"
+    open_tab(opened, "layers")
     assert max(drawn(opened, "layers")["kept"]["marker"]["line"]["width"]) > 0
+    open_tab(opened, "implementations")
     panel: Any = opened._view.panels["implementations"]
     assert rows_selected(panel.table) == ["blocks.1.0: convolution"]
     assert "blocks.1.0" in panel.heading.value
@@ -83,7 +93,7 @@ def test_a_layer_selected_anywhere_is_selected_everywhere(opened: Explorer) -> N
     assert opened.selection == "blocks"
     timeline.plot._handle_custom_msg({"picked": "blocks"}, [])
     assert opened.selection == ""
-    assert "selected layer" not in drawn(opened, "timeline")
+    assert drawn(opened, "timeline")["selection"] == ""
     opened.selection = NO_MODULE
     opened.selection = ""
 
@@ -135,9 +145,9 @@ def test_a_layer_that_turns_out_to_be_none_is_told_and_forgotten(trained: Traine
 
 
 def test_a_point_of_the_curve_is_a_budget(opened: Explorer) -> None:
-    budget = drawn(opened, "trade_off")["instant curve"]["customdata"][0]
+    budget = drawn(opened, "trade_off")["this explorer"]["customdata"][0]
     panel: Any = opened._view.panels["trade_off"]
-    panel.plot._handle_custom_msg({"picked": budget}, [])
+    panel.plot._handle_custom_msg({"budget": budget}, [])
     opened.wait(60)
     assert opened.budget_bytes == budget
     assert opened.schedule is not None
@@ -216,7 +226,7 @@ def test_what_another_choice_allowed_is_not_shown_while_this_one_has_no_answer(
     opened._work.activity.wait_for("opening")
     known = opened._display.scene.known
     assert (known.instant, known.solved, known.current) == ((), (), None)
-    assert drawn(opened, "trade_off")["solved"]["customdata"] == []
+    assert drawn(opened, "trade_off")["this explorer"]["customdata"] == []
     monkeypatch.undo()
     opened.configure(exact=False)
     go_on.set()
@@ -475,3 +485,60 @@ def test_the_best_order_of_a_bundled_network_is_drawn() -> None:
     found = ordered(profile, keep_all(profile.graph))
     assert "operators in another place, and nothing recomputed" in found.sentence
     assert ordered(profile, found.schedule).schedule is found.schedule
+
+
+def test_a_page_asks_for_the_schedules_that_are_known(opened: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they follow a hand that moves the budget."""
+    panel: Any = opened._view.panels["timeline"]
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(panel.plot, "send", sent.append)
+    keys = panel.plot.known
+    assert len(keys) == len(opened._display.present.known.best) > 1
+    panel.plot._handle_custom_msg({"want": keys[0]}, [])
+    panel.plot._handle_custom_msg({"want": "nothing"}, [])
+    (message,) = sent
+    assert message["key"] == keys[0]
+    best = opened._display.present.known.best[0]
+    assert message["outline"]["peak"][1] == best.peak_bytes
+    assert message["outline"]["time_ms"] == pytest.approx(best.time_ms)
+    assert json.loads(message["outline"]["layers"])["data"]
+    panel.plot._handle_custom_msg({"budget": best.peak_bytes}, [])
+    opened.wait(60)
+    assert opened.budget_bytes == best.peak_bytes
+
+
+def test_what_the_page_walks_to_is_known_to_a_script(opened: Explorer) -> None:
+    panel: Any = opened._view.panels["timeline"]
+    assert opened.selected == []
+    panel.plot._handle_custom_msg({"walked": 3, "range": None}, [])
+    assert opened.selected_runs == (3, 3)
+    assert {row["tensor"] for row in opened.selected}
+    panel.plot._handle_custom_msg({"walked": None, "range": [2, 9]}, [])
+    assert opened.selected_runs == (2, 9)
+    panel.plot._handle_custom_msg({"walked": None, "range": None}, [])
+    assert opened.selected_runs is None
+
+
+def test_a_graph_of_modules_has_every_tensor_once(opened: Explorer) -> None:
+    open_tab(opened, "graph")
+    panel: Any = opened._view.panels["graph"]
+    scene = opened._display.present
+    held = Held.shown(scene.profile, scene.solution, scene.timeline)
+    assert held is not None
+    drawn_graph = module_graph(scene.profile, held.explained)
+    fates = [fate for _, fates, *_ in FATES for fate in fates]
+    told = sum(x.allocated_bytes for x in held.explained if x.fate in fates)
+    assert sum(amounts.sum() for amounts in drawn_graph["bytes"]) == told
+    layers = drawn_graph["model"]["layers"]
+    arrows = {(layers[a], layers[b]) for a, b, _ in drawn_graph["edges"]}
+    assert ("stem.0", "stem.1") in arrows
+    assert json.loads(panel.plot.graph)["model"]["layers"] == layers
+    panel.plot._handle_custom_msg({"picked": "stem"}, [])
+    assert opened.selection == "stem"
+    assert panel.plot.selection == "stem"
+
+
+def test_every_tab_has_a_picture_and_a_question(opened: Explorer) -> None:
+    made = icons(list(TABS))
+    assert [f"nth-child({place})" in made for place in range(1, len(TABS) + 1)] == [True] * len(TABS)
+    assert all(opened._view.panels[name].question.endswith("?") for name in PANELS)

@@ -114,7 +114,11 @@ def test_trade_off_and_layers_put_the_schedule_where_it_belongs(trained: Trained
     boundary = plain.operators.index(profile.graph.forward_count)
     kept = [x for x in plain.alive_at(boundary) if x.category is Category.SAVED]
     total = sum(profile.allocated_bytes(profile.graph.storages[x.storage]) for x in kept)
-    assert sum(traces["kept by a plain step"].y) == pytest.approx(total / style.GIB)
+    shown = layers_figure(profile, plain, timeline)
+    unit = next(x for x in style.UNITS if f"({x};" in shown.layout["annotations"][1]["text"])
+    assert sum(traces["kept by a plain step"].y) == pytest.approx(total / style.UNITS[unit])
+    # More than one number on each axis, and no more than fit.
+    assert all(3 <= len(shown.layout[axis]["tickvals"]) <= 8 for axis in ("yaxis", "yaxis2"))
     assert sum(traces["kept"].y) < sum(traces["kept by a plain step"].y)
 
 

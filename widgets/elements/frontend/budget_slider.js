@@ -1,13 +1,7 @@
 // A native range input with marks, a typed readout and a list of presets: all focusable and named, as assistive
 // technology expects.
-const GIB = 2 ** 30;
 const REST_MS = 120;
-
-function make(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-}
+const make = html;
 
 function render({ model, el }) {
   el.classList.add("schedule-explorer-budget");
@@ -18,19 +12,25 @@ function render({ model, el }) {
   const presets = make("select");
   range.setAttribute("aria-label", "Memory budget");
   ticks.setAttribute("aria-hidden", "true");
-  readout.setAttribute("aria-label", "Memory budget in GiB, or with another unit, or in % of PyTorch's peak");
-  readout.title = "GiB, or with a unit (260 MiB), or % of PyTorch's peak (80 %)";
   presets.setAttribute("aria-label", "Budget presets");
   el.append(make("span", { textContent: "Budget" }), make("div", { className: "track" }, range, ticks));
-  el.append(make("span", { className: "entry" }, readout, make("span", { textContent: "GiB" }), share), presets);
+  const unitName = make("span");
+  el.append(make("span", { className: "entry" }, readout, unitName, share), presets);
 
+  // One unit for all that is shown: that of PyTorch's peak.
+  const unit = () => unitFor(model.get("plain_bytes") || UNITS.GiB);
   // Enough digits for one step of the slider to show.
-  const digits = () => Math.min(6, Math.max(2, Math.ceil(-Math.log10(model.get("step_bytes") / GIB))));
+  const digits = () => Math.min(6, Math.max(0, Math.ceil(-Math.log10(model.get("step_bytes") / UNITS[unit()]))));
+  const name = () => {
+    unitName.textContent = unit();
+    readout.setAttribute("aria-label", `Memory budget in ${unit()}, or with another unit, or in % of PyTorch's peak`);
+    readout.title = `${unit()}, or with a unit (260 MiB), or % of PyTorch's peak (80 %)`;
+  };
   const write = (bytes) => {
     const plain = model.get("plain_bytes");
-    readout.value = (bytes / GIB).toFixed(digits());
+    readout.value = (bytes / UNITS[unit()]).toFixed(digits());
     share.textContent = plain ? `${((100 * bytes) / plain).toFixed(0)} % of PyTorch's peak` : "";
-    range.setAttribute("aria-valuetext", `${readout.value} GiB`);
+    range.setAttribute("aria-valuetext", `${readout.value} ${unit()}`);
   };
   // Marks whose names would overlap are left out; those at the ends come first.
   const thin = () => {
@@ -60,7 +60,7 @@ function render({ model, el }) {
     );
     thin();
     const options = marks.map(({ bytes, label }) => {
-      const amount = `${(bytes / GIB).toFixed(digits())} GiB`;
+      const amount = `${(bytes / UNITS[unit()]).toFixed(digits())} ${unit()}`;
       return make("option", { value: String(bytes), textContent: label.includes("GiB") ? label : `${label}: ${amount}` });
     });
     presets.replaceChildren(make("option", { value: "", textContent: "Presets" }), ...options);
@@ -69,6 +69,7 @@ function render({ model, el }) {
   let dragging = false;
   let typing = false;
   const pull = () => {
+    name();
     range.min = model.get("minimum_bytes");
     range.max = model.get("maximum_bytes");
     range.step = model.get("step_bytes");
@@ -83,6 +84,7 @@ function render({ model, el }) {
   range.addEventListener("input", () => {
     dragging = true;
     write(Number(range.value));
+    announce(el, MOVING, { bytes: Number(range.value) });
   });
   // A key that is held, or pressed time and again, asks once: when it rests.
   let keyed = false;
@@ -93,7 +95,9 @@ function render({ model, el }) {
     clearTimeout(resting);
     const settle = () => {
       dragging = false;
-      push(Number(range.value));
+      const bytes = Number(range.value);
+      announce(el, MOVING, { bytes: null, settled: bytes === model.get("budget_bytes") ? null : bytes });
+      push(bytes);
     };
     if (keyed) resting = setTimeout(settle, REST_MS);
     else settle();
@@ -118,15 +122,26 @@ function render({ model, el }) {
     if (presets.value) push(Number(presets.value));
     presets.value = "";
   });
+  // Where the budget is dragged in a picture, the handle goes along.
+  const moved = ({ bytes }) => {
+    if (dragging) return;
+    range.value = bytes ?? model.get("budget_bytes");
+    write(bytes ?? model.get("budget_bytes"));
+  };
+  let unhear = null;
   model.on("change", pull);
   model.on("change:marks", mark);
   mark();
   pull();
-  const sized = new ResizeObserver(thin);
+  const sized = new ResizeObserver(() => {
+    unhear ??= el.isConnected ? listen(el, MOVING, moved) : null;
+    thin();
+  });
   sized.observe(ticks);
   return () => {
     clearTimeout(resting);
     sized.disconnect();
+    unhear?.();
     model.off("change", pull);
     model.off("change:marks", mark);
   };

@@ -8,6 +8,8 @@ const NARROW = 560; // pixels: fewer are too few for plots side by side
 const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
 // Nothing leaves the page: no button that uploads a plot.
 const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const dark = () => document.body.dataset.jpThemeLight === "false";
+const DARK = { bgcolor: "#2b2b2b", bordercolor: "#888888", font: { color: "#eeeeee", size: 12 } }; // of what is pointed at
 const NEAR = 3; // pixels: a shorter way is no dragging, and so far from an edge is still at it
 const IDLE_MS = 300; // at most, until what is out of sight is drawn
 const REST_MS = 60; // at most, between two plots
@@ -70,10 +72,11 @@ function render({ model, el }) {
   el.append(place, tip);
 
   let plotly = null;
+  let meanwhile = null; // a figure that is shown for as long as a hand moves the budget
   let [alternative, narrow] = [false, false];
   const draw = async () => {
     plotly ??= await (await shared.promise)();
-    const text = model.get("figure");
+    const text = meanwhile ?? model.get("figure");
     stale = place.clientWidth < LEAST_WIDTH; // its tab may have been closed since
     if (stale || !text) return;
     const figure = JSON.parse(text);
@@ -82,6 +85,7 @@ function render({ model, el }) {
     alternative = Object.keys(figure.narrow ?? {}).length > 0;
     narrow = place.clientWidth < NARROW;
     const layout = narrow ? { ...figure.layout, ...figure.narrow } : figure.layout;
+    layout.hoverlabel = { ...layout.hoverlabel, ...(dark() ? DARK : {}) };
     await plotly.react(place, figure.data, layout, CONFIG);
     if (fresh) {
       place.on("plotly_click", pick);
@@ -148,12 +152,29 @@ function render({ model, el }) {
     if (stale || (alternative && narrow !== place.clientWidth < NARROW)) changed();
     else if (place.data) plotly.Plots.resize(place);
   });
-  model.on("change:figure", changed);
+  const follow = ({ detail }) => {
+    if (meanwhile === (detail ?? null) || detail === undefined) return;
+    meanwhile = detail;
+    if (inSight(place)) changed();
+  };
+  const settled = () => {
+    meanwhile = null;
+    changed();
+  };
+  const follows = model.get("follows");
+  const watched = new ResizeObserver(() => {
+    if (!follows || !el.isConnected) return;
+    watched.disconnect();
+    el.closest(".schedule-explorer")?.addEventListener(follows, follow);
+  });
+  watched.observe(el);
+  model.on("change:figure", settled);
   sized.observe(place);
   return () => {
     sized.disconnect();
+    watched.disconnect();
     queue.delete(place);
-    model.off("change:figure", changed);
+    model.off("change:figure", settled);
     if (place.data) plotly.purge(place);
   };
 }

@@ -1,4 +1,5 @@
 // One live region that stays in the page while its text changes, so that screen readers announce each change.
+const ENOUGH = 0.08; // of the whole, to tell from it how long the rest takes
 const SIGNS = { busy: "…", good: "✓", warning: "!", bad: "✕" };
 
 function render({ model, el }) {
@@ -12,10 +13,22 @@ function render({ model, el }) {
   text.setAttribute("aria-live", "polite");
   progress.setAttribute("aria-label", "Progress");
   progress.max = 1;
-  el.append(sign, text, progress);
+  const left = document.createElement("span");
+  left.className = "left";
+  el.append(sign, text, progress, left);
 
+  // From how fast it went so far; said once that is known.
+  let begun = null;
+  const remaining = (fraction) => {
+    if (fraction === null) begun = null;
+    else if (begun === null || fraction < begun.fraction) begun = { fraction, at: performance.now() };
+    const done = begun === null ? 0 : fraction - begun.fraction;
+    const seconds = done < ENOUGH ? null : ((performance.now() - begun.at) / 1000 / done) * (1 - fraction);
+    left.textContent = seconds === null || fraction >= 1 ? "" : seconds < 90 ? `about ${Math.ceil(seconds)} s left` : `about ${Math.ceil(seconds / 60)} min left`;
+  };
   const pull = () => {
     const fraction = model.get("progress");
+    remaining(fraction);
     el.dataset.tone = model.get("tone");
     sign.textContent = SIGNS[model.get("tone")] ?? "";
     text.textContent = model.get("text");
@@ -28,6 +41,7 @@ function render({ model, el }) {
     sign.textContent = SIGNS.warning;
     text.textContent = "The kernel that solves was restarted or has ended: run the cell again to go on.";
     progress.hidden = true;
+    left.textContent = "";
   };
   model.on("change", pull);
   model.on("comm_live_update", lost);

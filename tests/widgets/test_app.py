@@ -1,0 +1,64 @@
+"""What visitors choose from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.widgets.trained import Trained
+from widgets.app import App
+
+_PATIENCE_S = 300.0
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    made = App()
+    yield made
+    made.close()
+
+
+def until(app: App, model: str) -> None:
+    """Wait until an explorer of this model is shown."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while model not in repr(app.opened):
+        assert time.monotonic() < deadline, app.said.value
+        time.sleep(0.05)
+
+
+def test_a_model_a_device_and_a_batch_are_chosen(app: App) -> None:
+    first = app.opened
+    assert first is not None
+    assert app.batch.disabled, "what was measured has the batch that it has"
+    app.model.value = "mobilenet_v2"
+    assert [label for label, _ in app.device.options] == ["a100-80gb", "h200", "p100-16gb"]
+    app.device.value = "mobilenet_v2-p100-16gb"
+    assert not app.batch.disabled
+    app.batch.value = 2
+    app.open.click()
+    assert "Estimating" in app.said.value
+    until(app, "MobileNetV2")
+    assert app.opened is not None
+    assert first.status == "closed"
+    profile = app.opened._subject.profile
+    assert profile is not None
+    assert profile.graph.batch[0].shape[0] == 2
+    assert profile.device.estimated
+    assert "P100" in profile.device.name
+
+
+def test_a_profile_is_uploaded_and_what_is_none_is_told(app: App, trained: Trained, tmp_path: Path) -> None:
+    trained.profile.save(tmp_path / "own.json")
+    app._open_uploaded([{"name": "../own.json", "content": memoryview((tmp_path / "own.json").read_bytes())}])
+    until(app, "ConvNet")
+    app._open_uploaded([{"name": "own.json", "content": memoryview(b"{")}])
+    deadline = time.monotonic() + _PATIENCE_S
+    while "role='alert'" not in app.said.value:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "own.json is not complete JSON" in app.said.value
+    assert "tmp" not in app.said.value
+    assert "ConvNet" in repr(app.opened)
