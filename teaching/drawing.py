@@ -46,11 +46,20 @@ def boxes(profile: Profile, schedule: Schedule, *, budget: int | None = None, ti
     for stay in stays:
         size = profile.graph.storages[stay.storage].bytes
         figure.add_bar(
-            base=[starts[stay.start]], x=[ends[stay.end] - starts[stay.start]], y=[order[stay.storage]], orientation="h",
+            base=[starts[stay.start]],
+            x=[ends[stay.end] - starts[stay.start]],
+            y=[order[stay.storage]],
+            orientation="h",
             marker={"color": _OF_CATEGORY.get(stay.category, GREY), "line": {"color": "white", "width": 1}},
-            text=f"{names[stay.storage]}: {size}", textposition="inside", insidetextanchor="middle",
-            hovertemplate=f"{names[stay.storage]}, {size} units<extra></extra>", showlegend=False, width=0.8, row=1, col=1,
-        )  # fmt: skip
+            text=f"{names[stay.storage]}: {size}",
+            textposition="inside",
+            insidetextanchor="middle",
+            hovertemplate=f"{names[stay.storage]}, {size} units<extra></extra>",
+            showlegend=False,
+            width=0.8,
+            row=1,
+            col=1,
+        )
     _total(figure, line, budget)
     figure.update_yaxes(showticklabels=False, autorange="reversed", row=1, col=1)
     _animate(figure, profile, line)
@@ -61,7 +70,9 @@ def _two_rows(title: str) -> go.Figure:
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.06)
-    figure.update_layout(title=title, template="plotly_white", height=480, barmode="overlay", margin={"l": 60, "r": 10, "t": 60, "b": 40})
+    figure.update_layout(
+        title=title, template="plotly_white", height=480, barmode="overlay", margin={"l": 60, "r": 10, "t": 60, "b": 40}
+    )
     figure.update_xaxes(title="ms", row=2, col=1)
     figure.update_yaxes(title="in memory", row=2, col=1, rangemode="tozero")
     return figure
@@ -74,10 +85,14 @@ def _total(figure: go.Figure, line: Timeline, budget: int | None) -> None:
         mine = [n for n, x in enumerate(line.stages) if x is stage and line.times_ms[n] > 0]
         if mine:
             figure.add_bar(
-                x=[ends[n] - line.times_ms[n] / 2 for n in mine], y=[int(line.total_bytes[n]) for n in mine],
-                width=[float(line.times_ms[n]) for n in mine], marker={"color": colour, "opacity": 0.55, "line": {"width": 0.5, "color": "white"}},
-                name=stage.value, row=2, col=1,
-            )  # fmt: skip
+                x=[ends[n] - line.times_ms[n] / 2 for n in mine],
+                y=[int(line.total_bytes[n]) for n in mine],
+                width=[float(line.times_ms[n]) for n in mine],
+                marker={"color": colour, "opacity": 0.55, "line": {"width": 0.5, "color": "white"}},
+                name=stage.value,
+                row=2,
+                col=1,
+            )
     if budget is not None:
         figure.add_hline(y=budget, line={"dash": "dash", "color": RED}, annotation_text="budget", row=2, col=1)
 
@@ -88,18 +103,45 @@ def _animate(figure: go.Figure, profile: Profile, line: Timeline) -> None:
     middles = ends - line.times_ms / 2
     number = len(figure.data)
     highest = float(line.total_bytes.max())
-    figure.add_scatter(x=[middles[0]] * 2, y=[0, highest], mode="lines", line={"color": "black", "width": 2}, showlegend=False, hoverinfo="skip", row=2, col=1)
+    figure.add_scatter(
+        x=[middles[0]] * 2,
+        y=[0, highest],
+        mode="lines",
+        line={"color": "black", "width": 2},
+        showlegend=False,
+        hoverinfo="skip",
+        row=2,
+        col=1,
+    )
     frames, steps = [], []
     for n, operator in enumerate(line.operators):
-        told = f"{profile.graph.operators[operator].name} ({line.stages[n].value}): {int(line.total_bytes[n])} in memory"
-        frames.append(go.Frame(name=str(n), data=[{"type": "scatter", "x": [middles[n]] * 2, "y": [0, highest]}], traces=[number]))
+        told = (
+            f"{profile.graph.operators[operator].name} ({line.stages[n].value}): {int(line.total_bytes[n])} in memory"
+        )
+        frames.append(
+            go.Frame(name=str(n), data=[{"type": "scatter", "x": [middles[n]] * 2, "y": [0, highest]}], traces=[number])
+        )
         jump = {"mode": "immediate", "frame": {"duration": 0, "redraw": False}, "transition": {"duration": 0}}
         steps.append({"method": "animate", "label": told, "args": [[str(n)], jump]})
     figure.frames = frames
-    play = {"label": "Play", "method": "animate", "args": [None, {"frame": {"duration": 500, "redraw": False}, "fromcurrent": True}]}
+    play = {
+        "label": "Play",
+        "method": "animate",
+        "args": [None, {"frame": {"duration": 500, "redraw": False}, "fromcurrent": True}],
+    }
     figure.update_layout(
-        sliders=[{"steps": steps, "currentvalue": {"prefix": ""}, "font": {"color": "rgba(0,0,0,0)"}, "ticklen": 0, "pad": {"t": 40}}],
-        updatemenus=[{"type": "buttons", "buttons": [play], "x": 0.0, "y": 1.13, "xanchor": "left", "showactive": False}],
+        sliders=[
+            {
+                "steps": steps,
+                "currentvalue": {"prefix": ""},
+                "font": {"color": "rgba(0,0,0,0)"},
+                "ticklen": 0,
+                "pad": {"t": 40},
+            }
+        ],
+        updatemenus=[
+            {"type": "buttons", "buttons": [play], "x": 0.0, "y": 1.13, "xanchor": "left", "showactive": False}
+        ],
     )
     for slider in figure.layout.sliders:
         slider.currentvalue.font.color = "black"
@@ -147,19 +189,47 @@ def tree(nodes: Sequence[Node], *, title: str = "Branch and bound") -> go.Figure
     for x in nodes:
         if x.parent is not None:
             (x0, y0), (x1, y1) = place[x.parent], place[x.number]
-            figure.add_scatter(x=[x0, x1], y=[y0, y1], mode="lines", line={"color": GREY, "width": 1}, hoverinfo="skip", showlegend=False)
-    looks = {"": ("branched", BLUE), "incumbent": ("whole numbers: a schedule", GREEN), "bound": ("cut off: no better", ORANGE), "infeasible": ("no solution", RED)}
+            figure.add_scatter(
+                x=[x0, x1],
+                y=[y0, y1],
+                mode="lines",
+                line={"color": GREY, "width": 1},
+                hoverinfo="skip",
+                showlegend=False,
+            )
+    looks = {
+        "": ("branched", BLUE),
+        "incumbent": ("whole numbers: a schedule", GREEN),
+        "bound": ("cut off: no better", ORANGE),
+        "infeasible": ("no solution", RED),
+    }
     for ended, (name, colour) in looks.items():
         mine = [x for x in nodes if x.ended == ended]
         if mine:
             figure.add_scatter(
-                x=[place[x.number][0] for x in mine], y=[place[x.number][1] for x in mine], mode="markers+text", name=name,
-                marker={"size": 14, "color": colour}, textposition="bottom center", textfont={"size": 9},
+                x=[place[x.number][0] for x in mine],
+                y=[place[x.number][1] for x in mine],
+                mode="markers+text",
+                name=name,
+                marker={"size": 14, "color": colour},
+                textposition="bottom center",
+                textfont={"size": 9},
                 text=["" if x.bound is None else f"{x.bound:.3g}" for x in mine] if len(nodes) <= 60 else None,
-                hovertext=[f"{x.number}: {x.decided or 'root'}, " + ("no solution" if x.bound is None else f"bound {x.bound:.3f}") for x in mine],
+                hovertext=[
+                    f"{x.number}: {x.decided or 'root'}, "
+                    + ("no solution" if x.bound is None else f"bound {x.bound:.3f}")
+                    for x in mine
+                ],
                 hoverinfo="text",
-            )  # fmt: skip
-    figure.update_layout(title=title, template="plotly_white", height=460, margin={"l": 10, "r": 10, "t": 50, "b": 10}, xaxis={"visible": False}, yaxis={"visible": False})
+            )
+    figure.update_layout(
+        title=title,
+        template="plotly_white",
+        height=460,
+        margin={"l": 10, "r": 10, "t": 50, "b": 10},
+        xaxis={"visible": False},
+        yaxis={"visible": False},
+    )
     return figure
 
 
@@ -223,9 +293,24 @@ def rectangles(blocks: Sequence[tuple[str, int, int, int, int]], *, height: int,
     for number, (name, first, last, offset, size) in enumerate(blocks):
         colour = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fdd0a2", "#c7e9c0")[number % 6]
         figure.add_bar(
-            base=[offset], y=[size], x=[(first + last) / 2], width=[last - first + 1], text=name, textposition="inside", showlegend=False,
-            marker={"color": colour, "line": {"color": "#333", "width": 0.8}}, hovertemplate=f"{name}: {size} at {offset}, runs {first} to {last}<extra></extra>",
-        )  # fmt: skip
+            base=[offset],
+            y=[size],
+            x=[(first + last) / 2],
+            width=[last - first + 1],
+            text=name,
+            textposition="inside",
+            showlegend=False,
+            marker={"color": colour, "line": {"color": "#333", "width": 0.8}},
+            hovertemplate=f"{name}: {size} at {offset}, runs {first} to {last}<extra></extra>",
+        )
     figure.add_hline(y=height, line={"dash": "dash", "color": RED}, annotation_text=f"{height}")
-    figure.update_layout(title=title, template="plotly_white", height=380, barmode="overlay", xaxis={"title": "run"}, yaxis={"title": "address"}, margin={"l": 60, "r": 10, "t": 50, "b": 40})
+    figure.update_layout(
+        title=title,
+        template="plotly_white",
+        height=380,
+        barmode="overlay",
+        xaxis={"title": "run"},
+        yaxis={"title": "address"},
+        margin={"l": 60, "r": 10, "t": 50, "b": 40},
+    )
     return figure

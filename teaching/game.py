@@ -100,11 +100,15 @@ class GameView(ipywidgets.VBox):
         self.game = game
         self.buttons = {
             name: ipywidgets.ToggleButton(
-                value=True, description=f"{name} · {tensor.bytes}", icon="check", tooltip="pressed: kept",
-                button_style="info", layout={"width": "auto"},
+                value=True,
+                description=f"{name} · {tensor.bytes}",
+                icon="check",
+                tooltip="pressed: kept",
+                button_style="info",
+                layout={"width": "auto"},
             )
             for name, tensor in game.tensors.items()
-        }  # fmt: skip
+        }
         for button in self.buttons.values():
             button.observe(self._changed, "value")
         self.message = ipywidgets.HTML()
@@ -137,7 +141,10 @@ class GameView(ipywidgets.VBox):
         peak, unit = move.timeline.peak_bytes, self.game.unit
         told = "fits" if move.fits else f"<b>{peak - move.budget_bytes} too many</b>"
         best = "" if self.best is None else f" · your best that fits: {self.best.extra_ms:g} ms"
-        self.message.value = f"Peak <b>{peak}</b> of {move.budget_bytes} {unit}: {told} · <b>{move.extra_ms:g} ms</b> of recomputation{best}"
+        self.message.value = (
+            f"Peak <b>{peak}</b> of {move.budget_bytes} {unit}: {told} · <b>{move.extra_ms:g} ms</b> of "
+            f"recomputation{best}"
+        )
         with self.figure.batch_update():
             self.figure.data = ()
             self.figure.add_traces(_bars(self.game, move.timeline))
@@ -156,7 +163,9 @@ class GameView(ipywidgets.VBox):
         won = mine is not None and mine.extra_ms <= extra + 1e-9
         said = "nobody can do better: you found it too" if won else "the solver wins"
         dropped = ", ".join(sorted(self.game.dropped_by(found.schedule))) or "nothing"
-        self.verdict.value = f"{against}; the solver: <b>{extra:g} ms</b> ({found.status.value}), dropping {dropped}: {said}."
+        self.verdict.value = (
+            f"{against}; the solver: <b>{extra:g} ms</b> ({found.status.value}), dropping {dropped}: {said}."
+        )
         self.drop(self.game.dropped_by(found.schedule))
 
     def _changed(self, change: dict[str, Any]) -> None:
@@ -166,25 +175,49 @@ class GameView(ipywidgets.VBox):
 
 
 def _layout(game: Game) -> dict[str, Any]:
-    budget = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": game.budget_bytes, "y1": game.budget_bytes, "line": {"dash": "dash", "color": RED}}
+    budget = {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": game.budget_bytes,
+        "y1": game.budget_bytes,
+        "line": {"dash": "dash", "color": RED},
+    }
     return {
-        "template": "plotly_white", "height": 300, "shapes": [budget], "margin": {"l": 50, "r": 10, "t": 20, "b": 40}, "bargap": 0,
-        "xaxis": {"title": "ms"}, "yaxis": {"title": game.unit, "rangemode": "tozero"}, "legend": {"orientation": "h", "y": 1.15},
-    }  # fmt: skip
+        "template": "plotly_white",
+        "height": 300,
+        "shapes": [budget],
+        "margin": {"l": 50, "r": 10, "t": 20, "b": 40},
+        "bargap": 0,
+        "xaxis": {"title": "ms"},
+        "yaxis": {"title": game.unit, "rangemode": "tozero"},
+        "legend": {"orientation": "h", "y": 1.15},
+    }
 
 
 def _bars(game: Game, line: Timeline) -> list[go.Bar]:
     ends = line.times_ms.cumsum()
     found = []
-    for stage, colour in ((Stage.FORWARD, BLUE), (Stage.RECOMPUTE, RED), (Stage.BACKWARD, ORANGE), (Stage.UPDATE, GREEN)):
+    for stage, colour in (
+        (Stage.FORWARD, BLUE),
+        (Stage.RECOMPUTE, RED),
+        (Stage.BACKWARD, ORANGE),
+        (Stage.UPDATE, GREEN),
+    ):
         mine = [n for n, x in enumerate(line.stages) if x is stage and line.times_ms[n] > 0]
         if mine:
             names = [game.profile.graph.operators[line.operators[n]].name for n in mine]
             found.append(
                 go.Bar(
-                    x=[float(ends[n] - line.times_ms[n] / 2) for n in mine], y=[int(line.total_bytes[n]) for n in mine], name=stage.value,
-                    width=[float(line.times_ms[n]) for n in mine], marker={"color": colour, "line": {"color": GREY, "width": 0.5}}, text=names, textposition="none",
+                    x=[float(ends[n] - line.times_ms[n] / 2) for n in mine],
+                    y=[int(line.total_bytes[n]) for n in mine],
+                    name=stage.value,
+                    width=[float(line.times_ms[n]) for n in mine],
+                    marker={"color": colour, "line": {"color": GREY, "width": 0.5}},
+                    text=names,
+                    textposition="none",
                     hovertemplate="%{text}: %{y}<extra></extra>",
                 )
-            )  # fmt: skip
+            )
     return found

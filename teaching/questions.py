@@ -64,12 +64,16 @@ def _best_by_hand(game: Game) -> tuple[float, frozenset[str]]:
 
 def by_hand(first: Game, second: Game) -> Exercises:
     """Of two games: one that can be won by hand, one that cannot."""
+    assert _best_by_hand(second)[0] == float("inf"), "the second game is one that buttons cannot win"
     sizes = {name: x.bytes for name, x in first.tensors.items()}
     return Exercises(
         (
             Question(
                 "Drop the largest tensor alone. How many units is the peak lower than with everything kept?",
-                lambda: first.play(()).timeline.peak_bytes - first.play([max(sizes, key=sizes.__getitem__)]).timeline.peak_bytes,
+                lambda: (
+                    first.play(()).timeline.peak_bytes
+                    - first.play([max(sizes, key=sizes.__getitem__)]).timeline.peak_bytes
+                ),
                 hint="It is made again, and is then there beside its gradient.",
                 why="Less than its size: what it is made from has to be kept, and the peak moves elsewhere.",
             ),
@@ -86,7 +90,8 @@ def by_hand(first: Game, second: Game) -> Exercises:
                 hint="The solver says it.",
             ),
             Question(
-                "In the second game no choice of tensors fits, whatever you drop. The solver finds a schedule. What can it do that the "
+                "In the second game no choice of tensors fits, whatever you drop. The solver finds a "
+                "schedule. What can it do that the "
                 "buttons cannot: 'drop again', 'skip a layer' or 'use less precision'?",
                 lambda: "drop again",
                 hint="Look for a tensor that is kept by the forward pass and made again later all the same.",
@@ -205,10 +210,12 @@ def implementations(times: dict[str, float | None], saved_bits: float) -> Exerci
                 example=lambda: min(known, key=known.__getitem__),
             ),
             Question(
-                "Which of these changes gradients beyond rounding: 'output', 'inplace', 'intermediate', 'convolution' or 'none of them'?",
+                "Which of these changes gradients beyond rounding: 'output', 'inplace', 'intermediate', "
+                "'convolution' or 'none of them'?",
                 lambda: "none of them",
                 hint="What does exact=True leave out, and by how much does it differ?",
-                why="Some change the last bits, as any other order of a sum does; encodings of Gist's kind are never chosen unasked.",
+                why="Some change the last bits, as any other order of a sum does; encodings of Gist's kind "
+                "are never chosen unasked.",
             ),
         )
     )
@@ -234,17 +241,24 @@ def addresses(blocks: Sequence[Block], fragmentation: float) -> Exercises:
 
     return Exercises(
         (
-            Question("What is the load: the most that is alive at once?", lambda: load, hint="Add up each column of the picture."),
+            Question(
+                "What is the load: the most that is alive at once?",
+                lambda: load,
+                hint="Add up each column of the picture.",
+            ),
             Question(
                 "Place all tensors in a buffer of that size: {'A': address, …}.",
                 placed,
                 hint="No two may overlap in both time and address. Start with the two that live longest.",
                 why="The search finds such a placement for nearly every step.",
                 judges=True,
-                example=lambda: dict(zip((x[0] for x in blocks), pack(rectangles, seconds=5.0).offset_bytes.tolist(), strict=True)),
+                example=lambda: dict(
+                    zip((x[0] for x in blocks), pack(rectangles, seconds=5.0).offset_bytes.tolist(), strict=True)
+                ),
             ),
             Question(
-                "Which share of what PyTorch's allocator reserves for UNet's step is not in use at its peak? (Two digits.)",
+                "Which share of what PyTorch's allocator reserves for UNet's step is not in use at its "
+                "peak? (Two digits.)",
                 lambda: round(fragmentation, 2),
                 hint="timeline.reservation.fragmentation.",
                 tolerance=0.05,
@@ -266,12 +280,20 @@ def iterations(peaks: dict[str, int]) -> Exercises:
                 tolerance=0.02,
             ),
             Question(
-                "Does an update within the backward pass take more or less memory than one at the end? ('more', 'less', 'the same')",
-                lambda: "less" if peaks["AdamW, within"] < peaks["AdamW"] else "more" if peaks["AdamW, within"] > peaks["AdamW"] else "the same",
+                "Does an update within the backward pass take more or less memory than one at the end? "
+                "('more', 'less', 'the same')",
+                lambda: (
+                    "less"
+                    if peaks["AdamW, within"] < peaks["AdamW"]
+                    else "more"
+                    if peaks["AdamW, within"] > peaks["AdamW"]
+                    else "the same"
+                ),
                 hint="Compare the two rows.",
             ),
             Question(
-                "Accumulation over microbatches: what stays in memory throughout that a single step frees? ('gradients', 'activations', 'state')",
+                "Accumulation over microbatches: what stays in memory throughout that a single step "
+                "frees? ('gradients', 'activations', 'state')",
                 lambda: "gradients",
                 hint="What is added to?",
             ),

@@ -19,9 +19,15 @@ from explorer.solvers.strategy import Strategy
 from teaching.drawing import BLUE, GREEN, ORANGE
 
 ANNEALING = Strategy(
-    blueprints=False, population=False, programs=False, whole_bounds=False, blueprint_bound=False, critical_ends=False,
-    deep=False, tightening=False,
-)  # fmt: skip
+    blueprints=False,
+    population=False,
+    programs=False,
+    whole_bounds=False,
+    blueprint_bound=False,
+    critical_ends=False,
+    deep=False,
+    tightening=False,
+)
 """Searches one after the other, and the bound of one linear relaxation."""
 
 
@@ -91,11 +97,19 @@ def race(ways: dict[str, list[Moment]], *, plain_ms: float) -> go.Figure:
         for what, dash in (("time_ms", "solid"), ("bound_ms", "dot")):
             points = [(x.seconds, y) for x in moments if (y := getattr(x, what)) is not None]
             figure.add_scatter(
-                x=[x for x, _ in points], y=[100 * (y / plain_ms - 1) for _, y in points], mode="lines", line_shape="hv",
-                line={"color": colour, "dash": dash}, name=name + (", schedule" if what == "time_ms" else ", bound"),
-            )  # fmt: skip
+                x=[x for x, _ in points],
+                y=[100 * (y / plain_ms - 1) for _, y in points],
+                mode="lines",
+                line_shape="hv",
+                line={"color": colour, "dash": dash},
+                name=name + (", schedule" if what == "time_ms" else ", bound"),
+            )
     figure.update_layout(
-        title="Schedules (lines) and bounds (dots)", template="plotly_white", height=420, xaxis={"title": "s", "type": "log"},
-        yaxis={"title": "extra time, %"}, margin={"l": 60, "r": 10, "t": 50, "b": 40},
-    )  # fmt: skip
+        title="Schedules (lines) and bounds (dots)",
+        template="plotly_white",
+        height=420,
+        xaxis={"title": "s", "type": "log"},
+        yaxis={"title": "extra time, %"},
+        margin={"l": 60, "r": 10, "t": 50, "b": 40},
+    )
     return figure

@@ -1,4 +1,4 @@
-"""Checkmate's figures and tables (Jain et al., *Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization*, MLSys 2020)."""
+"""Checkmate's figures and tables (Jain et al., *Checkmate: Breaking the Memory Wall …*, MLSys 2020)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import explorer
 from benchmarks.papers import jobs
-from teaching.chain import Taught, taught_chain
 from benchmarks.papers.exhibit import Exhibit, Label, Table, figure, grid, source, stored
 from explorer.graph import Role
 from explorer.profiles.loading import bundled_profiles
 from explorer.solvers.methods.table import METHODS
+from teaching.chain import Taught, taught_chain
 
 GIB, MIB = 2**30, 2**20
 FIGURE_4 = {"vgg16-p100-16gb": "VGG-16", "mobilenet_v2-p100-16gb": "MobileNet-V2", "unet-p100-16gb": "U-Net"}
@@ -51,11 +51,16 @@ def figure_1(*, quick: bool = True) -> Exhibit:
     made.add_bar(x=titles, y=[x / GIB for *_, x in rows], name="parameters")
     table = Table(
         ("model (batch)", "activations, GiB", "parameters, GiB", "ratio"),
-        [[title, f"{a / GIB:.2f}", f"{p / GIB:.2f}", f"{a / p:.1f}"] for title, (*_, a, p) in zip(titles, rows, strict=True)],
+        [
+            [title, f"{a / GIB:.2f}", f"{p / GIB:.2f}", f"{a / p:.1f}"]
+            for title, (*_, a, p) in zip(titles, rows, strict=True)
+        ],
     )
     note = (
-        "The paper's bars are a picture without numbers, of models from AlexNet to BigGAN; these are those that come with the "
-        "explorer, at its batches. Bytes are exact. That activations outweigh parameters holds for pictures and short "
+        "The paper's bars are a picture without numbers, of models from AlexNet to BigGAN; these are "
+        "those that come with the "
+        "explorer, at its batches. Bytes are exact. That activations outweigh parameters holds for "
+        "pictures and short "
         "sequences by far, and least for a language model of eight billion parameters at a batch of 1."
     )
     return Exhibit("Checkmate, Figure 1", (Label.EXACT,), (table,), (made,), note)
@@ -75,9 +80,14 @@ def figure_2(*, quick: bool = True) -> Exhibit:
     for name, schedule in (("every activation kept", plain), ("one dropped and made again", least.schedule)):
         line = explorer.simulate(profile, schedule)
         ends = line.times_ms.cumsum()
-        made.add_scatter(x=[0.0, *ends], y=[line.total_bytes[0], *line.total_bytes], name=name, line_shape="vh", mode="lines")
+        made.add_scatter(
+            x=[0.0, *ends], y=[line.total_bytes[0], *line.total_bytes], name=name, line_shape="vh", mode="lines"
+        )
         rows.append([name, str(line.peak_bytes), f"{line.time_ms:g}"])
-    note = "Layers and gradients of two units each, a unit of time for each run. The paper has no numbers; the budget is one unit less than plain."
+    note = (
+        "Layers and gradients of two units each, a unit of time for each run. The paper has no numbers; the "
+        "budget is one unit less than plain."
+    )
     return Exhibit("Checkmate, Figure 2", (Label.EXACT,), (Table(("", "peak", "ms"), rows),), (made,), note)
 
 
@@ -103,12 +113,22 @@ def figure_4(*, quick: bool = True) -> Exhibit:
     made = grid(panels, x="budget, GiB", y="extra time, %", title="Checkmate, Figure 4", height=380)
     made.update_yaxes(range=[-2, _MOST_OVERHEAD])
     note = (
-        "On estimated costs of a P100 (theirs: V100), with MobileNet-V2 for their V1, at MONeT's batches. As there: the program is "
-        "lowest everywhere, by most on the U-Net, where heuristics for chains have little to choose from; on linear VGG-16 Chen's "
-        "greedy comes nearest. Workspace counts here, which the paper leaves out, so that VGG-16 reaches less far down."
+        "On estimated costs of a P100 (theirs: V100), with MobileNet-V2 for their V1, at MONeT's "
+        "batches. As there: the program is "
+        "lowest everywhere, by most on the U-Net, where heuristics for chains have little to choose "
+        "from; on linear VGG-16 Chen's "
+        "greedy comes nearest. Workspace counts here, which the paper leaves out, so that VGG-16 reaches "
+        "less far down."
     )
     table = Table(("network", "method", "smallest budget tried that fits, GiB", "extra time there"), rows)
-    return Exhibit("Checkmate, Figure 4", (Label.ESTIMATED,), (table,), (made,), note, (source("../compare"),) if quick else ("Made now.",))
+    return Exhibit(
+        "Checkmate, Figure 4",
+        (Label.ESTIMATED,),
+        (table,),
+        (made,),
+        note,
+        (source("../compare"),) if quick else ("Made now.",),
+    )
 
 
 def _compared(names: Iterable[str]) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -126,7 +146,12 @@ def figure_6(*, quick: bool = True) -> Exhibit:
     order = [x for x in jobs.FIGURE_6 if any(y["part"] == x for y in parts)]
     found = {part["part"]: {x["method"]: x["batch_size"] for x in part["rows"]} for part in parts}
     methods = list(next(iter(found.values())))
-    made = figure(title="Checkmate, Figure 6: largest batch in 16 GiB", x="", y="batch, over that of keeping everything", barmode="group")
+    made = figure(
+        title="Checkmate, Figure 6: largest batch in 16 GiB",
+        x="",
+        y="batch, over that of keeping everything",
+        barmode="group",
+    )
     for method in methods:
         ratios = [found[x][method] / max(1, found[x]["checkpoint-all"]) for x in order]
         made.add_bar(x=order, y=ratios, name=METHODS[method].title, text=[found[x][method] for x in order])
@@ -138,13 +163,25 @@ def figure_6(*, quick: bool = True) -> Exhibit:
         rows.append([name, *(str(found[name][x]) for x in methods), *ratios])
     table = Table(("network", *(METHODS[x].title for x in methods), "Checkmate / all kept", "/ best heuristic"), rows)
     note = (
-        "Costs are multiplications and additions, memory is that of the values, no device is involved: it follows from "
-        "definitions. What differs from the paper follows from theirs, too: the graphs are PyTorch's (batch normalisation and its statistics, "
-        "ReLU and residual addition are nodes, and memory is released by reference counts), theirs TensorFlow's. The paper prints "
-        "two ratios, up to 5.1 times larger inputs than with everything kept, and 2.6 times larger batches than prior work. The program for a batch is solved for "
-        "some seconds and the batch halved between what fits and what does not: like theirs, a lower bound of what Checkmate can do."
+        "Costs are multiplications and additions, memory is that of the values, no device is involved: "
+        "it follows from "
+        "definitions. What differs from the paper follows from theirs, too: the graphs are PyTorch's "
+        "(batch normalisation and its statistics, "
+        "ReLU and residual addition are nodes, and memory is released by reference counts), theirs "
+        "TensorFlow's. The paper prints "
+        "two ratios, up to 5.1 times larger inputs than with everything kept, and 2.6 times larger "
+        "batches than prior work. The program for a batch is solved for "
+        "some seconds and the batch halved between what fits and what does not: like theirs, a lower "
+        "bound of what Checkmate can do."
     )
-    return Exhibit("Checkmate, Figure 6", (Label.EXACT,), (table,), (made,), note, (source("largest_batch"),) if quick else ("Made now.",))
+    return Exhibit(
+        "Checkmate, Figure 6",
+        (Label.EXACT,),
+        (table,),
+        (made,),
+        note,
+        (source("largest_batch"),) if quick else ("Made now.",),
+    )
 
 
 def table_1(*, quick: bool = True) -> Exhibit:

@@ -72,9 +72,7 @@ def of_instance(document: dict[str, Any]) -> Shape:
         intermediates=sum(x["kind"] == "intermediate" for x in ahead),
         inputs=tuple((place[y], n) for n, x in enumerate(ahead) for y in x.get("inputs", ())),
         backward=len(behind),
-        needs=tuple(
-            tuple(tuple(place[y] for y in way["needs"]) for way in x.get("alternatives", [x])) for x in behind
-        ),
+        needs=tuple(tuple(tuple(place[y] for y in way["needs"]) for way in x.get("alternatives", [x])) for x in behind),
         gradients=tuple((later[y], n) for n, x in enumerate(behind) for y in x["gradient_inputs"]),
         in_place=(len(in_place), len(set(in_place))),
         first_algorithms=tuple(unbeaten(x) for x in ahead if "algorithms" in x),

@@ -102,7 +102,9 @@ ITEMS = (
     Item("model", "Figure 7", "fragmentation by PyTorch", (ESTIMATED,), "figure_7"),
     Item("model", "Figure 8", "saved by the order", (ESTIMATED,), "figure_8"),
     _sketch("model", "Figure 9", "precedence of edges"),
-    Item("model", "AlexNet at 32", "0.5618 GB, 0.4783 by the order (README of its code)", (EXACT,), "alexnet", text=True),
+    Item(
+        "model", "AlexNet at 32", "0.5618 GB, 0.4783 by the order (README of its code)", (EXACT,), "alexnet", text=True
+    ),
 )
 
 
@@ -122,7 +124,8 @@ def table() -> Iterator[str]:
     made = [x for x in possible if x.cell]
     yield ""
     yield (
-        f"Of {len(numbered)} figures and tables {len(numbered) - len(possible)} are not numeric; of the other {len(possible)}, "
+        f"Of {len(numbered)} figures and tables {len(numbered) - len(possible)} are not numeric; of the "
+        f"other {len(possible)}, "
         f"{len(made)} are made ({len(made) / len(possible):.0%})."
     )
 

@@ -93,7 +93,7 @@ class Exhibit:
             figure.show()
         for table in self.tables:
             display(HTML(table.html()))
-        paragraphs = [f"<p>{escape(x)}</p>" for x in self.note.split("\n") if x]
+        paragraphs = [f"<p>{escape(x)}</p>" for x in self.note.split("\n\n") if x]
         if self.sources:
             paragraphs.append(f"<p><small>{'<br>'.join(map(escape, self.sources))}</small></p>")
         if paragraphs:
@@ -152,7 +152,9 @@ def lines(made: go.Figure, series: Iterable[tuple[str, Sequence[float], Sequence
     return made
 
 
-def grid(panels: Sequence[tuple[str, Sequence[tuple[str, Sequence[float], Sequence[float]]]]], **options: Any) -> go.Figure:
+def grid(
+    panels: Sequence[tuple[str, Sequence[tuple[str, Sequence[float], Sequence[float]]]]], **options: Any
+) -> go.Figure:
     """Small plots side by side, a line of the same name in the same colour.
 
     Args:
@@ -171,10 +173,17 @@ def grid(panels: Sequence[tuple[str, Sequence[tuple[str, Sequence[float], Sequen
         for name, x, y in series:
             colour = qualitative.D3[names.index(name) % len(qualitative.D3)]
             made.add_scatter(
-                x=list(x), y=list(y), name=name, legendgroup=name, showlegend=name not in shown,
-                mode="markers" if len(x) == 1 else "lines+markers", line={"color": colour}, marker={"color": colour},
-                row=number // columns + 1, col=number % columns + 1,
-            )  # fmt: skip
+                x=list(x),
+                y=list(y),
+                name=name,
+                legendgroup=name,
+                showlegend=name not in shown,
+                mode="markers" if len(x) == 1 else "lines+markers",
+                line={"color": colour},
+                marker={"color": colour},
+                row=number // columns + 1,
+                col=number % columns + 1,
+            )
             shown.add(name)
     made.update_xaxes(title=options.get("x", ""), title_font_size=11)
     made.update_yaxes(title=options.get("y", ""), title_font_size=11)

@@ -9,7 +9,6 @@ from explorer.device_profile import Cost, Device, Profile
 from explorer.graph import Implementation, Operator, Role, TrainingGraph
 
 
-
 def by_flops(profile: Profile) -> Profile:
     """The same graph with one unit of time for 10⁹ multiplications and additions, and no workspace.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,9 @@ from explorer.capture import capture
 from explorer.capture.stand_in import as_on_cuda, stand_in_for
 from explorer.device_profile import Cost, Profile
 from explorer.models import MODELS
+from explorer.profiling.counting import Precisions
 from explorer.profiling.devices import device_spec
 from explorer.profiling.estimating import estimate_capture
-from explorer.profiling.counting import Precisions
 from explorer.profiling.rates import Family, byte_rate
 from explorer.solvers.methods.batch_size import with_batch_size
 from explorer.solvers.methods.checkmate.solver import with_quickest_convolutions
@@ -107,10 +106,16 @@ def budgets(zoo: Path | None, only: Sequence[str]) -> Parts:
             for budget in asked:
                 found = explorer.solve(costs, budget=budget, method=method, time_limit=_BUDGETS_S, remember=False)
                 overhead = None if found.time_ms is None else found.time_ms / plain_ms - 1
-                rows.append({"method": method, "budget_bytes": budget, "overhead": overhead, "peak_bytes": found.peak_bytes})
+                rows.append(
+                    {"method": method, "budget_bytes": budget, "overhead": overhead, "peak_bytes": found.peak_bytes}
+                )
         yield {
-            "part": network, "published_costs": published, "plain_ms": plain_ms, "plain_bytes": plain_bytes, "rows": rows
-        }  # fmt: skip
+            "part": network,
+            "published_costs": published,
+            "plain_ms": plain_ms,
+            "plain_bytes": plain_bytes,
+            "rows": rows,
+        }
 
 
 def solve_times(zoo: Path | None, only: Sequence[str]) -> Parts:
@@ -119,8 +124,7 @@ def solve_times(zoo: Path | None, only: Sequence[str]) -> Parts:
         rows = []
         for kind, optimizations in (("none", SETS["none"]), ("all", SETS["all"])):
             profile, published = costs_of(network, zoo, kind)
-            for gib in BUDGETS_GIB:
-                rows.append({"kind": kind, "gib": gib, **_seconds(profile, round(gib * GIB), optimizations)})
+            rows += [{"kind": kind, "gib": x, **_seconds(profile, x * GIB, optimizations)} for x in BUDGETS_GIB]
         yield {"part": network, "published_costs": published, "rows": rows}
 
 
@@ -155,7 +159,7 @@ def gist(_: Path | None, only: Sequence[str]) -> Parts:
 
 
 def _with_encodings(network: str) -> Profile:
-    """At the paper's batch, on an estimated P100; Gist's encodings at the speed of the memory, which is their best case.
+    """At the paper's batch, on an estimated P100; encodings at the memory's speed, which is their best case.
 
     An operator that reads what is encoded takes as long as one that reads the dense tensor, which is written and read
     once more, and has it as workspace.
@@ -205,24 +209,35 @@ def largest_batch(_: Path | None, only: Sequence[str]) -> Parts:
     for name in _chosen(FIGURE_6, only):
         profile = by_flops(estimated(FIGURE_6[name](), image_size=SIZES_6[name], batch_size=4, device="V100-16GB"))
         rows = []
-        for method in ("checkpoint-all", "ap-root", "ap-greedy", "linearized-greedy", "checkmate-rounding", "checkmate"):
+        for method in (
+            "checkpoint-all",
+            "ap-root",
+            "ap-greedy",
+            "linearized-greedy",
+            "checkmate-rounding",
+            "checkmate",
+        ):
             began = time.monotonic()
             found = explorer.largest_batch(profile, budget=16 * GIB, method=method, time_limit=_BATCH_S)
             seconds = time.monotonic() - began
-            rows.append({"method": method, "batch_size": found.batch_size, "excluded": found.excluded, "seconds": seconds})
+            rows.append(
+                {"method": method, "batch_size": found.batch_size, "excluded": found.excluded, "seconds": seconds}
+            )
             print(name, rows[-1], flush=True)
         yield {"part": name, "rows": rows}
 
 
 FIGURE_6 = {
-    "U-Net": lambda: MODELS["unet"].build(),
+    "U-Net": MODELS["unet"].build,
     "FCN8": networks.Fcn8,
     "SegNet": networks.segnet,
-    "ResNet50": lambda: MODELS["resnet50"].build(),
+    "ResNet50": MODELS["resnet50"].build,
     "VGG19": networks.vgg19,
     "MobileNet": networks.mobilenet_v1,
 }
-SIZES_6 = dict.fromkeys(("U-Net", "FCN8", "SegNet"), (416, 608)) | dict.fromkeys(("ResNet50", "VGG19", "MobileNet"), (224, 224))
+SIZES_6 = dict.fromkeys(("U-Net", "FCN8", "SegNet"), (416, 608)) | dict.fromkeys(
+    ("ResNet50", "VGG19", "MobileNet"), (224, 224)
+)
 
 
 def estimated(model: nn.Module, *, image_size: tuple[int, int], batch_size: int, device: str) -> Profile:
@@ -261,7 +276,10 @@ def chains(_: Path | None, only: Sequence[str]) -> Parts:
                 model = build()
             whole = estimated(model, image_size=(size, size), batch_size=measured, device="V100-16GB")
             for batch in batches:
-                rows += [{"image": size, "batch": batch, **x} for x in _strategies(with_batch_size(whole, batch, measured=measured))]
+                rows += [
+                    {"image": size, "batch": batch, **x}
+                    for x in _strategies(with_batch_size(whole, batch, measured=measured))
+                ]
             print(name, size, f"{time.monotonic() - began:.0f} s", flush=True)
         yield {"part": name, "rows": rows}
 
@@ -295,18 +313,20 @@ def fragmentation(_: Path | None, only: Sequence[str]) -> Parts:
             ordered_s = time.perf_counter() - began
             placement = explorer.place(profile, best)
             seconds = time.perf_counter() - began
-            rows.append({
-                "batch": batch,
-                "operators": len(profile.graph.operators),
-                "peak_bytes": line.peak_bytes,
-                "reserved_bytes": line.reservation.peak_bytes,
-                "fragmentation": line.reservation.fragmentation,
-                "ordered_bytes": explorer.simulate(profile, best).peak_bytes,
-                "lower_bound_bytes": order.lower_bound_bytes,
-                "wasted_bytes": placement.buffer_bytes - placement.load_bytes,
-                "order_s": ordered_s,
-                "seconds": seconds,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "batch": batch,
+                    "operators": len(profile.graph.operators),
+                    "peak_bytes": line.peak_bytes,
+                    "reserved_bytes": line.reservation.peak_bytes,
+                    "fragmentation": line.reservation.fragmentation,
+                    "ordered_bytes": explorer.simulate(profile, best).peak_bytes,
+                    "lower_bound_bytes": order.lower_bound_bytes,
+                    "wasted_bytes": placement.buffer_bytes - placement.load_bytes,
+                    "order_s": ordered_s,
+                    "seconds": seconds,
+                }
+            )
             print(name, rows[-1], flush=True)
         yield {"part": name, "rows": rows}
 

@@ -207,9 +207,7 @@ class Fcn8(nn.Module):
         """A score for each class and pixel."""
         super().__init__()
         self.groups = nn.ModuleList(_vgg_features(VGG16_GROUPS))
-        self.head = nn.Sequential(
-            nn.Conv2d(512, 4096, 7, padding=3), nn.ReLU(), nn.Conv2d(4096, 4096, 1), nn.ReLU()
-        )
+        self.head = nn.Sequential(nn.Conv2d(512, 4096, 7, padding=3), nn.ReLU(), nn.Conv2d(4096, 4096, 1), nn.ReLU())
         self.scores = nn.ModuleList(nn.Conv2d(x, classes, 1) for x in (256, 512, 4096))
         self.up = nn.ModuleList(nn.ConvTranspose2d(classes, classes, 2, 2) for _ in range(2))
         self.last = nn.ConvTranspose2d(classes, classes, 8, 8)

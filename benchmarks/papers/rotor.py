@@ -39,11 +39,15 @@ def figure_2(*, quick: bool = True) -> Exhibit:
         rows.append([str(n), f"{3 * n + 1}", f"{table.curve_ms[8]:g}", f"{persistent:g}", f"{2 * n + 2}", f"{free:g}"])
     made = figure(title="rotor, Figure 2: makespans at a memory of 8", x="n", y="time")
     for title, column in (("best persistent, by rotor's table", 2), ("best of all, by searching them", 5)):
-        made.add_scatter(x=[int(x[0]) for x in rows], y=[float(x[column]) for x in rows], name=title, mode="lines+markers")
+        made.add_scatter(
+            x=[int(x[0]) for x in rows], y=[float(x[column]) for x in rows], name=title, mode="lines+markers"
+        )
     head = ("n", "3n + 1", "rotor's table", "all persistent ones searched", "2n + 2", "all searched")
     note = (
-        "Equal throughout. Sizes follow from the text: of 8, the last stage needs 7, those behind the second 6, and beside them there "
-        "may be a checkpoint of 1 or of 2. What drops a checkpoint early saves a third as n grows; MONeT's and Checkmate's programs may do so."
+        "Equal throughout. Sizes follow from the text: of 8, the last stage needs 7, those behind the "
+        "second 6, and beside them there "
+        "may be a checkpoint of 1 or of 2. What drops a checkpoint early saves a third as n grows; "
+        "MONeT's and Checkmate's programs may do so."
     )
     return Exhibit("rotor, Figure 2", (Label.EXACT,), (Table(head, rows),), (made,), note)
 
@@ -56,7 +60,9 @@ def counter_example(n: int) -> Chain:
 def table_1(*, quick: bool = True) -> Exhibit:
     """The operations, as a chain of three counts them."""
     del quick
-    example = chain(outputs=[1, 1, 1], saved=[3, 3, 3], gradients=[1, 1, 1], forward_ms=[1.0] * 3, backward_ms=[2.0] * 3)
+    example = chain(
+        outputs=[1, 1, 1], saved=[3, 3, 3], gradients=[1, 1, 1], forward_ms=[1.0] * 3, backward_ms=[2.0] * 3
+    )
     told = {
         Kind.ALL: ("forward and save all", "a, or ā of the stage before", "the same, and ā"),
         Kind.CHECKPOINT: ("forward and checkpoint the input", "the same", "the same, and a"),
@@ -64,14 +70,23 @@ def table_1(*, quick: bool = True) -> Exhibit:
         Kind.BACKWARD: ("backward step", "δ, ā, and a or ā of the stage before", "δ of the stage before"),
     }
     rows = [[kind.value, *words] for kind, words in told.items()]
-    again = (
-        [Operation(Kind.CHECKPOINT, 0), Operation(Kind.EMPTY, 1), Operation(Kind.ALL, 2), Operation(Kind.BACKWARD, 2)]
-        + [Operation(Kind.ALL, 0), Operation(Kind.ALL, 1), Operation(Kind.BACKWARD, 1), Operation(Kind.BACKWARD, 0)]
-    )
+    again = [
+        *(Operation(Kind.CHECKPOINT, 0), Operation(Kind.EMPTY, 1), Operation(Kind.ALL, 2), Operation(Kind.BACKWARD, 2)),
+        *(Operation(Kind.ALL, 0), Operation(Kind.ALL, 1), Operation(Kind.BACKWARD, 1), Operation(Kind.BACKWARD, 0)),
+    ]
     peaks = [["F_all of all, B of all", keep_everything(example)], ["F_ck F_∅ F_all B, then F_all F_all B B", again]]
     counted = [[name, str(example.peak_bytes(x)), f"{time_ms(example, x):g}"] for name, x in peaks]
-    tables = (Table(("operation", "", "input", "output"), rows), Table(("a chain of three stages", "peak", "time"), counted))
-    return Exhibit("rotor, Table 1", (Label.EXACT,), tables, (), "The second table plays them: ω_a = ω_δ = 1, ω_ā = 3, u_f = 1, u_b = 2.")
+    tables = (
+        Table(("operation", "", "input", "output"), rows),
+        Table(("a chain of three stages", "peak", "time"), counted),
+    )
+    return Exhibit(
+        "rotor, Table 1",
+        (Label.EXACT,),
+        tables,
+        (),
+        "The second table plays them: ω_a = ω_δ = 1, ω_ā = 3, u_f = 1, u_b = 2.",
+    )
 
 
 def theorem_1(*, quick: bool = True) -> Exhibit:
@@ -87,8 +102,17 @@ def theorem_1(*, quick: bool = True) -> Exhibit:
         feasible += best is not None
         equal += (best is None and not np.isfinite(found)) or (best is not None and abs(found - best) < 1e-9)
     rows = [[str(count), str(feasible), str(equal)]]
-    note = "Chains of up to six stages with random sizes, times and overheads. The proof is the paper's; this would find a slip in its statement, or in our code."
-    return Exhibit("rotor, Theorem 1", (Label.EXACT,), (Table(("random chains", "that fit", "the table's time is the best"), rows),), (), note)
+    note = (
+        "Chains of up to six stages with random sizes, times and overheads. The proof is the paper's; this "
+        "would find a slip in its statement, or in our code."
+    )
+    return Exhibit(
+        "rotor, Theorem 1",
+        (Label.EXACT,),
+        (Table(("random chains", "that fit", "the table's time is the best"), rows),),
+        (),
+        note,
+    )
 
 
 def random_chain(generator: random.Random, *, most: int = 6) -> Chain:
@@ -122,8 +146,10 @@ def seconds(*, quick: bool = True) -> Exhibit:
         rows.append([str(stages), f"{time.perf_counter() - began:.2f}"])
     rows.append(["339, as stored", "6.9"])
     note = (
-        f"Of 500 slots; the paper: below 1 s for most networks, below {published.ROTOR_SECONDS:g} s for 339 stages (ResNet-1001), in C. "
-        "The time grows with the third power of the length. One table answers all memory sizes (docs/figures.md; python -m benchmarks.methods.rotor_table)."
+        f"Of 500 slots; the paper: below 1 s for most networks, below {published.ROTOR_SECONDS:g} s for "
+        "339 stages (ResNet-1001), in C. "
+        "The time grows with the third power of the length. One table answers all memory sizes "
+        "(docs/figures.md; python -m benchmarks.methods.rotor_table)."
     )
     return Exhibit("rotor, section 5.2", (Label.MEASURED,), (Table(("stages", "s"), rows),), (), note)
 
@@ -145,11 +171,21 @@ def _shapes(name: str, panels: Sequence[tuple[str, int, int]], *, quick: bool, n
     made = grid(drawn, x="peak, GiB", y="pictures/s", title=f"rotor, {name}", columns=3)
     average = f"{100 * (np.mean(gains) - 1):.1f} %" if gains else "–"
     told = (
-        f"By estimates for a V100. Over the best of checkpoint_sequential at its memory, rotor's throughput is {average} higher on average of "
-        f"these panels (the paper: {100 * published.ROTOR_GAIN:.1f} % of all of its). revolve runs every stage twice whatever the memory, so its line ends early. "
-        "Estimates scale with the batch; that small batches do not fill a GPU, which lifts the published throughput of larger ones, is not in them."
+        "By estimates for a V100. Over the best of checkpoint_sequential at its memory, rotor's "
+        f"throughput is {average} higher on average of "
+        f"these panels (the paper: {100 * published.ROTOR_GAIN:.1f} % of all of its). revolve runs every "
+        "stage twice whatever the memory, so its line ends early. "
+        "Estimates scale with the batch; that small batches do not fill a GPU, which lifts the published "
+        "throughput of larger ones, is not in them."
     )
-    return Exhibit(f"rotor, {name}", (Label.ESTIMATED,), (), (made,), f"{told} {note}".strip(), (source("chains"),) if quick else ("Made now.",))
+    return Exhibit(
+        f"rotor, {name}",
+        (Label.ESTIMATED,),
+        (),
+        (made,),
+        f"{told} {note}".strip(),
+        (source("chains"),) if quick else ("Made now.",),
+    )
 
 
 def _gain(rows: dict[str, Any], batch: int) -> list[float]:

@@ -1,0 +1,83 @@
+"""Rows of the jobs' results: parts, curves, and what lies between two budgets."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.papers import jobs, published
+from benchmarks.papers.exhibit import Label, Row, source, stored
+
+GIB = 2**30
+COSTS = (
+    "ResNet-50, UNet and VGG-16 by the costs that MONeT's authors measured on a P100; GoogLeNet and MobileNet-V2 by "
+    "estimates for one, as no costs of theirs are published."
+)
+MIXED = (Label.SIMULATED, Label.ESTIMATED)
+
+
+def read_parts(job: str, *, quick: bool, zoo: Path | None = None, only: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Stored, or made now."""
+    return stored(job) if quick else list(getattr(jobs, job)(zoo, only))
+
+
+def sources_of(job: str, *, quick: bool) -> tuple[str, ...]:
+    """What stands below an exhibit."""
+    return (source(job),) if quick else ("Made now.",)
+
+
+def row_of(part: dict[str, Any], **keys: Any) -> Row:
+    """The first row with these values."""
+    return next(x for x in part["rows"] if all(x[key] == value for key, value in keys.items()))
+
+
+def whole_bytes(part: dict[str, Any]) -> float:
+    """PyTorch's memory as published: the captured peak of an instance is that of its slowest convolutions."""
+    return (
+        published.MEMORY_AT_TEN_PER_CENT_GB[part["part"]][0] * GIB if part["published_costs"] else part["plain_bytes"]
+    )
+
+
+def points_of(part: dict[str, Any], method: str) -> list[tuple[float, float]]:
+    """Budgets and overheads of a method, budgets increasing."""
+    return sorted(
+        (x["budget_bytes"], x["overhead"]) for x in part["rows"] if x["method"] == method and x["overhead"] is not None
+    )
+
+
+def curve_of(part: dict[str, Any], method: str, *, whole: float) -> tuple[list[float], list[float]]:
+    """The same as shares of ``whole`` and per cent."""
+    points = points_of(part, method)
+    return [x / whole for x, _ in points], [100 * y for _, y in points]
+
+
+def overhead_within(part: dict[str, Any], method: str, budget_bytes: int) -> float | None:
+    """Between two budgets by a straight line."""
+    points = points_of(part, method)
+    if not points or budget_bytes < points[0][0]:
+        return None
+    return float(np.interp(budget_bytes, [x for x, _ in points], [y for _, y in points]))
+
+
+def memory_at(part: dict[str, Any], method: str, overhead: float) -> float | None:
+    """The smallest budget at which a method takes no more than that."""
+    points = points_of(part, method)
+    for (low, slow), (high, fast) in pairwise(points):
+        if slow <= overhead:
+            return low
+        if fast <= overhead:
+            return low + (high - low) * (slow - overhead) / (slow - fast)
+    return None
+
+
+def as_percent(value: float | None) -> str:
+    """With its sign; a dash for None."""
+    return "–" if value is None else f"{100 * value:+.1f} %"
+
+
+def as_gib(value: float | None) -> str:
+    """To a tenth; a dash for None."""
+    return "–" if value is None else f"{value / GIB:.1f}"
