@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import prod, sqrt
 
 from explorer.device_profile import Cost, Device, Profile
-from explorer.graph import Implementation, Operator, Role, TrainingGraph
+from explorer.graph import Implementation, Operator, Role, Storage, TrainingGraph
 
 
 def by_flops(profile: Profile) -> Profile:
@@ -36,19 +36,22 @@ def flops(graph: TrainingGraph, operator: Operator, implementation: Implementati
     name = operator.target.partition(".")[2].partition(".")[0]
     weights = [x for x in read if x.role is Role.PARAMETER and len(x.shape) > 1]
     if "convolution" in name:
-        if name.startswith("convolution_backward"):
-            # Places are those of the incoming gradient; one product for each gradient that is made.
-            weight = weights[0] if weights else max(made, key=lambda x: len(x.shape))
-            halves = sum(len(x.shape) == len(weight.shape) for x in made)
-            return 2.0 * halves * _convolution(read[0].shape, weight.shape)
+        backward = name.startswith("convolution_backward")
+        weight = weights[0] if weights else max(made, key=lambda x: len(x.shape))
+        # One product for each result: the output, or either gradient; the bias's is a sum.
+        halves = sum(x.role is not Role.PARAMETER_GRADIENT or len(x.shape) > 1 for x in made) if backward else 1
+        outside = read[0] if backward else made[0]
+        inside = next((x for x in (*made, *read) if x is not outside and _meets(x, weight)), outside)
         # A transposed convolution meets its weights at the places of its input.
-        shape = made[0].shape if made[0].shape[1] == weights[0].shape[0] else read[0].shape
-        return 2.0 * _convolution(shape, weights[0].shape)
-    if name in {"mm", "addmm"} and made:
-        inner = next((x.shape[-1] for x in read if len(x.shape) == 2 and x.shape[0] == made[0].shape[0]), 1)
-        return 2.0 * elements * inner
+        places = outside if _meets(outside, weight) or len(outside.shape) < 3 else inside
+        return 2.0 * halves * prod(places.shape) / weight.shape[0] * prod(weight.shape)
+    if name in {"mm", "addmm"}:
+        # (m × k) (k × n) gives (m × n): all of their elements together are (m k n)².
+        *_, first, second = sorted(prod(x.shape) for x in read)
+        return 2.0 * sqrt(elements * first * second)
     return elements
 
 
-def _convolution(places: tuple[int, ...], weight: tuple[int, ...]) -> float:
-    return float(places[0] * prod(places[2:]) * prod(weight))
+def _meets(tensor: Storage, weight: Storage) -> bool:
+    """Is it of as many channels as the weight's first dimension?"""
+    return tensor is not weight and len(tensor.shape) == len(weight.shape) and tensor.shape[1] == weight.shape[0]

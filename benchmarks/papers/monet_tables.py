@@ -41,8 +41,8 @@ budgets many memory rows fix variables, which Gurobi finds and a count does not.
 3. In the joint programs we leave out every algorithm of a convolution that another one beats in time and workspace;
 Gurobi kept some of them.
 
-4. GoogLeNet and MobileNet-V2 are counted on our own captures: other auxiliary heads, masks for ReLU6 that theirs did not
-have, no nodes for views.
+4. GoogLeNet and MobileNet-V2 are counted on our own captures: other auxiliary heads, masks for ReLU6 that theirs did
+not have, no nodes for views.
 
 Our own statement of MONeT's program is the published one but for products, which stand only where a choice depends on
 them. The program that the explorer solves has a tenth to a hundredth of the rows: operators are merged, groups of

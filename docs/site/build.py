@@ -2,8 +2,8 @@
 
     python docs/site/build.py [--output build/site] [--only course papers …] [--as-they-are]
 
-Needs the extra ``docs``. What is executed is kept in ``build/notebooks`` until a notebook or the code changes; ``--only``
-executes those whose path has one of the words, ``--as-they-are`` none, and shows the others without outputs.
+Needs the extra ``docs``. What is executed is kept in ``build/notebooks`` until a notebook or the code changes;
+``--only`` executes those whose path has one of the words, ``--as-they-are`` none, and shows the others without outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ IN_A_BROWSER = ("app",)
 SECTIONS = {
     "Capture and profile": ("profile", "estimate", "load_profile", "Profile", "TrainingGraph"),
     "Solve": ("solve", "smallest_budget", "trade_off", "largest_batch", "largest_sequence", "SolveSession"),
-    "Schedules and what they take": ("Solution", "Status", "Schedule", "keep_all", "load_schedule", "simulate", "Timeline"),
+    "Schedules and what they take": (
+        "Solution",
+        "Status",
+        "Schedule",
+        "keep_all",
+        "load_schedule",
+        "simulate",
+        "Timeline",
+    ),
     "Addresses": ("place", "Placement"),
     "Run": ("apply", "ScheduledModule", "add_schedule", "update_within", "export", "compiled_schedule"),
     "Measure": ("measure", "measure_runs", "measure_compiled", "Measurement", "residual", "residual_by_run"),
@@ -53,7 +61,18 @@ def main() -> None:
     stage()
     notebooks(arguments.only, execute=not arguments.as_they_are)
     reference()
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", str(HERE), str(STAGE), str(arguments.output)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-c",
+        str(HERE),
+        str(STAGE),
+        str(arguments.output),
+    ]
     subprocess.run(command, check=True, cwd=ROOT)
     wrong = broken(arguments.output)
     for link in wrong:
@@ -66,7 +85,13 @@ def main() -> None:
 def stage() -> None:
     """All that is tracked, for pages link to files of the code too, and what the theme needs besides."""
     shutil.rmtree(STAGE, ignore_errors=True)
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True, cwd=ROOT, capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (STAGE / name).parent.mkdir(parents=True, exist_ok=True)
