@@ -23,7 +23,7 @@ from benchmarks.papers.costs import (
 )
 from benchmarks.papers.exhibit import Exhibit, Label, Row, Table, figure, grid, source, stored
 from benchmarks.papers.monet_tables import table_1, table_2, table_3, table_5, table_6, table_7
-from benchmarks.papers.published import BUDGETS_GIB, NETWORKS
+from benchmarks.papers.published import NETWORKS
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.timeline import Stage, Timeline
@@ -117,7 +117,7 @@ def figure_6(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
             ]
             series.append((_ASPECTS.get(kind, kind), [x for x, _ in points], [y for _, y in points]))
         panels.append((NETWORKS[part["part"]], series))
-        for gib in BUDGETS_GIB:
+        for gib in jobs.ABLATION_GIB:
             at = {x["set"]: x["overhead"] for x in part["rows"] if x["gib"] == gib}
             if at["all"] is not None:
                 count += 1

@@ -198,22 +198,22 @@ def _gain(rows: dict[str, Any], batch: int) -> list[float]:
     return [milliseconds / min(within)] if within else []
 
 
-DEPTHS = (18, 34, 50, 101, 152, 200)
-DENSE = (121, 161, 169, 201)
 _GRIDS: dict[int, Sequence[tuple[str, int, int]]] = {
     3: [("ResNet-101", 1000, 1), ("ResNet-101", 1000, 8)],
     4: [("ResNet-1001", 224, 1), ("ResNet-1001", 224, 8)],
     5: [("ResNet-50", 500, 8), ("DenseNet-201", 224, 8), ("Inception v3", 500, 8)],
-    6: [(f"ResNet-{x}", 224, 8) for x in DEPTHS],
-    7: [(f"ResNet-{x}", 500, 8) for x in DEPTHS],
-    8: [(f"ResNet-{x}", 1000, 1) for x in DEPTHS],
-    9: [(f"DenseNet-{x}", 224, 8) for x in DENSE],
-    10: [(f"DenseNet-{x}", 500, 8) for x in DENSE],
-    11: [(f"DenseNet-{x}", 1000, 1) for x in DENSE],
+    6: [(f"ResNet-{x}", 224, 8) for x in jobs.DEPTHS],
+    7: [(f"ResNet-{x}", 500, 8) for x in jobs.DEPTHS],
+    8: [(f"ResNet-{x}", 1000, 1) for x in jobs.DEPTHS],
+    9: [(f"DenseNet-{x}", 224, 8) for x in jobs.DENSE],
+    10: [(f"DenseNet-{x}", 500, 8) for x in jobs.DENSE],
+    11: [(f"DenseNet-{x}", 1000, 1) for x in jobs.DENSE],
     12: [("Inception v3", x, 8) for x in (224, 500, 1000)],
     13: [("ResNet-1001", 224, 1), ("ResNet-1001", 224, 8)],
 }
+_MORE = "The paper has more depths: ResNet-34 and -200, DenseNet-161 and -169."
 _NOTES = {
+    **dict.fromkeys(range(6, 12), _MORE),
     3: "The paper, at a batch of 8: 9.18 pictures/s at most, 8.13 by sequential with two segments in 13.91 GiB.",
     4: "The paper: at a batch of 8 PyTorch's way would take 225 GiB.",
     13: "The paper's other panels of this figure are of pictures of 500 and 1000.",
