@@ -41,7 +41,8 @@ def boxes(profile: Profile, schedule: Schedule, *, budget: int | None = None, ti
     starts = ends - line.times_ms
     figure = _two_rows(title)
     names = {x.id: x.name for x in profile.graph.storages}
-    stays = [x for x in line.lifetimes if profile.graph.storages[x.storage].bytes]
+    there = (x for x in line.lifetimes if profile.graph.storages[x.storage].bytes)
+    stays = sorted(there, key=lambda x: (x.start, x.storage))
     order = {x: n for n, x in enumerate(dict.fromkeys(x.storage for x in stays))}
     for stay in stays:
         size = profile.graph.storages[stay.storage].bytes
@@ -98,53 +99,40 @@ def _total(figure: go.Figure, line: Timeline, budget: int | None) -> None:
 
 
 def _animate(figure: go.Figure, profile: Profile, line: Timeline) -> None:
-    """A cursor that goes through the runs, by plotly's own slider."""
-    ends = np.cumsum(line.times_ms)
-    middles = ends - line.times_ms / 2
-    number = len(figure.data)
-    highest = float(line.total_bytes.max())
-    figure.add_scatter(
-        x=[middles[0]] * 2,
-        y=[0, highest],
-        mode="lines",
-        line={"color": "black", "width": 2},
-        showlegend=False,
-        hoverinfo="skip",
-        row=2,
-        col=1,
-    )
-    frames, steps = [], []
+    """A cursor that goes through the runs, by plotly's own slider: a line, so that the boxes stay as they are."""
+    middles = np.cumsum(line.times_ms) - line.times_ms / 2
+    fixed = [x.to_plotly_json() for x in figure.layout.shapes]
+
+    def cursor(n: int) -> list[dict[str, Any]]:
+        at = float(middles[n])
+        looks = {"type": "line", "xref": "x", "yref": "paper", "line": {"color": "black", "width": 1.5}}
+        return [*fixed, {**looks, "x0": at, "x1": at, "y0": 0, "y1": 1}]
+
+    steps = []
     for n, operator in enumerate(line.operators):
         told = (
             f"{profile.graph.operators[operator].name} ({line.stages[n].value}): {int(line.total_bytes[n])} in memory"
         )
-        frames.append(
-            go.Frame(name=str(n), data=[{"type": "scatter", "x": [middles[n]] * 2, "y": [0, highest]}], traces=[number])
-        )
-        jump = {"mode": "immediate", "frame": {"duration": 0, "redraw": False}, "transition": {"duration": 0}}
+        jump = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
         steps.append({"method": "animate", "label": told, "args": [[str(n)], jump]})
-    figure.frames = frames
-    play = {
-        "label": "Play",
-        "method": "animate",
-        "args": [None, {"frame": {"duration": 500, "redraw": False}, "fromcurrent": True}],
-    }
+    figure.frames = [go.Frame(name=str(n), layout={"shapes": cursor(n)}) for n in range(len(line.operators))]
+    pace = {"frame": {"duration": 500, "redraw": True}, "transition": {"duration": 0}, "fromcurrent": True}
+    play = {"label": "Play", "method": "animate", "args": [None, pace]}
     figure.update_layout(
+        shapes=cursor(0),
         sliders=[
             {
                 "steps": steps,
-                "currentvalue": {"prefix": ""},
+                "currentvalue": {"prefix": "", "font": {"color": "black"}},
                 "font": {"color": "rgba(0,0,0,0)"},
                 "ticklen": 0,
                 "pad": {"t": 40},
             }
         ],
         updatemenus=[
-            {"type": "buttons", "buttons": [play], "x": 0.0, "y": 1.13, "xanchor": "left", "showactive": False}
+            {"type": "buttons", "buttons": [play], "x": 1.0, "y": 1.17, "xanchor": "right", "showactive": False}
         ],
     )
-    for slider in figure.layout.sliders:
-        slider.currentvalue.font.color = "black"
 
 
 @dataclass(frozen=True)

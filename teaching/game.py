@@ -78,7 +78,7 @@ class Game:
         schedule = self._recomputing.schedule(kept, method="by hand")
         return Move(frozenset(dropped), schedule, explorer.simulate(self.profile, schedule), self.budget_bytes)
 
-    def solver(self, *, seconds: float = 3.0) -> Solution:
+    def solver(self, *, seconds: float = 10.0) -> Solution:
         """The fastest schedule that fits, proven where that takes no longer; it may drop a tensor again later."""
         return explorer.solve(
             self.profile, budget=self.budget_bytes, optimizations="none", gap=0.0, time_limit=seconds, remember=False

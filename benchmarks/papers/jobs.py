@@ -24,6 +24,7 @@ from explorer.capture import capture
 from explorer.capture.stand_in import as_on_cuda, stand_in_for
 from explorer.device_profile import Cost, Profile
 from explorer.models import MODELS
+from explorer.profiles.published import profile_of
 from explorer.profiling.counting import Precisions
 from explorer.profiling.devices import device_spec
 from explorer.profiling.estimating import estimate_capture
@@ -37,6 +38,7 @@ from explorer.solvers.options import Options, parse_optimizations
 from explorer.solvers.ordering.schedules import least_memory
 
 GIB = 2**30
+_DEFAULT = 99  # its number beside cuDNN's own
 Part = dict[str, Any]
 Parts = Iterator[Part]
 IN_THE_ZOO = ("resnet50", "unet", "vgg16")
@@ -62,6 +64,23 @@ def costs_of(network: str, zoo: Path | None, kind: str = "all") -> tuple[Profile
     if zoo is not None and network in IN_THE_ZOO:
         return explorer.load_profile(zoo / f"{network}-{kind}.json"), True
     return explorer.load_profile(f"{network}-p100-16gb"), False
+
+
+def with_defaults(network: str, zoo: Path) -> Profile:
+    """A published joint instance in which every convolution has PyTorch's default algorithm first.
+
+    The joint instance has cuDNN's algorithms by number; which of them PyTorch takes by itself, with which workspace, is
+    in the instance without optimizations. Checkmate's schedules are made for those.
+    """
+    joint, plain = (json.loads((zoo / f"{network}-{x}.json").read_text(encoding="utf-8")) for x in ("all", "none"))
+    kinds = ("forward", "backward")
+    pairs = zip(*([x for x in y["ops"] if x["kind"] in kinds] for y in (joint, plain)), strict=True)
+    for operator, default in pairs:
+        if "algorithms" in operator:
+            own = default.get("alternatives", [default])[0]
+            costs = {"ms": own["ms"], "workspace_bytes": max(0, own["workspace_bytes"])}
+            operator["algorithms"] = [{"algorithm": _DEFAULT, **costs}, *operator["algorithms"]]
+    return profile_of(joint)
 
 
 def plain_of(profile: Profile) -> tuple[float, int]:
@@ -96,6 +115,7 @@ def budgets(zoo: Path | None, only: Sequence[str]) -> Parts:
     for network in _chosen((*NETWORKS, "unet3d"), only):
         profile, published = costs_of(network, zoo)
         default, _ = costs_of(network, zoo, "none")
+        joint = with_defaults(network, zoo) if published and zoo is not None else profile
         plain_ms, plain_bytes = plain_of(profile)
         if network == "unet3d":
             asked = [round(share * plain_bytes) for share in (0.45, 0.5, 0.54, 0.6, 0.7, 0.81, 0.9, 1.0)]
@@ -103,7 +123,7 @@ def budgets(zoo: Path | None, only: Sequence[str]) -> Parts:
             asked = [round(gib * GIB) for gib in (4.5, 5, 5.5, *BUDGETS_GIB[1:], 12)]
         rows = []
         for method in ("monet", "checkmate-o", "checkmate-d"):
-            costs = default if method == "checkmate-d" else profile
+            costs = {"monet": profile, "checkmate-d": default, "checkmate-o": joint}[method]
             for budget in asked:
                 found = explorer.solve(costs, budget=budget, method=method, time_limit=_BUDGETS_S, remember=False)
                 overhead = None if found.time_ms is None else found.time_ms / plain_ms - 1

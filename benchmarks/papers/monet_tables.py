@@ -11,6 +11,7 @@ from benchmarks.papers import published
 from benchmarks.papers.costs import (
     COSTS,
     MIXED,
+    after_a_minute,
     as_gib,
     as_percent,
     memory_at,
@@ -20,7 +21,7 @@ from benchmarks.papers.costs import (
     sources_of,
     whole_bytes,
 )
-from benchmarks.papers.exhibit import Exhibit, Label, Row, Table, stored
+from benchmarks.papers.exhibit import Exhibit, Label, Row, Table
 from benchmarks.papers.published import BUDGETS_GIB, NETWORKS
 
 GIB = 2**30
@@ -52,7 +53,7 @@ backward operators share a sweep of recomputation, and memory is counted increme
 def table_1(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
     """Memory for a step that takes 10 % longer than PyTorch's."""
     rows = []
-    for part in read_parts("budgets", quick=quick, zoo=zoo):
+    for part in map(after_a_minute, read_parts("budgets", quick=quick, zoo=zoo)):
         if part["part"] not in NETWORKS:
             continue
         theirs = published.MEMORY_AT_TEN_PER_CENT_GB[part["part"]]
@@ -129,7 +130,7 @@ def _times(name: str, networks: Sequence[str], percent: str, *, quick: bool, zoo
 
 def table_3(*, quick: bool = True) -> Exhibit:
     """Gist's single schedule beside MONeT's smallest."""
-    curves = {x["part"]: x for x in stored("budgets")}
+    curves = {x["part"]: after_a_minute(x) for x in read_parts("budgets", quick=True)}
     rows = []
     for part in read_parts("gist", quick=quick):
         (gist,) = part["rows"]

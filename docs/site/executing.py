@@ -44,7 +44,9 @@ def _still(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
         shown = {"data": figure["data"], "layout": figure["layout"]}
         if "frames" in figure:
             shown["frames"] = figure["frames"]
-        data["text/html"] = plotly.io.to_html(shown, include_plotlyjs=False, full_html=False, validate=False)
+        data["text/html"] = plotly.io.to_html(
+            shown, include_plotlyjs=False, full_html=False, auto_play=False, validate=False
+        )
     if WIDGET in data:
         del data[WIDGET]
         data.setdefault("text/html", _NO_WIDGET)
