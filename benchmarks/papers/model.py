@@ -208,7 +208,7 @@ def figure_7(*, quick: bool = True) -> Exhibit:
     note = (
         "By playing PyTorch's allocator's rules; compared with a GPU, that was within 2 % in 21 of 32 cases "
         f"(docs/gpu.md). With one address for each tensor nothing is wasted in {exact} of {len(rows)} "
-            "cases, and in the "
+        "cases, and in the "
         f"others {most:.1%} at most after ten seconds; the paper: nothing at all."
     )
     return _bars(

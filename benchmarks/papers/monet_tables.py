@@ -71,9 +71,9 @@ def table_1(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
     head = ("network", "costs", "PyTorch", "here", "Checkmate", "Checkmate-O here", "MONeT", "here")
     note = (
         f"GB at 10 % more time, between budgets by straight lines. {COSTS} By MONeT's own costs we need "
-            "as much as they "
+        "as much as they "
         "measured, or a tenth less. VGG-16's is the smallest budget that was published with a schedule, "
-            "and needs less "
+        "and needs less "
         "than 10 %."
     )
     return Exhibit("MONeT, Table 1", MIXED, (Table(head, rows),), (), note, sources_of("budgets", quick=quick))
