@@ -61,9 +61,9 @@ def boxes(profile: Profile, schedule: Schedule, *, budget: int | None = None, ti
             row=1,
             col=1,
         )
-    _total(figure, line, budget)
+    _total(figure, line)
     figure.update_yaxes(showticklabels=False, autorange="reversed", row=1, col=1)
-    _animate(figure, profile, line)
+    _animate(figure, profile, line, budget)
     return figure
 
 
@@ -79,7 +79,7 @@ def _two_rows(title: str) -> go.Figure:
     return figure
 
 
-def _total(figure: go.Figure, line: Timeline, budget: int | None) -> None:
+def _total(figure: go.Figure, line: Timeline) -> None:
     """What is in memory during each run, coloured by what the run is for."""
     ends = np.cumsum(line.times_ms)
     for stage, colour in _OF_STAGE.items():
@@ -94,14 +94,18 @@ def _total(figure: go.Figure, line: Timeline, budget: int | None) -> None:
                 row=2,
                 col=1,
             )
-    if budget is not None:
-        figure.add_hline(y=budget, line={"dash": "dash", "color": RED}, annotation_text="budget", row=2, col=1)
 
 
-def _animate(figure: go.Figure, profile: Profile, line: Timeline) -> None:
+def _animate(figure: go.Figure, profile: Profile, line: Timeline, budget: int | None) -> None:
     """A cursor that goes through the runs, by plotly's own slider: a line, so that the boxes stay as they are."""
     middles = np.cumsum(line.times_ms) - line.times_ms / 2
-    fixed = [x.to_plotly_json() for x in figure.layout.shapes]
+    fixed = []
+    if budget is not None:
+        looks = {"type": "line", "xref": "paper", "yref": "y2", "line": {"color": RED, "dash": "dash"}}
+        fixed.append({**looks, "x0": 0, "x1": 1, "y0": budget, "y1": budget})
+        figure.add_annotation(
+            x=1, xref="paper", xanchor="right", y=budget, yref="y2", yshift=9, text="budget", showarrow=False
+        )
 
     def cursor(n: int) -> list[dict[str, Any]]:
         at = float(middles[n])

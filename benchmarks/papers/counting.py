@@ -182,16 +182,17 @@ def checkmate(shape: Shape) -> tuple[Counts, Counts]:
 
 def counts_of(network: str, zoo: Path | None) -> Iterator[dict[str, Any]]:
     """A row for each of Table 7's systems: counted by family; and our own programs built, where they can be."""
-    there = zoo is not None and (zoo / f"{network}-all.json").exists()
-    bundled = None if there else load_profile(f"{network}-p100-16gb")
+    folder = zoo if zoo is not None and (zoo / f"{network}-all.json").exists() else None
+    bundled = load_profile(f"{network}-p100-16gb") if folder is None else None
     for system in ("checkmate", "none", "all"):
-        if there:
-            path = zoo / f"{network}-{system}.json"
+        if folder is not None:
+            path = folder / f"{network}-{system}.json"
             document, profile = json.loads(path.read_text(encoding="utf-8")), load_profile(path)
             shape = of_instance(document)
         else:
             assert bundled is not None, "it is loaded where there is no instance"
             profile, shape = bundled, of_profile(bundled, joint=system == "all")
+        there = folder is not None  # where the loss is an operator, which the paper does not count
         rows, columns = checkmate(shape) if system == "checkmate" else monet(shape)
         row = {"system": system, "forward": shape.forward - there, "rows": rows, "columns": columns, "instance": there}
         yield row | {"built": _built(profile, system)}

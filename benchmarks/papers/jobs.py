@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -248,7 +248,7 @@ def largest_batch(_: Path | None, only: Sequence[str]) -> Parts:
         yield {"part": name, "rows": rows}
 
 
-FIGURE_6 = {
+FIGURE_6: dict[str, Callable[[], nn.Module]] = {
     "U-Net": MODELS["unet"].build,
     "FCN8": networks.Fcn8,
     "SegNet": networks.segnet,
@@ -256,9 +256,10 @@ FIGURE_6 = {
     "VGG19": networks.vgg19,
     "MobileNet": networks.mobilenet_v1,
 }
-SIZES_6 = dict.fromkeys(("U-Net", "FCN8", "SegNet"), (416, 608)) | dict.fromkeys(
-    ("ResNet50", "VGG19", "MobileNet"), (224, 224)
-)
+SIZES_6: dict[str, tuple[int, int]] = {
+    **{name: (416, 608) for name in ("U-Net", "FCN8", "SegNet")},
+    **{name: (224, 224) for name in ("ResNet50", "VGG19", "MobileNet")},
+}
 
 
 def estimated(model: nn.Module, *, image_size: tuple[int, int], batch_size: int, device: str) -> Profile:
