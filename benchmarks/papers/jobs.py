@@ -256,10 +256,8 @@ FIGURE_6: dict[str, Callable[[], nn.Module]] = {
     "VGG19": networks.vgg19,
     "MobileNet": networks.mobilenet_v1,
 }
-SIZES_6: dict[str, tuple[int, int]] = {
-    **{name: (416, 608) for name in ("U-Net", "FCN8", "SegNet")},
-    **{name: (224, 224) for name in ("ResNet50", "VGG19", "MobileNet")},
-}
+_WIDE, _SQUARE = (416, 608), (224, 224)
+SIZES_6 = {"U-Net": _WIDE, "FCN8": _WIDE, "SegNet": _WIDE, "ResNet50": _SQUARE, "VGG19": _SQUARE, "MobileNet": _SQUARE}
 
 
 def estimated(model: nn.Module, *, image_size: tuple[int, int], batch_size: int, device: str) -> Profile:
