@@ -90,9 +90,8 @@ def by_hand(first: Game, second: Game) -> Exercises:
                 hint="The solver says it.",
             ),
             Question(
-                "In the second game no choice of tensors fits, whatever you drop. The solver finds a "
-                "schedule. What can it do that the "
-                "buttons cannot: 'drop again', 'skip a layer' or 'use less precision'?",
+                "In the second game no choice of tensors fits, whatever you drop. The solver finds a schedule. What "
+                "can it do that the buttons cannot: 'drop again', 'skip a layer' or 'use less precision'?",
                 lambda: "drop again",
                 hint="Look for a tensor that is kept by the forward pass and made again later all the same.",
                 why="A tensor may be kept for a while, dropped early, and made again: rotor's Figure 2 is about that.",
@@ -210,8 +209,8 @@ def implementations(times: dict[str, float | None], saved_bits: float) -> Exerci
                 example=lambda: min(known, key=known.__getitem__),
             ),
             Question(
-                "Which of these changes gradients beyond rounding: 'output', 'inplace', 'intermediate', "
-                "'convolution' or 'none of them'?",
+                "Which of these changes gradients beyond rounding: 'output', 'inplace', 'intermediate', 'convolution' "
+                "or 'none of them'?",
                 lambda: "none of them",
                 hint="What does exact=True leave out, and by how much does it differ?",
                 why="Some change the last bits, as any other order of a sum does; encodings of Gist's kind "
@@ -257,8 +256,8 @@ def addresses(blocks: Sequence[Block], fragmentation: float) -> Exercises:
                 ),
             ),
             Question(
-                "Which share of what PyTorch's allocator reserves for UNet's step is not in use at its "
-                "peak? (Two digits.)",
+                "Which share of what PyTorch's allocator reserves for UNet's step is not in use at its peak? (Two "
+                "digits.)",
                 lambda: round(fragmentation, 2),
                 hint="timeline.reservation.fragmentation.",
                 tolerance=0.05,
@@ -280,8 +279,8 @@ def iterations(peaks: dict[str, int]) -> Exercises:
                 tolerance=0.02,
             ),
             Question(
-                "Does an update within the backward pass take more or less memory than one at the end? "
-                "('more', 'less', 'the same')",
+                "Does an update within the backward pass take more or less memory than one at the end? ('more', "
+                "'less', 'the same')",
                 lambda: (
                     "less"
                     if peaks["AdamW, within"] < peaks["AdamW"]
@@ -292,8 +291,8 @@ def iterations(peaks: dict[str, int]) -> Exercises:
                 hint="Compare the two rows.",
             ),
             Question(
-                "Accumulation over microbatches: what stays in memory throughout that a single step "
-                "frees? ('gradients', 'activations', 'state')",
+                "Accumulation over microbatches: what stays in memory throughout that a single step frees? "
+                "('gradients', 'activations', 'state')",
                 lambda: "gradients",
                 hint="What is added to?",
             ),

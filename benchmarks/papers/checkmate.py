@@ -57,11 +57,9 @@ def figure_1(*, quick: bool = True) -> Exhibit:
         ],
     )
     note = (
-        "The paper's bars are a picture without numbers, of models from AlexNet to BigGAN; these are "
-        "those that come with the "
-        "explorer, at its batches. Bytes are exact. That activations outweigh parameters holds for "
-        "pictures and short "
-        "sequences by far, and least for a language model of eight billion parameters at a batch of 1."
+        "The paper's bars are a picture without numbers, of models from AlexNet to BigGAN; these are those that come "
+        "with the explorer, at its batches. Bytes are exact. That activations outweigh parameters holds for pictures "
+        "and short sequences by far, and least for language models."
     )
     return Exhibit("Checkmate, Figure 1", (Label.EXACT,), (table,), (made,), note)
 
@@ -85,8 +83,8 @@ def figure_2(*, quick: bool = True) -> Exhibit:
         )
         rows.append([name, str(line.peak_bytes), f"{line.time_ms:g}"])
     note = (
-        "Layers and gradients of two units each, a unit of time for each run. The paper has no numbers; the "
-        "budget is one unit less than plain."
+        "Layers and gradients of two units each, a unit of time for each run. The paper has no numbers; the budget is "
+        "one unit less than plain."
     )
     return Exhibit("Checkmate, Figure 2", (Label.EXACT,), (Table(("", "peak", "ms"), rows),), (made,), note)
 
@@ -113,12 +111,10 @@ def figure_4(*, quick: bool = True) -> Exhibit:
     made = grid(panels, x="budget, GiB", y="extra time, %", title="Checkmate, Figure 4", height=380)
     made.update_yaxes(range=[-2, _MOST_OVERHEAD])
     note = (
-        "On estimated costs of a P100 (theirs: V100), with MobileNet-V2 for their V1, at MONeT's "
-        "batches. As there: the program is "
-        "lowest everywhere, by most on the U-Net, where heuristics for chains have little to choose "
-        "from; on linear VGG-16 Chen's "
-        "greedy comes nearest. Workspace counts here, which the paper leaves out, so that VGG-16 reaches "
-        "less far down."
+        "On estimated costs of a P100 (theirs: V100), with MobileNet-V2 for their V1, at MONeT's batches. As there: "
+        "the program is lowest everywhere, by most on the U-Net, where heuristics for chains have little to choose "
+        "from; on linear VGG-16 Chen's greedy comes nearest. Workspace counts here, which the paper leaves out, so "
+        "that VGG-16 reaches less far down."
     )
     table = Table(("network", "method", "smallest budget tried that fits, GiB", "extra time there"), rows)
     return Exhibit(
@@ -163,16 +159,13 @@ def figure_6(*, quick: bool = True) -> Exhibit:
         rows.append([name, *(str(found[name][x]) for x in methods), *ratios])
     table = Table(("network", *(METHODS[x].title for x in methods), "Checkmate / all kept", "/ best heuristic"), rows)
     note = (
-        "Costs are multiplications and additions, memory is that of the values, no device is involved: "
-        "it follows from "
-        "definitions. What differs from the paper follows from theirs, too: the graphs are PyTorch's "
-        "(batch normalisation and its statistics, "
-        "ReLU and residual addition are nodes, and memory is released by reference counts), theirs "
-        "TensorFlow's. The paper prints "
-        "two ratios, up to 5.1 times larger inputs than with everything kept, and 2.6 times larger "
-        "batches than prior work. The program for a batch is solved for "
-        "some seconds and the batch halved between what fits and what does not: like theirs, a lower "
-        "bound of what Checkmate can do."
+        "Costs are multiplications and additions, memory is that of the values, no device is involved: it follows "
+        "from definitions. What differs from the paper follows from theirs, too: the graphs are PyTorch's (batch "
+        "normalisation and its statistics, ReLU and residual addition are nodes, and memory is released by reference "
+        "counts), theirs TensorFlow's. The paper prints two ratios, up to 5.1 times larger inputs than with "
+        "everything kept, and 2.6 times larger batches than prior work. The program for a batch is solved for some "
+        "seconds and the batch halved between what fits and what does not: like theirs, a lower bound of what "
+        "Checkmate can do."
     )
     return Exhibit(
         "Checkmate, Figure 6",

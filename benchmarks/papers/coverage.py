@@ -124,9 +124,8 @@ def table() -> Iterator[str]:
     made = [x for x in possible if x.cell]
     yield ""
     yield (
-        f"Of {len(numbered)} figures and tables {len(numbered) - len(possible)} are not numeric; of the "
-        f"other {len(possible)}, "
-        f"{len(made)} are made ({len(made) / len(possible):.0%})."
+        f"Of {len(numbered)} figures and tables {len(numbered) - len(possible)} are not numeric; of the other "
+        f"{len(possible)}, {len(made)} are made ({len(made) / len(possible):.0%})."
     )
 
 

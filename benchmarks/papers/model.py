@@ -39,7 +39,7 @@ DEVICES = {"P100-16GB": 2016, "V100-32GB": 2018, "A100-80GB": 2020, "H100": 2022
 
 def figure_1(*, quick: bool = True) -> Exhibit:
     """Parameters over the years, of the models that come with the explorer."""
-    names = {x: y for x, y in YEARS.items() if not quick or x in MODELS or x in ("vit_l16", "llama3_8b")}
+    names = {x: y for x, y in YEARS.items() if not quick or x in MODELS}
     known = MODELS | TRANSFORMERS
     rows = []
     with torch.device("meta"):
@@ -79,8 +79,8 @@ def figure_2(*, quick: bool = True) -> Exhibit:
         textposition="top left",
     )
     note = (
-        "From the data sheets in the explorer's table of devices (docs/devices.md): nine times as much in "
-        "eight years, beside a factor of a hundred and more in Figure 1."
+        "From the data sheets in the explorer's table of devices (docs/devices.md): nine times as much in eight "
+        "years, beside a factor of a hundred and more in Figure 1 (with language models, which the full one has)."
     )
     return Exhibit(
         "MODeL, Figure 2",
@@ -110,8 +110,8 @@ def figure_3(*, quick: bool = True) -> Exhibit:
         [f"equation 9: {' → '.join(f'v{x + 1}' for x in found.operators)}", "", "", "", "", str(found.bound_bytes)]
     )
     note = (
-        "The picture's sizes are not in the text; these are ours. v1 makes tensors of 10 and 50, v2 makes 40 "
-        "of the 10, v3 makes 5 of the 50: v3 first."
+        "The picture's sizes are not in the text; these are ours. v1 makes tensors of 10 and 50, v2 makes 40 of the "
+        "10, v3 makes 5 of the 50: v3 first."
     )
     return Exhibit(
         "MODeL, Figure 3", (Label.EXACT,), (Table(("order", "step 1", "2", "3", "4", "peak"), rows),), (), note
@@ -144,8 +144,8 @@ def figure_4(*, quick: bool = True) -> Exhibit:
     made.update_xaxes(range=[-0.2, 9.2], showticklabels=False)
     made.update_yaxes(range=[-10, 85])
     note = (
-        "A (20) and B (30) overlap in time, B and C (25) do; C does not fit where A was, unless B was placed "
-        f"above. What is alive at once is {rectangles.load_bytes} at most. Sizes are ours."
+        "A (20) and B (30) overlap in time, B and C (25) do; C does not fit where A was, unless B was placed above. "
+        f"What is alive at once is {rectangles.load_bytes} at most. Sizes are ours."
     )
     return Exhibit(
         "MODeL, Figure 4", (Label.EXACT,), (Table(("", "A at", "B at", "C at", "buffer"), rows),), (made,), note
@@ -186,8 +186,8 @@ def figure_6(*, quick: bool = True) -> Exhibit:
         ["here", f"{min(found):.2f}", f"{np.mean(found):.2f}", f"{max(found):.2f}"],
     ]
     note = (
-        "Ours is no integer program but list scheduling towards a bound and a search for addresses "
-        "(docs/methods.md); how often both are proven best is in Figures 7 and 8."
+        "Ours is no integer program but list scheduling towards a bound and a search for addresses (docs/methods.md); "
+        "how often both are proven best is in Figures 7 and 8."
     )
     return Exhibit(
         "MODeL, Figure 6",
@@ -207,9 +207,8 @@ def figure_7(*, quick: bool = True) -> Exhibit:
     most = max(x["wasted_bytes"] / x["ordered_bytes"] for x in rows)
     note = (
         "By playing PyTorch's allocator's rules; compared with a GPU, that was within 2 % in 21 of 32 cases "
-        f"(docs/gpu.md). With one address for each tensor nothing is wasted in {exact} of {len(rows)} "
-        "cases, and in the "
-        f"others {most:.1%} at most after ten seconds; the paper: nothing at all."
+        f"(docs/gpu.md). With one address for each tensor nothing is wasted in {exact} of {len(rows)} cases, and in "
+        f"the others {most:.1%} at most after ten seconds; the paper: nothing at all."
     )
     return _bars(
         "Figure 7", "fragmentation, %", lambda x: x["fragmentation"], published.FRAGMENTATION, quick=quick, note=note
@@ -228,10 +227,9 @@ def figure_8(*, quick: bool = True) -> Exhibit:
         for b in jobs.BATCHES
     }
     note = (
-        f"SGD, the update at the end, as PyTorch has it; {proven} of {2 * len(parts)} orders are proven "
-        "best within 0.1 %. The paper also moves updates into the backward pass: "
-        f"with those an order saves {100 * best[1]:.1f} % at a batch of 1 and {100 * best[32]:.1f} % at "
-        "32, on average of our models (docs/figures.md, orders)."
+        f"SGD, the update at the end, as PyTorch has it; {proven} of {2 * len(parts)} orders are proven best within "
+        f"0.1 %. The paper also moves updates into the backward pass: with those an order saves {100 * best[1]:.1f} % "
+        f"at a batch of 1 and {100 * best[32]:.1f} % at 32, on average of our models (docs/figures.md, orders)."
     )
     return _bars(
         "Figure 8",
@@ -260,13 +258,11 @@ def alexnet(*, quick: bool = True) -> Exhibit:
         ["… even with the two gradients of convolutions apart", "", f"{apart / GIB:.4f}"],
     ]
     note = (
-        "GiB, by tensors' bytes, without the library's workspace. PyTorch's peak is met to all digits "
-        "(what they call GB is GiB). The "
-        f"best order takes {1 - best / GIB / theirs[1]:.1%} less than theirs, and nothing is below it: a "
-        "bound proves that for the step as captured. So theirs is "
-        f"{(theirs[1] * GIB - best) / 1e6:.1f} MB above an optimum, less than one of AlexNet's feature "
-        "maps (4.2 to 24.8 MB): their program, cut off by its tolerance, or a graph "
-        "that holds a little more at that place; their text says neither."
+        "GiB, by tensors' bytes, without the library's workspace. PyTorch's peak is met to all digits (what they "
+        f"call GB is GiB). The best order takes {1 - best / GIB / theirs[1]:.1%} less than theirs, and nothing is "
+        f"below it: a bound proves that for the step as captured. So theirs is {(theirs[1] * GIB - best) / 1e6:.1f} "
+        "MB above an optimum, less than one of AlexNet's feature maps (4.2 to 24.8 MB): their program, cut off by "
+        "its tolerance, or a graph that holds a little more at that place; their text says neither."
     )
     return Exhibit("MODeL, AlexNet at 32", (Label.EXACT,), (Table(("", "published", "here"), rows),), (), note)
 
@@ -288,8 +284,8 @@ def _bars(name: str, title: str, value: Any, theirs: dict[int, float], *, quick:
         )
     table = Table(("batch", "published average of eleven networks", f"here, average of {len(parts)}", "from, to"), rows)
     rest = (
-        "Theirs has single networks only as bars without numbers, measured on an A100 with PyTorch 1.11; "
-        "ours are estimated for one."
+        "Theirs has single networks only as bars without numbers, measured on an A100 with PyTorch 1.11; ours are "
+        "estimated for one."
     )
     return Exhibit(
         f"MODeL, {name}", (Label.ESTIMATED,), (table,), (made,), f"{note}\n\n{rest}".strip(), _sources(quick=quick)

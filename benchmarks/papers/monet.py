@@ -64,22 +64,17 @@ def figure_3(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
     made.update_xaxes(range=[0.25, 1.02])
     table = Table(("network", "costs", "GB", "MONeT, measured there", *(f"{x}, here" for x in SYSTEMS.values())), rows)
     note = (
-        f"{COSTS} Theirs are steps run on the GPU, ours sums of operators. What PyTorch took is not among "
-        "the published "
-        "costs, but follows: the published objectives, each divided by one and the overhead measured "
-        "there, give the same "
-        "time at every budget, 877 ms for ResNet-50, 1156 for UNet, 1411 for VGG-16, within 0.3 %. So "
-        "simulated and measured "
-        "agree, and what is left between the first two columns is that our schedules are quicker, by up to 0.5 % on "
-        "ResNet-50 and 2.9 % on VGG-16. They are those of a minute (docs/figures.md); Checkmate's are of "
-        "some seconds.\n\n"
-        "Checkmate-D has PyTorch's default convolutions, which take longer than the quickest ones that "
-        "PyTorch's benchmark "
-        "mode finds. UNet and VGG-16 may be quicker than PyTorch: no magic, but convolutions by algorithms for whose "
-        "workspace PyTorch's step, which keeps everything, has no room. By estimates GoogLeNet gains "
-        "from poolings and losses "
-        "of other implementations too, which the paper did not have; MobileNet-V2 needs more, for its "
-        "ReLU6 is not in place."
+        f"{COSTS} Theirs are steps run on the GPU, ours sums of operators. What PyTorch took is not among the "
+        "published costs, but follows: the published objectives, each divided by one and the overhead measured "
+        "there, give the same time at every budget, 877 ms for ResNet-50, 1156 for UNet, 1411 for VGG-16, within 0.3 "
+        "%. So simulated and measured agree, and what is left between the first two columns is that our schedules "
+        "are quicker, by up to 0.5 % on ResNet-50 and 2.9 % on VGG-16. They are those of a minute (docs/figures.md); "
+        "Checkmate's are of some seconds.\n\n"
+        "Checkmate-D has PyTorch's default convolutions, which take longer than the quickest ones that PyTorch's "
+        "benchmark mode finds. UNet and VGG-16 may be quicker than PyTorch: no magic, but convolutions by algorithms "
+        "for whose workspace PyTorch's step, which keeps everything, has no room. By estimates GoogLeNet gains from "
+        "poolings and losses of other implementations too, which the paper did not have; MobileNet-V2 needs more, for "
+        "its ReLU6 is not in place."
     )
     return Exhibit("MONeT, Figure 3", MIXED, (table,), (made, _measured()), note, sources_of("budgets", quick=quick))
 
@@ -111,8 +106,8 @@ def figure_4(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
         rows.append([NETWORKS[name], *map(as_percent, found.values())])
     table = Table(("network", *(_ASPECTS.get(x, x) for x in jobs.SETS)), rows)
     note = (
-        f"{COSTS} All choose operators in place; without convolutions, the quickest that fit are put in "
-        "afterwards, as in the paper."
+        f"{COSTS} All choose operators in place; without convolutions, the quickest that fit are put in afterwards, "
+        "as in the paper."
     )
     return Exhibit("MONeT, Figure 4", MIXED, (table,), (made,), note, sources_of("ablation", quick=quick))
 
@@ -135,9 +130,9 @@ def figure_6(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
                 best += all(x is None or at["all"] <= x + 1e-3 for x in at.values())
     made = grid(panels, x="budget, GiB", y="extra time, %", title="MONeT, Figure 6")
     note = (
-        f"{COSTS} All together is the best choice (within 0.1 points) at {best} of {count} budgets; the "
-        "paper says of its own that it always is. "
-        "Convolutions matter most where they are large, and least in MobileNet-V2, whose convolutions are depthwise."
+        f"{COSTS} All together is the best choice (within 0.1 points) at {best} of {count} budgets; the paper says of "
+        "its own that it always is. Convolutions matter most where they are large, and least in MobileNet-V2, whose "
+        "convolutions are depthwise."
     )
     return Exhibit("MONeT, Figure 6", MIXED, (), (made,), note, sources_of("ablation", quick=quick))
 
@@ -166,12 +161,10 @@ def figure_5(*, quick: bool = True) -> Exhibit:
     peaks = [[name, f"{x.peak_bytes / GIB:.2f}", f"{x.time_ms:.0f}"] for name, x in lines.items()]
     measured = stored("../gpu/timeline-resnet50-0.50")
     note = (
-        "The paper: 14.7 GB for PyTorch and 8 for MONeT; memory is saved in early layers, and most of "
-        "the overhead is in the "
-        "backward pass. So it is here, on an estimated P100, made anew each time. On an H200 a schedule "
-        "of this network was followed run "
-        f"by run: measured memory was the predicted one plus one MiB at each of its {measured['runs']} "
-        "runs (docs/gpu.md)."
+        "The paper: 14.7 GB for PyTorch and 8 for MONeT; memory is saved in early layers, and most of the overhead "
+        "is in the backward pass. So it is here, on an estimated P100, made anew each time. On an H200 a schedule of "
+        "this network was followed run by run: measured memory was the predicted one plus one MiB at each of its "
+        f"{measured['runs']} runs (docs/gpu.md)."
     )
     return Exhibit(
         "MONeT, Figure 5", (Label.ESTIMATED,), (Table(("", "peak, GiB", "ms"), peaks),), (top, middle, bottom), note
@@ -242,13 +235,10 @@ def figure_7(*, quick: bool = True) -> Exhibit:
         )
         rows.append(["P100, as published", part["part"], str(len(found)), str(_unbeaten(found))])
     note = (
-        "The layer (256 × 64 × 56 × 56, 3 × 3, 64 channels) was measured on an H200. From 2020 there are "
-        "the authors' costs of "
-        "ResNet-50's layer of the same shape at a batch of 184, on a P100. Then as now the memory used "
-        "is not inversely "
-        "proportional to time, and no algorithm is best in both; today PyTorch's own choice in parts of "
-        "the batch fills the gap "
-        "that retired algorithms left (docs/gpu.md)."
+        "The layer (256 × 64 × 56 × 56, 3 × 3, 64 channels) was measured on an H200. From 2020 there are the authors' "
+        "costs of ResNet-50's layer of the same shape at a batch of 184, on a P100. Then as now the memory used is "
+        "not inversely proportional to time, and no algorithm is best in both; today PyTorch's own choice in parts of "
+        "the batch fills the gap that retired algorithms left (docs/gpu.md)."
     )
     table = Table(("device", "part", "implementations", "that none beats in both"), rows)
     return Exhibit(
@@ -280,8 +270,8 @@ def figure_8(*, quick: bool = True) -> Exhibit:
         for x, y in published.VOLUME_NETWORK
     ]
     note = (
-        "A 3D-UNet of ours at a batch of 1 on an estimated P100: their training patches are smaller, 22 of "
-        "which fill 16 GB."
+        "A 3D-UNet of ours at a batch of 1 on an estimated P100: their training patches are smaller, 22 of which fill "
+        "16 GB."
     )
     return Exhibit(
         "MONeT, Figure 8",

@@ -70,11 +70,9 @@ def table_1(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
         rows.append([NETWORKS[part["part"]], kind, *cells])
     head = ("network", "costs", "PyTorch", "here", "Checkmate", "Checkmate-O here", "MONeT", "here")
     note = (
-        f"GB at 10 % more time, between budgets by straight lines. {COSTS} By MONeT's own costs we need "
-        "as much as they "
-        "measured, or a tenth less. VGG-16's is the smallest budget that was published with a schedule, "
-        "and needs less "
-        "than 10 %."
+        f"GB at 10 % more time, between budgets by straight lines. {COSTS} By MONeT's own costs we need as much as "
+        "they measured, or a tenth less. VGG-16's is the smallest budget that was published with a schedule, and "
+        "needs less than 10 %."
     )
     return Exhibit("MONeT, Table 1", MIXED, (Table(head, rows),), (), note, sources_of("budgets", quick=quick))
 
@@ -115,15 +113,12 @@ def _times(name: str, networks: Sequence[str], percent: str, *, quick: bool, zoo
             ]
     table = Table(("network", "system", "", *(f"{x} GB" for x in BUDGETS_GIB)), rows)
     note = (
-        f"Until the schedule was proven within {percent} % of the fastest of all, search compiled and "
-        "problem loaded; –: not "
-        "reached, or infeasible. Theirs: Gurobi on twelve threads; ours: SCIP and a plan search, two "
-        "cores. Where both got there, "
-        f"ours took {np.median(ratios):,.0f} times less (median), {min(ratios):,.1f} to "
-        f"{max(ratios):,.0f}: hours are printed "
-        "to a thousandth, which is 3.6 s. Not the same program: groups of operators share a sweep of "
-        "recomputation, memory is counted "
-        "incrementally, and the plan search's schedules come first (docs/figures.md, sizes of the programs)."
+        f"Until the schedule was proven within {percent} % of the fastest of all, search compiled and problem loaded; "
+        "–: not reached, or infeasible. Theirs: Gurobi on twelve threads; ours: SCIP and a plan search, two cores. "
+        f"Where both got there, ours took {np.median(ratios):,.0f} times less (median), {min(ratios):,.1f} to "
+        f"{max(ratios):,.0f}: hours are printed to a thousandth, which is 3.6 s. Not the same program: groups of "
+        "operators share a sweep of recomputation, memory is counted incrementally, and the plan search's schedules "
+        "come first (docs/figures.md, sizes of the programs)."
     )
     return Exhibit(name, MIXED, (table,), (), note, sources_of("solve_times", quick=quick))
 
@@ -163,13 +158,11 @@ def table_3(*, quick: bool = True) -> Exhibit:
         "pictures/s, PyTorch, estimated",
     )
     note = (
-        "Gist: 16 bits for what waits, sparse storage counted with half of the values zero (what it is "
-        "depends on the values), "
-        "bits before poolings, ReLUs in place; on an estimated P100. Theirs paid for cuSPARSE's "
-        "conversion, 144 ms for one layer; "
-        "the estimate has a conversion at the memory's bandwidth, so its overheads are lower than any "
-        "that were measured. MONeT "
-        "here is the schedule within the same share of memory, by the costs of Figure 3."
+        "Gist: 16 bits for what waits, sparse storage counted with half of the values zero (what it is depends on the "
+        "values), bits before poolings, ReLUs in place; on an estimated P100. Theirs paid for cuSPARSE's conversion, "
+        "144 ms for one layer; the estimate has a conversion at the memory's bandwidth, so its overheads are lower "
+        "than any that were measured. MONeT here is the schedule within the same share of memory, by the costs of "
+        "Figure 3."
     )
     return Exhibit(
         "MONeT, Table 3",

@@ -44,9 +44,8 @@ def figure_2(*, quick: bool = True) -> Exhibit:
         )
     head = ("n", "3n + 1", "rotor's table", "all persistent ones searched", "2n + 2", "all searched")
     note = (
-        "Equal throughout. Sizes follow from the text: of 8, the last stage needs 7, those behind the "
-        "second 6, and beside them there "
-        "may be a checkpoint of 1 or of 2. What drops a checkpoint early saves a third as n grows; "
+        "Equal throughout. Sizes follow from the text: of 8, the last stage needs 7, those behind the second 6, and "
+        "beside them there may be a checkpoint of 1 or of 2. What drops a checkpoint early saves a third as n grows; "
         "MONeT's and Checkmate's programs may do so."
     )
     return Exhibit("rotor, Figure 2", (Label.EXACT,), (Table(head, rows),), (made,), note)
@@ -103,8 +102,8 @@ def theorem_1(*, quick: bool = True) -> Exhibit:
         equal += (best is None and not np.isfinite(found)) or (best is not None and abs(found - best) < 1e-9)
     rows = [[str(count), str(feasible), str(equal)]]
     note = (
-        "Chains of up to six stages with random sizes, times and overheads. The proof is the paper's; this "
-        "would find a slip in its statement, or in our code."
+        "Chains of up to six stages with random sizes, times and overheads. The proof is the paper's; this would find "
+        "a slip in its statement, or in our code."
     )
     return Exhibit(
         "rotor, Theorem 1",
@@ -146,9 +145,8 @@ def seconds(*, quick: bool = True) -> Exhibit:
         rows.append([str(stages), f"{time.perf_counter() - began:.2f}"])
     rows.append(["339, as stored", "6.9"])
     note = (
-        f"Of 500 slots; the paper: below 1 s for most networks, below {published.ROTOR_SECONDS:g} s for "
-        "339 stages (ResNet-1001), in C. "
-        "The time grows with the third power of the length. One table answers all memory sizes "
+        f"Of 500 slots; the paper: below 1 s for most networks, below {published.ROTOR_SECONDS:g} s for 339 stages "
+        "(ResNet-1001), in C. The time grows with the third power of the length. One table answers all memory sizes "
         "(docs/figures.md; python -m benchmarks.methods.rotor_table)."
     )
     return Exhibit("rotor, section 5.2", (Label.MEASURED,), (Table(("stages", "s"), rows),), (), note)
@@ -171,12 +169,10 @@ def _shapes(name: str, panels: Sequence[tuple[str, int, int]], *, quick: bool, n
     made = grid(drawn, x="peak, GiB", y="pictures/s", title=f"rotor, {name}", columns=3)
     average = f"{100 * (np.mean(gains) - 1):.1f} %" if gains else "–"
     told = (
-        "By estimates for a V100. Over the best of checkpoint_sequential at its memory, rotor's "
-        f"throughput is {average} higher on average of "
-        f"these panels (the paper: {100 * published.ROTOR_GAIN:.1f} % of all of its). revolve runs every "
-        "stage twice whatever the memory, so its line ends early. "
-        "Estimates scale with the batch; that small batches do not fill a GPU, which lifts the published "
-        "throughput of larger ones, is not in them."
+        "By estimates for a V100. Over the best of checkpoint_sequential at its memory, rotor's throughput is "
+        f"{average} higher on average of these panels (the paper: {100 * published.ROTOR_GAIN:.1f} % of all of its). "
+        "revolve runs every stage twice whatever the memory, so its line ends early. Estimates scale with the batch; "
+        "that small batches do not fill a GPU, which lifts the published throughput of larger ones, is not in them."
     )
     return Exhibit(
         f"rotor, {name}",
