@@ -161,11 +161,11 @@ def figure_6(*, quick: bool = True) -> Exhibit:
     note = (
         "Costs are multiplications and additions, memory is that of the values, no device is involved: it follows "
         "from definitions. What differs from the paper follows from theirs, too: the graphs are PyTorch's (batch "
-        "normalisation and its statistics, ReLU and residual addition are nodes of their own), theirs TensorFlow's. The "
-        "text prints two ratios: inputs up to 5.1 times larger than with everything kept, batches up to 2.6 times larger "
-        "than by prior work. The program is solved for three seconds for each batch, and batches are halved between what "
-        "fits and what does not: like theirs, a lower bound of what Checkmate can do. Where rounding has a small batch, "
-        "its relaxation was not solved in that time."
+        "normalisation and its statistics, ReLU and residual addition are nodes of their own), theirs TensorFlow's. "
+        "The text prints two ratios: inputs up to 5.1 times larger than with everything kept, batches up to 2.6 times "
+        "larger than by prior work. The program is solved for three seconds for each batch, and batches are halved "
+        "between what fits and what does not: like theirs, a lower bound of what Checkmate can do. Where rounding has "
+        "a small batch, its relaxation was not solved in that time."
     )
     return Exhibit(
         "Checkmate, Figure 6",
