@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -280,29 +281,32 @@ CHAINS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
     **{f"ResNet-{x}": (partial(networks.resnet, x), (224, 500, 1000), (1, 8)) for x in DEPTHS},
     **{f"DenseNet-{x}": (partial(networks.densenet, x), (224, 500, 1000), (1, 8)) for x in DENSE},
     "Inception v3": (networks.inception_v3, (224, 500, 1000), (1, 8)),
-    "ResNet-1001": (partial(networks.resnet, 1001), (224,), (1, 8)),
+    "ResNet-1001": (partial(networks.resnet, 1001), (224, 500, 1000), (1, 8)),
 }
 """rotor, Figures 3 to 13: network, image sizes, batches."""
 
 
 def chains(_: Path | None, only: Sequence[str]) -> Parts:
-    """rotor, Figures 3 to 13: throughput against memory of its four strategies, on an estimated V100."""
+    """rotor, Figures 3 to 13: throughput against memory of its four strategies, on an estimated V100.
+
+    Networks are captured for pictures of 224 × 224. A larger one counts as so many of those as it has their area: all of
+    the chain but its last layers grows by that.
+    """
     for name in _chosen(CHAINS, only):
         build, sizes, batches = CHAINS[name]
+        began = time.monotonic()
+        with torch.device("meta"):
+            model = build()
+        whole = estimated(model, image_size=(_SIDE, _SIDE), batch_size=_CAPTURED, device="V100-16GB")
         rows = []
-        for size in sizes:
-            began = time.monotonic()
-            measured = 8
-            with torch.device("meta"):
-                model = build()
-            whole = estimated(model, image_size=(size, size), batch_size=measured, device="V100-16GB")
-            for batch in batches:
-                rows += [
-                    {"image": size, "batch": batch, **x}
-                    for x in _strategies(with_batch_size(whole, batch, measured=measured))
-                ]
-            print(name, size, f"{time.monotonic() - began:.0f} s", flush=True)
+        for size, batch in product(sizes, batches):
+            scaled = with_batch_size(whole, round(batch * (size / _SIDE) ** 2), measured=_CAPTURED)
+            rows += [{"image": size, "batch": batch, **x} for x in _strategies(scaled)]
+        print(name, f"{time.monotonic() - began:.0f} s", flush=True)
         yield {"part": name, "rows": rows}
+
+
+_SIDE, _CAPTURED = 224, 8
 
 
 def _strategies(profile: Profile) -> Iterator[dict[str, Any]]:

@@ -171,8 +171,9 @@ def _shapes(name: str, panels: Sequence[tuple[str, int, int]], *, quick: bool, n
     told = (
         "By estimates for a V100. Over the best of checkpoint_sequential at its memory, rotor's throughput is "
         f"{average} higher on average of these panels (the paper: {100 * published.ROTOR_GAIN:.1f} % of all of its). "
-        "revolve runs every stage twice whatever the memory, so its line ends early. Estimates scale with the batch; "
-        "that small batches do not fill a GPU, which lifts the published throughput of larger ones, is not in them."
+        "revolve runs every stage twice whatever the memory, so its line ends early. Estimates scale with the batch "
+        "and with the area of the pictures; that small batches do not fill a GPU, which lifts the published "
+        "throughput of larger ones, is not in them."
     )
     return Exhibit(
         f"rotor, {name}",
@@ -205,14 +206,13 @@ _GRIDS: dict[int, Sequence[tuple[str, int, int]]] = {
     10: [(f"DenseNet-{x}", 500, 8) for x in jobs.DENSE],
     11: [(f"DenseNet-{x}", 1000, 1) for x in jobs.DENSE],
     12: [("Inception v3", x, 8) for x in (224, 500, 1000)],
-    13: [("ResNet-1001", 224, 1), ("ResNet-1001", 224, 8)],
+    13: [("ResNet-1001", 224, 1), ("ResNet-1001", 500, 1), ("ResNet-1001", 1000, 1)],
 }
 _MORE = "The paper has more depths: ResNet-34 and -200, DenseNet-161 and -169."
 _NOTES = {
     **dict.fromkeys(range(6, 12), _MORE),
     3: "The paper, at a batch of 8: 9.18 pictures/s at most, 8.13 by sequential with two segments in 13.91 GiB.",
     4: "The paper: at a batch of 8 PyTorch's way would take 225 GiB.",
-    13: "The paper's other panels of this figure are of pictures of 500 and 1000.",
 }
 Figure = Callable[..., Exhibit]
 
