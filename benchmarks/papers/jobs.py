@@ -289,8 +289,8 @@ CHAINS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
 def chains(_: Path | None, only: Sequence[str]) -> Parts:
     """rotor, Figures 3 to 13: throughput against memory of its four strategies, on an estimated V100.
 
-    Networks are captured for pictures of 224 × 224. A larger one counts as so many of those as it has their area: all of
-    the chain but its last layers grows by that.
+    Networks are captured for pictures of 224 × 224. A larger one counts as so many of those as it has their area: all
+    of the chain but its last layers grows by that.
     """
     for name in _chosen(CHAINS, only):
         build, sizes, batches = CHAINS[name]
