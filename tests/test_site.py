@@ -31,7 +31,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
 
 def test_every_page_is_named():
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb")]
-    named = set(re.findall(r"^[\w./-]+\.(?:md|ipynb)$", INDEX, re.MULTILINE))
+    named = set(re.findall(r"^(?:[\w ]+<)?([\w./-]+\.(?:md|ipynb))>?$", INDEX, re.MULTILINE))
     assert {str(x.relative_to(ROOT)) for x in pages} <= named
     assert all((ROOT / x).exists() for x in named - {"api/index.md"})
 

@@ -22,6 +22,7 @@ html_static_path = ["../../build/static"]  # which build.py fills
 html_js_files = ["plotly.min.js"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_search_summary = False  # which would be fetched from a server
 html_show_copyright = False
 html_math_renderer = "mathml"
 pygments_style = "friendly"
