@@ -32,7 +32,10 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 PLOT = "application/vnd.plotly.v1+json"
 DRAWN = {
     **dict.fromkeys((*COURSE, *PAPERS, "compare", "teach-checkpointing"), PLOT),
-    "2-recompute-by-hand": WIDGET, "5-implementations": "", "7-whole-iterations": "", "train": WIDGET,
+    "2-recompute-by-hand": WIDGET,
+    "5-implementations": "",
+    "7-whole-iterations": "",
+    "train": WIDGET,
     "3-grouping-merging-bounds": "",
 }
 """What a notebook draws, if not an explorer."""

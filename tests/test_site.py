@@ -56,7 +56,7 @@ def test_outputs_need_neither_kernel_nor_network(modules: dict[str, ModuleType])
     drawn = nbformat.v4.new_output("display_data", {executing.FIGURE: figure, "text/plain": "Figure"})
     shown = executing._still(drawn).data
     assert executing.FIGURE not in shown
-    assert "Plotly.newPlot" in shown["text/html"]
+    assert re.search(r"DOMContentLoaded.*Plotly\.newPlot.*\}\);</script>", shown["text/html"], re.DOTALL)
     assert "addFrames" in shown["text/html"]
     assert not re.search(r"<script[^>]+src=", shown["text/html"])
     widget = nbformat.v4.new_output("display_data", {executing.WIDGET: {"model_id": "1"}, "text/plain": "GameView()"})

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 KEPT = ROOT / "build" / "notebooks"
 STAGE = ROOT / "build" / "stage"
 STATIC = ROOT / "build" / "static"
-CODE = ("explorer", "widgets", "teaching", "benchmarks")
+CODE = ("explorer", "widgets", "teaching", "benchmarks", "docs/site")
 IN_A_BROWSER = ("app",)
 """Notebooks that are pages of their own, and have nothing to show here."""
 

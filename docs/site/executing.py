@@ -44,10 +44,16 @@ def _still(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
         shown = {"data": figure["data"], "layout": figure["layout"]}
         if "frames" in figure:
             shown["frames"] = figure["frames"]
-        data["text/html"] = plotly.io.to_html(
-            shown, include_plotlyjs=False, full_html=False, auto_play=False, validate=False
-        )
+        html = plotly.io.to_html(shown, include_plotlyjs=False, full_html=False, auto_play=False, validate=False)
+        data["text/html"] = _when_loaded(html)
     if WIDGET in data:
         del data[WIDGET]
         data.setdefault("text/html", _NO_WIDGET)
     return output
+
+
+def _when_loaded(html: str) -> str:
+    """Draw once the page is there: its scripts, plotly's among them, come last."""
+    before, tag, script = html.rpartition('<script type="text/javascript">')
+    code, end, after = script.rpartition("</script>")
+    return f'{before}{tag}document.addEventListener("DOMContentLoaded", () => {{{code}}});{end}{after}'
