@@ -94,11 +94,13 @@ def plain_of(profile: Profile) -> tuple[float, int]:
 def ablation(zoo: Path | None, only: Sequence[str]) -> Parts:
     """MONeT, Figures 4 and 6: each kind of optimization alone, and all."""
     for network in _chosen(NETWORKS, only):
-        profile, published = costs_of(network, zoo)
-        plain_ms, _ = plain_of(profile)
+        joint, published = costs_of(network, zoo)
+        default = with_defaults(network, zoo) if published and zoo is not None else joint
+        plain_ms, _ = plain_of(joint)
         rows = []
         for gib in ABLATION_GIB:
             for name, optimizations in SETS.items():
+                profile = joint if "convolution" in optimizations else default
                 found = explorer.solve(
                     profile, budget=gib * GIB, optimizations=optimizations, time_limit=_ABLATION_S, remember=False
                 )
