@@ -31,6 +31,10 @@ ANNEALING = Strategy(
 """Searches one after the other, and the bound of one linear relaxation."""
 
 
+_ABOVE = 8.0
+"""Per cent over the best schedule that are shown: the first ones of branch and bound are far above."""
+
+
 @dataclass(frozen=True)
 class Moment:
     """What was known at a time.
@@ -93,6 +97,10 @@ def branch_and_bound(profile: Profile, budget: int, *, seconds: float) -> list[M
 def race(ways: dict[str, list[Moment]], *, plain_ms: float) -> go.Figure:
     """Schedules from above and bounds from below, in per cent of a step without recomputation."""
     figure = go.Figure()
+    known = [
+        100 * (y / plain_ms - 1) for x in ways.values() for m in x for y in (m.time_ms, m.bound_ms) if y is not None
+    ]
+    best = min(x[-1].time_ms for x in ways.values() if x[-1].time_ms is not None)
     for (name, moments), colour in zip(ways.items(), (BLUE, ORANGE, GREEN), strict=False):
         for what, dash in (("time_ms", "solid"), ("bound_ms", "dot")):
             points = [(x.seconds, y) for x in moments if (y := getattr(x, what)) is not None]
@@ -109,7 +117,7 @@ def race(ways: dict[str, list[Moment]], *, plain_ms: float) -> go.Figure:
         template="plotly_white",
         height=420,
         xaxis={"title": "s", "type": "log"},
-        yaxis={"title": "extra time, %"},
+        yaxis={"title": "extra time, %", "range": [min(known) - 1, 100 * (best / plain_ms - 1) + _ABOVE]},
         margin={"l": 60, "r": 10, "t": 50, "b": 40},
     )
     return figure

@@ -157,7 +157,8 @@ def _shapes(name: str, panels: Sequence[tuple[str, int, int]], *, quick: bool, n
     wanted = tuple(dict.fromkeys(network for network, *_ in panels))
     parts = {x["part"]: x for x in (stored("chains") if quick else jobs.chains(None, wanted))}
     drawn, gains = [], []
-    for network, image, batch in panels:
+    lacking = sorted({network for network, *_ in panels} - parts.keys())
+    for network, image, batch in (x for x in panels if x[0] in parts):
         rows = {x["method"]: x["points"] for x in parts[network]["rows"] if (x["image"], x["batch"]) == (image, batch)}
         series = []
         for method, title in STRATEGIES.items():
@@ -180,7 +181,7 @@ def _shapes(name: str, panels: Sequence[tuple[str, int, int]], *, quick: bool, n
         (Label.ESTIMATED,),
         (),
         (made,),
-        f"{told} {note}".strip(),
+        " ".join(filter(None, (told, note, f"Not stored: {', '.join(lacking)}." if lacking else ""))),
         (source("chains"),) if quick else ("Made now.",),
     )
 
