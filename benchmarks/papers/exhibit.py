@@ -164,8 +164,8 @@ def grid(
     from plotly.colors import qualitative
     from plotly.subplots import make_subplots
 
-    columns = min(len(panels), options.get("columns", 3))
-    rows = -(-len(panels) // columns)
+    columns = min(len(panels), options.get("columns", 3)) or 1
+    rows = -(-len(panels) // columns) or 1
     made = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels])
     names = list(dict.fromkeys(name for _, series in panels for name, *_ in series))
     shown: set[str] = set()
