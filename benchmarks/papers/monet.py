@@ -73,7 +73,8 @@ def figure_3(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
         "Checkmate-D has PyTorch's default convolutions, which take longer than the quickest ones that PyTorch's "
         "benchmark mode finds. UNet and VGG-16 may be quicker than PyTorch: no magic, but convolutions by algorithms "
         "for whose workspace PyTorch's step, which keeps everything, has no room. By estimates GoogLeNet gains from "
-        "poolings and losses of other implementations too, which the paper did not have; MobileNet-V2 needs more, for "
+        "poolings and losses of other implementations too, which the paper did not have; MobileNet-V2 "
+        "needs more, for "
         "its ReLU6 is not in place."
     )
     return Exhibit("MONeT, Figure 3", MIXED, (table,), (made, _measured()), note, sources_of("budgets", quick=quick))
@@ -130,8 +131,12 @@ def figure_6(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
                 best += all(x is None or at["all"] <= x + 1e-3 for x in at.values())
     made = grid(panels, x="budget, GiB", y="extra time, %", title="MONeT, Figure 6")
     note = (
-        f"{COSTS} All together is the best choice (within 0.1 points) at {best} of {count} budgets; the paper says of "
-        "its own that it always is. Convolutions matter most where they are large, and least in MobileNet-V2, whose "
+        f"{COSTS} All together is the best choice (within 0.1 points) at {best} of {count} budgets; the "
+        "paper says of "
+        "its own that it always is. Where it is not, it had too little time: four seconds each, beside "
+        "other work. As there, "
+        "VGG-16 fits its smallest budgets by bits alone (intermediate-activated). Convolutions matter "
+        "most where they are large, and least in MobileNet-V2, whose "
         "convolutions are depthwise."
     )
     return Exhibit("MONeT, Figure 6", MIXED, (), (made,), note, sources_of("ablation", quick=quick))
@@ -235,9 +240,11 @@ def figure_7(*, quick: bool = True) -> Exhibit:
         )
         rows.append(["P100, as published", part["part"], str(len(found)), str(_unbeaten(found))])
     note = (
-        "The layer (256 × 64 × 56 × 56, 3 × 3, 64 channels) was measured on an H200. From 2020 there are the authors' "
+        "The layer (256 × 64 × 56 × 56, 3 × 3, 64 channels) was measured on an H200. From 2020 there are "
+        "the authors' "
         "costs of ResNet-50's layer of the same shape at a batch of 184, on a P100. Then as now the memory used is "
-        "not inversely proportional to time, and no algorithm is best in both; today PyTorch's own choice in parts of "
+        "not inversely proportional to time, and no algorithm is best in both; today PyTorch's own "
+        "choice in parts of "
         "the batch fills the gap that retired algorithms left (docs/gpu.md)."
     )
     table = Table(("device", "part", "implementations", "that none beats in both"), rows)
@@ -270,7 +277,8 @@ def figure_8(*, quick: bool = True) -> Exhibit:
         for x, y in published.VOLUME_NETWORK
     ]
     note = (
-        "A 3D-UNet of ours at a batch of 1 on an estimated P100: their training patches are smaller, 22 of which fill "
+        "A 3D-UNet of ours at a batch of 1 on an estimated P100: their training patches are smaller, 22 "
+        "of which fill "
         "16 GB."
     )
     return Exhibit(
