@@ -3,7 +3,7 @@
 # changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app test test-thorough fuzz claims attack lint setup setup-test clean
+.PHONY: help explore app docs test test-thorough fuzz claims attack lint setup setup-test clean
 
 # The browser, the linters and compiling the search do not wait for each other.
 MAKEFLAGS += --jobs=2
@@ -38,6 +38,7 @@ PYTEST_OPTIONS ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 help:
 	@echo 'make explore        set up .venv and open the explorer in JupyterLab'
 	@echo 'make app            set up .venv and serve the explorer as a page, for this machine only (PORT=$(PORT) VISITORS=$(VISITORS))'
+	@echo 'make docs           build the site in build/site: docs, notebooks, reference (DOCS_OPTIONS=--as-they-are: without outputs)'
 	@echo 'make test           set up .venv and a browser, then run linters and tests'
 	@echo 'make test-thorough  the same with further examples of what other tests show too'
 	@echo 'make fuzz           run $(PROGRAMS) random programs against eager mode (PROGRAMS=…); goes on where it was stopped'
@@ -53,6 +54,10 @@ app: setup
 	@echo 'Serving the explorer at http://127.0.0.1:$(PORT)/'
 	$(BIN)/python -m widgets.serving $(APP) --port=$(PORT) --Voila.ip=127.0.0.1 --Places.most=$(VISITORS) \
 	  $(if $(SCREEN),,--no-browser)
+
+# The notebooks are executed, which takes ten minutes the first time; what has not changed is kept. Opens from disk.
+docs: setup .venv/docs.stamp
+	$(BIN)/python docs/site/build.py $(DOCS_OPTIONS)
 
 test: setup-test lint
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
@@ -101,6 +106,11 @@ setup-test: setup .venv/test.stamp .venv/browser.stamp
 .venv/test.stamp: .venv/explore.stamp
 	@echo 'Installing what the tests need into .venv'
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+.venv/docs.stamp: .venv/explore.stamp
+	@echo 'Installing what the site needs into .venv'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 .venv/browser.stamp: .venv/test.stamp .ci/browser

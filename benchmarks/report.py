@@ -166,7 +166,7 @@ def compare(profiles: dict[str, Any]) -> Iterable[str]:
     from explorer.solvers.methods.table import METHODS
 
     yield from head("method", *profiles)
-    compared = {x["method"] for found in profiles.values() for x in found["rows"]}
+    compared = set.intersection(*({x["method"] for x in found["rows"]} for found in profiles.values()))
     for method in (x for x in METHODS.values() if x.name in compared):
         cells = []
         for found in profiles.values():

@@ -10,27 +10,44 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
+COURSE = (
+    *("1-memory-of-a-step", "2-recompute-by-hand", "3-grouping-merging-bounds", "4-annealing-and-branch-and-bound"),
+    *("5-implementations", "6-addresses-and-fragmentation", "7-whole-iterations"),
+)
+PAPERS = ("checkmate", "model", "monet", "rotor")
 PRINTED = {
+    **dict.fromkeys(COURSE, "answers hold"),
+    **dict.fromkeys(PAPERS, ""),  # tests/test_papers.py knows what they show
     "compare": "share of the peak without recomputation",
     "convolutions": "with a choice",
     "language-models": "tokens within",
-    "teach-checkpointing": "is optimal",
+    "teach-checkpointing": "answers hold",
     "train": "measured peak",
     "your-model": "measured peak",
 }
 IN_A_BROWSER = {"app", "explore"}
 """What the tests of the widget in a browser run from top to bottom (``test_app``, ``test_explore``)."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
-DRAWN = {"compare": "application/vnd.plotly.v1+json", "teach-checkpointing": "", "train": WIDGET}
+PLOT = "application/vnd.plotly.v1+json"
+DRAWN = {
+    **dict.fromkeys((*COURSE, *PAPERS, "compare", "teach-checkpointing"), PLOT),
+    "2-recompute-by-hand": WIDGET,
+    "5-implementations": "",
+    "7-whole-iterations": "",
+    "train": WIDGET,
+    "3-grouping-merging-bounds": "",
+}
 """What a notebook draws, if not an explorer."""
+THOROUGH = ("language-models", "train", "compare", *(x for x in COURSE if x != "2-recompute-by-hand"))
+"""What shows little that others do not, and takes its time."""
 
 
 def test_each_has_a_test():
     assert {path.stem for path in NOTEBOOKS} == PRINTED.keys() | IN_A_BROWSER
 
 
-@pytest.mark.thorough("language-models", "train", "compare")
+@pytest.mark.thorough(*THOROUGH)
 @pytest.mark.parametrize("path", [x for x in NOTEBOOKS if x.stem not in IN_A_BROWSER], ids=lambda path: path.stem)
 def test_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):

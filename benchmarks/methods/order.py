@@ -135,7 +135,7 @@ def random_tasks(count: int) -> tuple[int, int]:
 
 def gain(name: str, batch: int, optimizer: str) -> Gain:
     """Of one model, batch and optimizer."""
-    profile = _profile(name, batch, optimizer)
+    profile = estimated(name, batch, optimizer)
     peak = _plain_bytes(profile)
     within = with_updates(profile, "within")
     began = time.perf_counter()
@@ -160,7 +160,7 @@ def gain(name: str, batch: int, optimizer: str) -> Gain:
 
 def monet(name: str, batch: int, share: float) -> Joint:
     """MONeT at a share of the peak."""
-    profile = _profile(name, batch, "sgd")
+    profile = estimated(name, batch, "sgd")
     budget = round(share * _plain_bytes(profile))
 
     def overhead(update: str, *, order: bool) -> float | None:
@@ -178,7 +178,8 @@ def _batches(name: str) -> list[int]:
     return sorted({*BATCHES.get(name, (1, 32)), *own})
 
 
-def _profile(name: str, batch: int, optimizer: str) -> Profile:
+def estimated(name: str, batch: int, optimizer: str) -> Profile:
+    """A bundled model's, or AlexNet's, for an A100, with the update at the end."""
     with torch.device("meta"):
         if name == ALEXNET:
             model, sample, loss = (

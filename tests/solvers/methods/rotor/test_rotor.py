@@ -20,7 +20,7 @@ from explorer.solvers.methods.table import METHODS
 from explorer.solvers.options import Options
 from tests.execution.models import Sample, branches, shared, tied_attention
 from tests.schedules import keep_all_apart
-from tests.solvers.methods.rotor.chains import time_ms
+from tests.solvers.methods.rotor.exhaustive import time_ms
 
 NAMES = ("rotor", "rotor-revolve", "checkpoint-sequential")
 

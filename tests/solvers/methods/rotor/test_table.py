@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from explorer.solvers.methods.rotor.chain import Chain, Kind, Operation, Sequence, in_segments, keep_everything
 from explorer.solvers.methods.rotor.table import Table, solve
-from tests.solvers.methods.rotor.chains import chain, chains, fastest_ms, time_ms
+from tests.solvers.methods.rotor.chains import chains
+from tests.solvers.methods.rotor.exhaustive import chain, fastest_ms, time_ms
 
 
 def _best(table: Table) -> Sequence | None:

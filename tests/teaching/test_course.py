@@ -1,0 +1,127 @@
+"""What the course draws and asks with: the game, the exercises, the pictures."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import cvxpy as cp
+import pytest
+
+import explorer
+from explorer import Status
+from teaching.chain import Taught, taught_chain
+from teaching.drawing import Node, boxes, formulae, rectangles, tree
+from teaching.exercises import Exercises, Question
+from teaching.game import Game, GameView
+from teaching.racing import branch_and_bound, race
+
+CHAIN = Taught(times_ms=(1, 3, 1, 2, 4, 1, 2, 1), sizes=(5, 2, 4, 3, 2, 6, 3, 2), gradients=True)
+HARD = Taught(times_ms=(2, 1, 3, 1, 2, 1), sizes=(4, 6, 2, 5, 3, 4), gradients=True)
+
+
+def test_a_move_is_what_the_simulator_says() -> None:
+    game = Game(taught_chain(CHAIN), budget_bytes=20)
+    assert list(game.tensors) == [f"x_f{n}" for n in range(8)]
+    plain = explorer.simulate(game.profile, explorer.keep_all(game.profile.graph))
+    kept = game.play(())
+    assert (kept.timeline.peak_bytes, kept.extra_ms, kept.fits) == (plain.peak_bytes, 0.0, False)
+    move = game.play(["x_f0", "x_f2", "x_f3", "x_f5"])
+    assert (move.fits, move.extra_ms) == (True, 1 + 1 + 2 + 1)
+    assert game.dropped_by(move.schedule) == move.dropped
+    with pytest.raises(ValueError, match="no tensor x_f9 to drop; there are x_f0"):
+        game.play(["x_f9"])
+
+
+def test_nobody_beats_the_solver() -> None:
+    game = Game(taught_chain(CHAIN), budget_bytes=20)
+    moves = (game.play(x) for count in range(9) for x in combinations(game.tensors, count))
+    found = game.solver(seconds=60)
+    assert found.schedule is not None
+    extra = explorer.simulate(game.profile, found.schedule).recompute_time_ms
+    assert extra == min(x.extra_ms for x in moves if x.fits)
+
+
+def test_the_second_game_is_for_the_solver_alone() -> None:
+    game = Game(taught_chain(HARD), budget_bytes=17)
+    assert not any(game.play(x).fits for count in range(7) for x in combinations(game.tensors, count))
+    assert game.solver(seconds=1).status in (Status.OPTIMAL, Status.FEASIBLE)
+
+
+def test_the_game_is_played_on_the_page() -> None:
+    view = GameView(Game(taught_chain(CHAIN), budget_bytes=20))
+    assert "too many" in view.message.value
+    view.drop(["x_f0", "x_f2", "x_f3", "x_f5"])
+    assert view.move.fits
+    assert "your best that fits: 5 ms" in view.message.value
+    view.let_the_solver_play()
+    assert "You: 5 ms; the solver: <b>5 ms</b>" in view.verdict.value
+    assert "you found it too" in view.verdict.value
+    assert [not x.value for x in view.buttons.values()] == [x in view.move.dropped for x in view.game.tensors]
+
+
+def test_exercises_check_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    ask = Exercises(
+        (
+            Question("How many?", lambda: 3.0, hint="Count.", why="One, two, three."),
+            Question("Which?", lambda answer: set(answer) <= {1, 2}, judges=True, example=lambda: [1]),
+            Question("All of them?", lambda: frozenset("ab")),
+        )
+    )
+    ask(1, ...)
+    assert "in place of the dots" in capsys.readouterr().out
+    ask(1, 4)
+    assert "Not yet. Count." in capsys.readouterr().out
+    ask(1, 3)
+    assert "Right. One, two, three." in capsys.readouterr().out
+    ask(2, [2, 1])
+    ask(3, ["b", "a"])
+    assert capsys.readouterr().out.count("Right.") == 2
+    ask.reveal()
+    assert "All 3 answers hold." in capsys.readouterr().out
+    with pytest.raises(ValueError, match="exercise 4; there are 1 to 3"):
+        ask(4, 1)
+
+
+def test_a_step_as_boxes_moves_without_a_kernel() -> None:
+    profile = taught_chain(CHAIN)
+    plain = explorer.keep_all(profile.graph)
+    runs = len(explorer.simulate(profile, plain).operators)
+    figure = boxes(profile, plain, budget=20, title="Everything kept")
+    assert len(figure.frames) == len(figure.layout.sliders[0].steps) == runs
+    named = {x.text for x in figure.data if x.type == "bar" and x.text}
+    assert {"x_f0: 5", "x_f5: 6"} <= named
+
+
+def test_a_tree_has_a_place_for_every_node() -> None:
+    nodes = [
+        Node(0, None, "", 2.0),
+        Node(1, 0, "r[0,0] = 1", 3.0, "incumbent"),
+        Node(2, 0, "r[0,0] = 0", None, "infeasible"),
+    ]
+    figure = tree(nodes)
+    assert sum(len(x.x) for x in figure.data if x.mode == "markers+text") == 3
+    assert {x.name for x in figure.data if x.name} == {"branched", "whole numbers: a schedule", "no solution"}
+
+
+def test_rows_as_formulae() -> None:
+    s, r = cp.Variable((2, 2)), cp.Variable(2)
+    names = [("s", s), ("r", r)]
+    shown = formulae([r[1] <= s[0, 1] + 2 * r[0], s[0, 0] + s[1, 1] >= 1, s[0, 0] == 3], names).data
+    assert r"r_{1} &\le s_{0,1} + 2\,r_{0}" in shown
+    assert r"1 &\le s_{0,0} + s_{1,1}" in shown
+    assert "s_{0,0} &= 3" in shown
+    assert r.value is None
+
+
+def test_rectangles_lie_where_they_are_said_to() -> None:
+    figure = rectangles([("A", 0, 3, 2, 5)], height=7)
+    (bar,) = figure.data
+    assert (bar.base[0], bar.y[0], bar.x[0], bar.width[0]) == (2, 5, 1.5, 4)
+
+
+def test_branch_and_bound_tells_what_it_finds_and_proves() -> None:
+    profile = taught_chain(CHAIN)
+    moments = branch_and_bound(profile, 27, seconds=60)
+    assert moments[-1].time_ms == pytest.approx(30 + 2)
+    assert moments[-1].bound_ms == pytest.approx(moments[-1].time_ms)
+    assert {x.name for x in race({"alone": moments}, plain_ms=30.0).data} == {"alone, schedule", "alone, bound"}
