@@ -3,7 +3,7 @@
 # changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app docs test test-thorough fuzz claims attack lint setup setup-test clean
+.PHONY: help explore app docs test test-thorough fuzz claims attack package lint setup setup-test clean
 
 # The browser, the linters and compiling the search do not wait for each other.
 MAKEFLAGS += --jobs=2
@@ -44,6 +44,7 @@ help:
 	@echo 'make fuzz           run $(PROGRAMS) random programs against eager mode (PROGRAMS=…); goes on where it was stopped'
 	@echo 'make claims         hold what solvers claim of $(GRAPHS) random graphs against a search over all schedules (GRAPHS=…)'
 	@echo 'make attack         try $(ATTACKS) damaged and hostile files, names and caches, and kill processes (ATTACKS=…)'
+	@echo 'make package        build wheel and source archive, and use them in clean environments'
 	@echo 'make clean          remove .venv'
 
 explore: setup
@@ -74,6 +75,10 @@ fuzz: setup-test
 claims: setup-test
 	$(BIN)/python -m tests.claims --graphs $(GRAPHS)
 
+# Minutes, for pip: builds wheel and source archive, and uses both in clean environments.
+package: setup-test
+	$(BIN)/python -m tests.package
+
 # Half an hour or so on one core, most of it for the killed processes. What is found is printed.
 attack: setup-test
 	$(BIN)/python -m tests.attack --attacks $(ATTACKS)
@@ -95,7 +100,7 @@ setup-test: setup .venv/test.stamp .venv/browser.stamp
 	  fi; \
 	  echo 'Making .venv with $(PYTHON)'; '$(PYTHON)' -m venv --clear .venv; }
 	@echo 'Installing the explorer and what it needs into .venv (minutes the first time)'
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[explorer]'
 	@touch $@
 
 # Not while pip puts the project in once more for the tests.

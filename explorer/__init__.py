@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from explorer.extras import WHOLE, needing
+
 if TYPE_CHECKING:
     from explorer.analysis.explaining import explain, explain_all, explain_operator
     from explorer.analysis.pricing import memory_price
@@ -124,10 +126,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its home."""
+    """Load a public name from its home; ImportError, with what to install, where its home needs more than torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'explorer' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    with needing(name, extra=WHOLE if _HOMES[name] == "widgets" else None):
+        value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

@@ -39,8 +39,25 @@ def test_environment_installs_the_project_with_its_test_extras_and_nothing_else(
 
 def test_every_requirement_has_a_pinned_version():
     pinned = {normal(name) for name in constraints()}
-    wanted = [*project()["dependencies"], *project()["optional-dependencies"]["test"]]
-    assert {normal(x) for x in wanted} <= pinned
+    extras = project()["optional-dependencies"]
+    wanted = {normal(x) for x in (*project()["dependencies"], *(y for x in extras.values() for y in x))}
+    of_a_gpu = set(map(normal, extras["cuda"]))
+    assert wanted - {project()["name"]} - of_a_gpu <= pinned
+
+
+def test_the_tests_have_all_that_the_explorer_is():
+    """Of one command: ``environment.yml`` and ``.ci/run`` install the extra of the tests alone."""
+    extras = project()["optional-dependencies"]
+
+    def within(extra: str) -> set[str]:
+        named = {x for x in extras[extra] if normal(x) == project()["name"]}
+        inner = {y.strip() for x in named for y in re.findall(r"\[(.*)\]", x)[0].split(",")}
+        return {extra}.union(*map(within, inner))
+
+    assert within("test") == set(extras) - {"cuda"}
+    makefile = (ROOT / "Makefile").read_text()
+    assert "--editable '.[explorer]'" in makefile
+    assert "pip install '.[explorer]'" in (ROOT / "README.md").read_text()
 
 
 def test_pinned_versions_fit_every_machine():

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from explorer.extras import MissingExtraError, needing
 from explorer.harmless import in_terminal
 
 _SOLVERS = "plan search", "prove", "search", "scip"  # names of threads
@@ -33,8 +34,9 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
-        except (ValueError, OSError) as error:
+            with needing(f"schedule-explorer {ctx.invoked_subcommand or ''}".strip()):
+                return super().invoke(ctx)
+        except (ValueError, OSError, MissingExtraError) as error:
             complain("error", str(error))
             raise typer.Exit(2) from error
         except MemoryError as error:

@@ -9,6 +9,7 @@ import webbrowser
 from pathlib import Path
 
 from explorer.command_line.tables import PlainConsole
+from explorer.extras import WHOLE, check_installed
 from explorer.harmless import file_stem
 
 
@@ -20,6 +21,7 @@ def open_lab(profile: str, *, browser: bool, port: int) -> None:
         browser: open one, if there is any.
         port: JupyterLab's; the next free one if taken.
     """
+    check_installed("jupyterlab", feature="schedule-explorer explore", extra=WHOLE)
     notebook = Path(f"explore-{file_stem(Path(profile).stem)}.ipynb")
     if not notebook.exists():
         notebook.write_text(notebook_of(profile), encoding="utf-8")

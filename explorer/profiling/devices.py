@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from explorer.extras import needing
 from explorer.storage import storage_format
 from explorer.units import shown
 
@@ -110,7 +111,8 @@ def device_table() -> dict[str, DeviceSpec]:
 
 
 def _parsed(path: Path) -> Any:
-    import yaml
+    with needing("the table of devices"):
+        import yaml
 
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from explorer.extras import needing
+
 if TYPE_CHECKING:
     from explorer.solvers.curves import trade_off_in_steps
     from explorer.solvers.methods.batch_size import largest_batch
@@ -48,4 +50,5 @@ def __getattr__(name: str) -> Any:
     """Load a public name from its home."""
     if name not in _HOMES:
         raise AttributeError(f"module 'explorer.solvers' has no attribute {name!r}")
-    return getattr(import_module(f"explorer.solvers.{_HOMES[name]}"), name)
+    with needing(name):
+        return getattr(import_module(f"explorer.solvers.{_HOMES[name]}"), name)

@@ -12,7 +12,7 @@ VARIABLE = "SCHEDULE_EXPLORER_CACHE"
 def cache_folder() -> Path | None:
     """The user's cache folder, or what ``SCHEDULE_EXPLORER_CACHE`` says; None where that is ``off``.
 
-    None too where torch and NumPy are all that is installed, as on a machine that only profiles and runs.
+    None too where platformdirs is not installed, as on a machine that only profiles and runs: docs/install.md.
     """
     said = os.environ.get(VARIABLE, "")
     if said and said != "off":
