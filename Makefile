@@ -3,7 +3,7 @@
 # changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app docs test test-thorough fuzz claims attack package lint setup setup-test clean
+.PHONY: help explore app docs test test-thorough fuzz claims attack package zoo lint setup setup-test clean
 
 # The browser, the linters and compiling the search do not wait for each other.
 MAKEFLAGS += --jobs=2
@@ -45,6 +45,7 @@ help:
 	@echo 'make claims         hold what solvers claim of $(GRAPHS) random graphs against a search over all schedules (GRAPHS=…)'
 	@echo 'make attack         try $(ATTACKS) damaged and hostile files, names and caches, and kill processes (ATTACKS=…)'
 	@echo 'make package        build wheel and source archive, and use them in clean environments'
+	@echo 'make zoo            make the schedules that come with the package, where they are missing or out of date'
 	@echo 'make clean          remove .venv'
 
 explore: setup
@@ -74,6 +75,10 @@ fuzz: setup-test
 # Ten minutes or so on one core.
 claims: setup-test
 	$(BIN)/python -m tests.claims --graphs $(GRAPHS)
+
+# Half an hour or so on two cores; only what is missing or older than its profile.
+zoo: setup
+	$(BIN)/python -m benchmarks.schedule_zoo
 
 # Minutes, for pip: builds wheel and source archive, and uses both in clean environments.
 package: setup-test

@@ -135,8 +135,8 @@ class Schedule(Summarised):
         return {operator: count - 1 for operator, count in runs.items() if count > 1}
 
 
-def load_schedule(path: str | Path) -> Schedule:
-    """Read a schedule.
+def read_schedule(path: str | Path) -> Schedule:
+    """Read a schedule that was saved.
 
     Raises:
         ValueError: the file is missing, truncated, changed, or of another version.

@@ -18,7 +18,7 @@ import explorer
 from explorer.autocast import Autocast
 from explorer.capture import capture
 from explorer.capture.batch import TrainingStep
-from explorer.schedule import keep_all, load_schedule
+from explorer.schedule import keep_all, read_schedule
 from tests.capture.test_wide import same_bits, trained
 from tests.schedules import random_schedule
 
@@ -247,7 +247,7 @@ def test_it_is_noted_in_profiles_schedules_and_files(sample: Any, tmp_path: Path
     profile.save(tmp_path / "profile.json")
     schedule.save(tmp_path / "schedule.json")
     assert explorer.load_profile(tmp_path / "profile.json") == profile
-    assert load_schedule(tmp_path / "schedule.json").identity.autocast == Autocast("bfloat16")
+    assert read_schedule(tmp_path / "schedule.json").identity.autocast == Autocast("bfloat16")
     with pytest.raises(ValueError, match=r"autocast differs: bfloat16 here, none there: profile with"):
         explorer.simulate(plain, schedule)
     assert profile.digest != explorer.Profile(plain.graph, profile.costs | plain.costs, profile.device).digest
@@ -274,7 +274,7 @@ def test_files_of_before_are_applied_under_what_is_active(context: Any, sample: 
         path = tmp_path / "schedule.json"
         keep_all(profile.graph).save(path)
         _as_before(path)
-        for schedule in (load_schedule(path), keep_all(old.graph)):
+        for schedule in (read_schedule(path), keep_all(old.graph)):
             assert schedule.identity.autocast is None
             explorer.simulate(profile, schedule)
             explorer.apply(sample[0], schedule, sample[1])(sample[1])

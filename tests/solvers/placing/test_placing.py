@@ -14,7 +14,7 @@ import explorer
 from explorer.device_profile import Profile
 from explorer.placement import Fit, Placement
 from explorer.profiles.loading import bundled_profiles, load_profile
-from explorer.schedule import Run, keep_all, load_schedule
+from explorer.schedule import Run, keep_all, read_schedule
 from explorer.simulation import simulate
 from explorer.solvers.placing.placing import place
 from tests.schedules import random_schedule
@@ -80,12 +80,12 @@ def test_a_placement_is_saved_with_its_schedule(tmp_path: Path):
     schedule = keep_all(profile.graph)
     placed = schedule.with_placement(explorer.place(profile, schedule))
     placed.save(tmp_path / "placed.json")
-    assert load_schedule(tmp_path / "placed.json") == placed
+    assert read_schedule(tmp_path / "placed.json") == placed
     assert "fit" not in repr(placed) and "buffer" in repr(placed)
     text = (tmp_path / "placed.json").read_text(encoding="utf-8")
     (tmp_path / "placed.json").write_text(text.replace('"offset_bytes":0', '"offset_bytes":1', 1), encoding="utf-8")
     with pytest.raises(ValueError, match="checksum does not match"):
-        load_schedule(tmp_path / "placed.json")
+        read_schedule(tmp_path / "placed.json")
 
 
 def test_bad_input_is_refused():
