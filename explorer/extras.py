@@ -26,6 +26,8 @@ EXTRA_OF = {
     "pyscipopt": "solve",
     "scipy": "solve",
     "yaml": "solve",
+    "distributed": "sweep",
+    "pyarrow": "sweep",
     "rich": "command",
     "typer": "command",
 }

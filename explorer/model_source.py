@@ -62,8 +62,12 @@ def dtype_of(tensors: Sequence[TensorSpec]) -> str | None:
     return found.pop() if len(found) == 1 and found != {"float32"} else None
 
 
-def factory(path: str) -> tuple[Any, Any, Any]:
+def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
     """Call ``package.module:function`` for a model and its batch; modules of the current folder are found.
+
+    Args:
+        path: where it is.
+        **sizes: what it is called with.
 
     Returns:
         Model, batch and loss; no loss where the function returns two things only.
@@ -83,7 +87,7 @@ def factory(path: str) -> tuple[Any, Any, Any]:
     except Exception as error:
         raise ValueError(f"cannot import {module_name!r}: {_raised(error)}") from error
     try:
-        made = function()
+        made = function(**sizes)
     except Exception as error:
         raise ValueError(f"{path} failed: {_raised(error)}") from error
     if not (isinstance(made, tuple) and len(made) in (2, 3)):

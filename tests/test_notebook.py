@@ -22,6 +22,7 @@ PRINTED = {
     "compare": "share of the peak without recomputation",
     "convolutions": "with a choice",
     "language-models": "tokens within",
+    "sweep": "samples/s",
     "teach-checkpointing": "answers hold",
     "train": "measured peak",
     "your-model": "measured peak",
@@ -31,7 +32,7 @@ IN_A_BROWSER = {"app", "explore"}
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PLOT = "application/vnd.plotly.v1+json"
 DRAWN = {
-    **dict.fromkeys((*COURSE, *PAPERS, "compare", "teach-checkpointing"), PLOT),
+    **dict.fromkeys((*COURSE, *PAPERS, "compare", "sweep", "teach-checkpointing"), PLOT),
     "2-recompute-by-hand": WIDGET,
     "5-implementations": "",
     "7-whole-iterations": "",
@@ -39,7 +40,7 @@ DRAWN = {
     "3-grouping-merging-bounds": "",
 }
 """What a notebook draws, if not an explorer."""
-THOROUGH = ("language-models", "train", "compare", *(x for x in COURSE if x != "2-recompute-by-hand"))
+THOROUGH = ("language-models", "train", "compare", "sweep", *(x for x in COURSE if x != "2-recompute-by-hand"))
 """What shows little that others do not, and takes its time."""
 
 

@@ -30,9 +30,8 @@ def main() -> None:
 def check(folder: Path) -> None:
     """All of it, in ``folder``."""
     wheel, archive = build(folder)
-    print(
-        f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MiB; {archive.name}: {archive.stat().st_size / 2**20:.1f} MiB"
-    )
+    for made in (wheel, archive):
+        print(f"{made.name}: {made.stat().st_size / 2**20:.1f} MiB")
 
     alone = environment(folder / "alone", str(wheel))
     print("\nTorch alone. What it says of the rest:")

@@ -73,6 +73,7 @@ def train_and_measure(folder: Path) -> None:
     profile = explorer.load_profile(folder / "profile.json")
     explorer.keep_all(profile.graph).save(folder / "schedule.json")
     schedule = explorer.load_schedule(folder / "schedule.json")
+    assert explorer.simulate(explorer.load_profile("gpt2"), explorer.load_schedule("gpt2@0.5")).peak_bytes > 0
     predicted = explorer.simulate(profile, schedule)
     scheduled = explorer.apply(model, schedule, batch, loss=loss)
     measured = explorer.measure(scheduled, batch, steps=1)

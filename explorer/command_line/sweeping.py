@@ -1,0 +1,60 @@
+"""``schedule-explorer sweep``: a sweep from a file, with progress, and what it comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Column, Table
+
+from explorer.command_line.endings import complain
+from explorer.command_line.tables import PlainConsole, progress_bar
+from explorer.harmless import file_stem
+
+if TYPE_CHECKING:
+    from explorer.sweeping.table import Sweep
+
+
+def sweep(
+    plan: Annotated[
+        Path, typer.Argument(metavar="FILE", help="YAML: models, devices, batches, budgets … (docs/sweeps.md).")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for what is found; FILE's name if not given.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes here; one for each core if not given.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Of a Dask cluster elsewhere: tcp://10.0.0.1:8786.")] = None,
+) -> None:
+    """Estimate and solve for many models, devices, batches, budgets and methods; goes on where it was stopped."""
+    import explorer
+    from explorer.solution import Status
+    from explorer.sweeping.reading import read_plan
+
+    asked = read_plan(plan)
+    folder = output or Path(file_stem(plan.stem))
+    with progress_bar() as progress:
+        found = explorer.sweep(
+            asked.pop("models"), folder=folder, workers=workers, scheduler=scheduler, progress=progress, **asked
+        )
+    PlainConsole().print(_summary(found))
+    PlainConsole().print(f"{len(found.rows)} cells in {folder / 'table.parquet'}")
+    if failed := [x for x in found.rows if x.status is Status.FAILED]:
+        first = failed[0]
+        complain("failed", f"{len(failed)} cells, the first: {first.model} on {first.device}: {first.message}")
+        raise typer.Exit(1)
+
+
+def _summary(found: Sweep) -> Table:
+    """A row for each model and device."""
+    from explorer.sweeping.answers import fastest, largest
+
+    table = Table("model", "device", *(Column(x, justify="right") for x in ("largest batch", "samples/s", "at batch")))
+    quick, large = fastest(found), largest(found)
+    for model, device in dict.fromkeys((x.model, x.device) for x in found.rows):
+        best, most = quick.get((model, device)), large.get((model, device))
+        if best is None or most is None:
+            table.add_row(model, device, "nothing fits")
+        else:
+            table.add_row(model, device, str(most.samples), f"{best.samples_per_s:.1f}", str(best.samples))
+    return table

@@ -1,0 +1,55 @@
+"""What is known of a sweep between processes: a line for each answer, and the schedules."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from explorer.solution import Status
+from explorer.storage.conversion import WrongContentError, from_plain, to_plain
+from explorer.sweeping.table import Row
+from explorer.sweeping.tasks import Answer
+
+
+class Folder:
+    """The folder of a sweep. A process that is killed while it writes costs the line that it was writing, no more."""
+
+    def __init__(self, path: Path) -> None:
+        """Make it if it is not there.
+
+        Raises:
+            ValueError: it cannot be made.
+        """
+        self.table = path / "table.parquet"
+        self._answers = path / "answers.jsonl"
+        self._schedules = path / "schedules"
+        try:
+            self._schedules.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"folder {str(path)!r} cannot be made: {error.strerror}") from error
+
+    def known(self) -> dict[str, Row]:
+        """The rows that need not be found again, by key: all but failures, which may end otherwise the next time."""
+        found: dict[str, Row] = {}
+        lines = self._answers.read_text(encoding="utf-8").splitlines() if self._answers.exists() else ()
+        for line in lines:
+            try:
+                row = from_plain(json.loads(line), Row)
+            except (ValueError, WrongContentError):  # cut off, or of another version
+                continue
+            found[row.key] = row
+        return {key: row for key, row in found.items() if row.status is not Status.FAILED}
+
+    def keep(self, answer: Answer) -> None:
+        """An answer, on the disk when this returns."""
+        if answer.schedule is not None:
+            answer.schedule.save(self._schedules / f"{answer.row.key}.json.gz")
+        with self._answers.open("a+b") as file:
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # of a process that was killed
+                    file.write(b"\n")
+            file.write(json.dumps(to_plain(answer.row), separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,196 @@
+"""Sweeps: every cell is answered, whatever dies, and nothing is answered twice."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from distributed import LocalCluster
+from typer.testing import CliRunner
+
+import explorer
+from explorer.command_line.commands import app
+from explorer.solution import Status
+from explorer.sweeping.answers import fastest, largest
+from explorer.sweeping.cells import CONTEXT_BYTES
+from explorer.sweeping.folder import Folder
+from explorer.sweeping.reading import read_plan
+from explorer.sweeping.table import Row, Sweep
+from tests.sweeping.models import small
+
+SMALL, DEADLY, EVEN = (f"tests.sweeping.models:{x}" for x in ("small", "deadly", "even"))
+AXES: dict[str, Any] = {
+    "devices": ["T4"],
+    "batches": [2048, 4096],
+    "budgets": ["device", "90 %"],
+    "methods": ["eager", "monet"],
+    "time_limit": 60.0,  # each ends as soon as it is proven
+}
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory) -> tuple[Path, Sweep, int]:
+    """A sweep of eight cells with a worker killed in the middle: its folder, what came of it, how often it said so."""
+    folder = tmp_path_factory.mktemp("sweep")
+    said: list[tuple[int, int, str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEADLY", str(folder / "killed"))
+        found = explorer.sweep([DEADLY], folder=folder / "found", workers=2, progress=lambda *x: said.append(x), **AXES)
+    assert (folder / "killed").exists()
+    assert [x[:2] for x in said] == [(n, 8) for n in range(1, 9)]
+    return folder / "found", found, len(said)
+
+
+def test_a_killed_worker_loses_nothing(answered):
+    _, found, _ = answered
+    assert len(found.rows) == 8
+    assert {x.status for x in found.rows if x.method == "monet"} <= {Status.OPTIMAL, Status.FEASIBLE}
+    for row in found.rows:
+        if row.status is Status.INFEASIBLE:
+            assert (row.method, row.budget) == ("eager", "90 %")
+            continue
+        assert row.peak_bytes is not None and row.budget_bytes is not None
+        assert row.peak_bytes <= row.budget_bytes
+        assert row.samples == row.batch_size
+        assert row.samples_per_s == pytest.approx(1000 * row.samples / row.time_ms)
+    assert repr(found).startswith("<Sweep: cells 8")
+
+
+def test_schedules_are_those_of_the_rows(answered):
+    folder, found, _ = answered
+    row = next(x for x in found.rows if x.method == "monet" and x.budget == "90 %")
+    model, batch, loss = small(row.batch_size)
+    profile = explorer.estimate(model, batch, loss=loss, device=row.device)
+    line = explorer.simulate(profile, explorer.load_schedule(folder / "schedules" / f"{row.key}.json.gz"))
+    assert (line.peak_bytes, line.time_ms) == (row.peak_bytes, pytest.approx(row.time_ms))
+
+
+def test_what_is_answered_is_not_asked_again(answered):
+    folder, found, _ = answered
+
+    def never(*_: object) -> None:
+        raise AssertionError("nothing is left to do")
+
+    assert explorer.sweep([DEADLY], folder=folder, progress=never, **AXES) == found
+
+
+def test_a_stopped_sweep_goes_on(tmp_path):
+    """On a cluster of somebody else's; with a line of the table cut off, a cell more, and one that fails."""
+    said = []
+
+    def stop(*progress: Any) -> None:
+        said.append(progress[2])
+        if progress[0] == 2:
+            raise KeyboardInterrupt
+
+    axes = {**{x: AXES[x] for x in ("devices", "budgets", "time_limit")}, "methods": ["monet"], "folder": tmp_path}
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
+        axes["scheduler"] = cluster.scheduler_address
+        with pytest.raises(KeyboardInterrupt):
+            explorer.sweep([EVEN], batches=[2048, 4096], progress=stop, **axes)
+        answers = tmp_path / "answers.jsonl"
+        assert len(answers.read_text().splitlines()) == 2
+        answers.write_text(answers.read_text()[:-20])  # killed while it was writing
+        found = explorer.sweep([EVEN], batches=[2048, 4096, 7], progress=lambda *x: said.append(x[2]), **axes)
+        assert len(said) == 2 + 5
+        assert [x.status is Status.FAILED for x in found.rows] == [False] * 4 + [True] * 2
+        assert found.rows[4].message.startswith(
+            "ValueError: tests.sweeping.models:even failed: RuntimeError: an odd batch at models.py"
+        )
+        again = explorer.sweep([EVEN], batches=[2048, 4096, 7], progress=lambda *x: said.append(x[2]), **axes)
+        assert again == found
+        assert len(said) == 2 + 5 + 2  # a failure may end otherwise the next time
+    assert len(Folder(tmp_path).known()) == 4
+
+
+def test_table_is_parquet(answered, tmp_path):
+    folder, found, _ = answered
+    assert explorer.load_sweep(folder / "table.parquet") == found
+    columns = pq.read_table(folder / "table.parquet")
+    assert str(columns.schema.field("peak_bytes").type) == "int64"
+    assert columns["optimizer"].null_count == 8
+    damaged = tmp_path / "damaged.parquet"
+    damaged.write_bytes((folder / "table.parquet").read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"cannot read .*damaged\.parquet"):
+        explorer.load_sweep(damaged)
+    pq.write_table(columns.drop_columns(["model"]), damaged)
+    with pytest.raises(ValueError, match="is not the table of a sweep: model: it is missing"):
+        explorer.load_sweep(damaged)
+
+
+def row(**known: Any) -> Row:
+    few = {"key": "", "batch_size": None, "precision": None, "optimizer": None, "budget": "1 GiB", "method": "monet"}
+    return Row(**{**few, "time_limit": 1.0, "status": Status.FEASIBLE, "device_bytes": 100, **known})
+
+
+def test_answers():
+    """A schedule that takes more than the device has is none for the device, whatever its budget was."""
+    slow = row(model="a", device="T4", samples=8, samples_per_s=10.0, peak_bytes=90)
+    large = row(model="a", device="T4", samples=9, samples_per_s=9.0, peak_bytes=100)
+    unfit = row(model="a", device="T4", samples=64, samples_per_s=99.0, peak_bytes=101)
+    none = row(model="a", device="P4", samples=1, status=Status.INFEASIBLE)
+    found = Sweep((none, slow, large, unfit))
+    assert fastest(found) == {("a", "T4"): slow}
+    assert largest(found) == {("a", "T4"): large}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"models": []}, "models is empty"),
+        ({"models": ["resnet51"]}, "resnet51"),
+        ({"devices": ["T5"]}, "no device 'T5' in the table"),
+        ({"batches": [0]}, "a batch is 0; it must be a whole number, 1 or more"),
+        ({"budgets": ["much"]}, "budget 'much' is not a number with a unit"),
+        ({"budgets": [math.nan]}, "budget nan must be an int"),
+        ({"methods": ["magic"]}, "method is 'magic'; allowed"),
+        ({"precision": "float8"}, "precision is 'float8'; allowed: float32"),
+        ({"scheduler": "tcp://127.0.0.1:1", "workers": 1}, "it must be an address, and then workers are its own"),
+    ],
+)
+def test_refused_before_any_work(tmp_path, changes, said):
+    with pytest.raises(ValueError, match=said):
+        explorer.sweep(**{"models": [SMALL], **AXES, "folder": tmp_path, **changes})
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_budget_of_a_device_is_what_its_context_leaves(answered):
+    _, found, _ = answered
+    for x in found.rows:
+        size = 16 * 2**30 - CONTEXT_BYTES
+        assert x.device_bytes == size
+        assert (x.budget_bytes == size) == (x.budget == "device")
+
+
+def test_plans(tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("models: gpt2\ndevices: [T4, H100]\nbudgets: [50 %]\ntime_limit: 3\n")
+    assert read_plan(plan) == {"models": ["gpt2"], "devices": ["T4", "H100"], "budgets": ["50 %"], "time_limit": 3}
+    for text, said in {
+        "[": "cannot read",
+        "5": "must have an entry for each axis",
+        "models: [gpt2]": "says no devices",
+        "models: a\ndevices: b\ndevics: c": "unknown entry 'devics'; allowed: models, devices",
+    }.items():
+        plan.write_text(text)
+        with pytest.raises(ValueError, match=said):
+            read_plan(plan)
+    with pytest.raises(ValueError, match="cannot read"):
+        read_plan(tmp_path / "none.yaml")
+
+
+def test_command(answered, tmp_path, monkeypatch):
+    """Of a sweep that is answered already."""
+    folder, _, _ = answered
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("\n".join(f"{k}: {v}" for k, v in {"models": DEADLY, **AXES}.items()).replace("'", '"'))
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["sweep", str(plan), "--output", str(folder)])
+    assert said.exit_code == 0, said.output
+    assert "8 cells in" in said.stdout
+    assert "4096" in said.stdout
+    plan.write_text("models: [gpt2]")
+    assert CliRunner().invoke(app, ["sweep", str(plan)]).exit_code == 2
