@@ -25,18 +25,20 @@ if TYPE_CHECKING:
         measure_runs,
         update_within,
     )
-    from explorer.exporting import export
+    from explorer.exporting import export, selective_schedule
     from explorer.graph import TrainingGraph
     from explorer.measurement import Measurement
     from explorer.placement import Placement
     from explorer.profiles.loading import load_profile
     from explorer.profiling import estimate, profile
-    from explorer.schedule import Schedule, keep_all, load_schedule
+    from explorer.schedule import Schedule, keep_all
     from explorer.simulation import simulate
     from explorer.solution import Solution, Status
     from explorer.solvers import SolveSession, largest_batch, largest_sequence, place, smallest_budget, solve, trade_off
+    from explorer.sweeping import Sweep, load_sweep, sweep
     from explorer.timeline import Timeline
     from explorer.units import format_bytes, parse_bytes
+    from explorer.zoo.loading import load_schedule
     from widgets import Explorer, explore
 
 _HOMES = {
@@ -49,6 +51,7 @@ _HOMES = {
     "Solution": "explorer.solution",
     "SolveSession": "explorer.solvers",
     "Status": "explorer.solution",
+    "Sweep": "explorer.sweeping",
     "Timeline": "explorer.timeline",
     "TrainingGraph": "explorer.graph",
     "add_schedule": "explorer.execution",
@@ -65,7 +68,8 @@ _HOMES = {
     "largest_batch": "explorer.solvers",
     "largest_sequence": "explorer.solvers",
     "load_profile": "explorer.profiles.loading",
-    "load_schedule": "explorer.schedule",
+    "load_schedule": "explorer.zoo.loading",
+    "load_sweep": "explorer.sweeping",
     "measure": "explorer.execution",
     "measure_compiled": "explorer.execution",
     "measure_runs": "explorer.execution",
@@ -75,9 +79,11 @@ _HOMES = {
     "profile": "explorer.profiling",
     "residual": "explorer.analysis.residuals",
     "residual_by_run": "explorer.analysis.residuals",
+    "selective_schedule": "explorer.exporting",
     "simulate": "explorer.simulation",
     "smallest_budget": "explorer.solvers",
     "solve": "explorer.solvers",
+    "sweep": "explorer.sweeping",
     "trade_off": "explorer.solvers",
     "update_within": "explorer.execution",
 }
@@ -91,6 +97,7 @@ __all__ = [
     "Solution",
     "SolveSession",
     "Status",
+    "Sweep",
     "Timeline",
     "TrainingGraph",
     "add_schedule",
@@ -108,6 +115,7 @@ __all__ = [
     "largest_sequence",
     "load_profile",
     "load_schedule",
+    "load_sweep",
     "measure",
     "measure_compiled",
     "measure_runs",
@@ -117,9 +125,11 @@ __all__ = [
     "profile",
     "residual",
     "residual_by_run",
+    "selective_schedule",
     "simulate",
     "smallest_budget",
     "solve",
+    "sweep",
     "trade_off",
     "update_within",
 ]

@@ -162,6 +162,14 @@ def ones_for(result: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(result, memory_format=suggest_memory_format(result))
 
 
+def written_by(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The arguments of a call that it writes to, by what the operator declares."""
+    declared = operator._schema.arguments
+    given = {**dict(zip((x.name for x in declared), args, strict=False)), **kwargs}
+    written = (given.get(x.name) for x in declared if x.alias_info is not None and x.alias_info.is_write)
+    return [x for x in written if isinstance(x, torch.Tensor)]
+
+
 def is_dense(tensor: torch.Tensor) -> bool:
     """Has every element memory of its own? Also of what is not strided, of which nobody asks."""
     private: Any = torch

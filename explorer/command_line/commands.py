@@ -14,13 +14,23 @@ from explorer.budgets import a_budget
 from explorer.command_line.endings import Commands, complain, end_solvers
 from explorer.command_line.lab import open_lab
 from explorer.command_line.options import check_folder, model_of, pin_of, sizes_of
-from explorer.command_line.tables import PlainConsole, add_parts, progress_bar, run_table, solution_table, summary
+from explorer.command_line.sweeping import sweep
+from explorer.command_line.tables import (
+    PlainConsole,
+    add_parts,
+    progress_bar,
+    run_table,
+    solution_table,
+    summary,
+    zoo_row,
+)
 from explorer.harmless import file_stem
 from explorer.profiles.loading import BUNDLED_FOR, bundled_profiles, load_profile
-from explorer.schedule import keep_all, load_schedule
+from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.timeline import CATEGORIES
-from explorer.units import format_bytes
+from explorer.units import format_bytes, parse_bytes
+from explorer.zoo.loading import load_schedule
 
 app = typer.Typer(
     cls=Commands,
@@ -35,6 +45,7 @@ _MODEL = typer.Argument(
     "(model, batch, loss).",
 )
 _FUSE = "Also offer kernels that PyTorch's compiler makes of chains of calls."
+_SCHEDULE = typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote, or a name of the zoo.")
 _AUTOCAST = "Of the forward pass: bfloat16 or float16, as under torch.autocast; none if not given."
 _OPTIMIZER = (
     "Plan whole iterations with this one: sgd, momentum, adam, adamw …, each also as adamw-foreach, -fused, -plain."
@@ -170,6 +181,27 @@ def profiles() -> None:
 
 
 @app.command()
+def zoo(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]…", help="Names that have all of these: resnet50 a100 @0.5.")
+    ] = None,
+    fits: Annotated[str | None, typer.Option(help="Only those with a peak of at most this: '16 GiB'.")] = None,
+) -> None:
+    """List the schedules that come with the package; other commands take their names as SCHEDULE."""
+    from explorer.zoo.entries import zoo as entries
+
+    most_bytes = None if fits is None else parse_bytes(fits)
+    table = Table(Column("name", no_wrap=True), *(Column(x, justify="right") for x in ("peak", "step", "added", "gap")))
+    for entry in entries():
+        fitting = most_bytes is None or (entry.peak_bytes is not None and entry.peak_bytes <= most_bytes)
+        if fitting and all(word in entry.name for word in words or ()):
+            table.add_row(entry.name, *zoo_row(entry))
+    if not table.row_count:
+        raise ValueError("the zoo has no schedule like that; 'schedule-explorer zoo' lists them all")
+    PlainConsole().print(table)
+
+
+@app.command()
 def solve(  # noqa: PLR0913 - an option for each thing that users may want to say
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
     budget: Annotated[str, typer.Option("--budget", "-b", help="Peak memory allowed: '8 GiB', '80 %' of PyTorch's.")],
@@ -236,7 +268,7 @@ def methods() -> None:
 @app.command("simulate")
 def simulate_command(
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
-    schedule: Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote.")],
+    schedule: Annotated[str, _SCHEDULE],
 ) -> None:
     """Predict memory and time of a schedule."""
     loaded = load_profile(profile)
@@ -260,7 +292,7 @@ def simulate_command(
 @app.command()
 def run(
     model: Annotated[str, _MODEL],
-    schedule: Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote.")],
+    schedule: Annotated[str, _SCHEDULE],
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="The schedule's profile, for the prediction to compare with.")
     ] = None,
@@ -296,9 +328,15 @@ def run(
 @app.command()
 def export(
     model: Annotated[str, _MODEL],
-    schedule: Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote.")],
+    schedule: Annotated[str, _SCHEDULE],
     output: Annotated[Path, typer.Option("--output", "-o", help="The Python file to write.")],
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
+    form: Annotated[
+        str, typer.Option(help="python: the step itself; selective: torch.utils.checkpoint, a policy for each block.")
+    ] = "python",
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", help="The schedule's, for the figures in a file of form selective.")
+    ] = None,
 ) -> None:
     """Write a schedule as one Python file that trains the model with torch alone."""
     import explorer
@@ -307,7 +345,8 @@ def export(
     loaded = load_schedule(schedule)
     made, batch, loss = model_of(model, {}, like=loaded.identity.batch, device=device)
     with PlainConsole(stderr=True).status("capturing the step"):
-        explorer.export(made, loaded, batch, loss=loss, path=output)
+        known = None if profile is None else load_profile(profile)
+        explorer.export(made, loaded, batch, loss=loss, path=output, form=form, profile=known)
     PlainConsole().print(f"{output}: {output.stat().st_size / 1e3:.0f} kB; scheduled(model) in it is the model")
 
 
@@ -354,6 +393,9 @@ def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everyth
         used = datetime.fromtimestamp(problem.used, UTC).astimezone()
         table.add_row(problem.label, str(problem.answers), f"{used:%Y-%m-%d %H:%M}")
     PlainConsole().print(table if known else f"Nothing is remembered yet in {memory.folder}.")
+
+
+app.command()(sweep)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from explorer.analysis.residuals import Residual
     from explorer.measurement import Measurement
     from explorer.solution import Solution
+    from explorer.zoo.entries import Entry
 
 
 class PlainConsole(Console):
@@ -104,6 +105,16 @@ def run_table(predicted: Timeline | None, measured: Measurement) -> Table:
             f"{100 * (measured.step_time_ms / predicted.time_ms - 1):+.1f} %",
         )
     return table
+
+
+def zoo_row(entry: Entry) -> tuple[str, ...]:
+    """Peak, time, time added and gap of a bundled schedule, or why there is none."""
+    if entry.is_older_than_profile:
+        return ("older than its profile",)
+    if entry.peak_bytes is None or entry.time_ms is None:
+        return (f"none fits {format_bytes(entry.budget_bytes)}",)
+    gap = "" if entry.gap is None else f"{100 * entry.gap:.1f} %"
+    return format_bytes(entry.peak_bytes), f"{entry.time_ms:.1f} ms", f"{100 * (entry.overhead or 0.0):+.1f} %", gap
 
 
 def add_parts(table: Table, parts: Residual) -> None:

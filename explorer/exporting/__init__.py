@@ -1,5 +1,6 @@
 """Schedules as files that run without this package."""
 
-from explorer.exporting.python import export
+from explorer.exporting.files import export
+from explorer.exporting.selective import selective_schedule
 
-__all__ = ["export"]
+__all__ = ["export", "selective_schedule"]

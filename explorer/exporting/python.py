@@ -9,16 +9,14 @@ import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from explorer.arguments import a_path
 from explorer.capture import Batch, Capture, Loss
-from explorer.capture.batch import TensorLayout, uncompiled
+from explorer.capture.batch import TensorLayout
 from explorer.capture.building import Call
 from explorer.capture.results import tree_of
 from explorer.capture.traced import Source
@@ -40,7 +38,6 @@ from explorer.operators.convolution import (
 from explorer.operators.convolution_algorithms import algorithm_called
 from explorer.operators.cudnn_algorithms import Algorithms
 from explorer.schedule import Run, Schedule
-from explorer.torch_arguments import a_module
 from explorer.units import format_bytes
 
 _ALGORITHMS = {
@@ -62,41 +59,18 @@ _RUNTIME_IMPORTS = (
 _RESERVED = {"torch", "aten", "forward", "backward", "scheduled", "PLAN", "leaves", "result"}
 
 
-def export(model: nn.Module, schedule: Schedule, batch: Batch, *, path: str | Path, loss: Loss | None = None) -> Path:
-    """Write a schedule as one Python file that runs with torch alone, and can be read.
-
-    In it are the forward and the backward pass as straight calls of PyTorch's operators, each with its layer, a ``del``
-    where memory is freed, the ways to run operators that the schedule uses as small functions, and
-    ``scheduled(model)``, which gives the model by that schedule: in any loop, with the model's own parameters, the same
-    bits and the same bytes as ``apply``'s.
-
-    Args:
-        model: the schedule's, in training mode.
-        schedule: as for ``apply``.
-        batch: likewise.
-        path: of the file.
-        loss: likewise; a module with parameters cannot be written down.
-
-    Returns:
-        ``path``.
+def python_text(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None) -> str:
+    """The whole file.
 
     Raises:
-        ValueError: the schedule belongs to another model, batch or loss, or has what such a file cannot say (names
-            it), or the file cannot be written.
+        ValueError: as ``export``.
     """
-    path = a_path(path)
-    model = uncompiled(a_module(model))
     captured = capture_for(model, schedule, batch, loss=loss)
     _check(captured)
     try:
-        text = _File(captured, schedule, model).text()
+        return _File(captured, schedule, model).text()
     except NoTextError as error:
         raise ValueError(f"this schedule cannot be a file on torch alone: {error}") from error
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from error
-    return path
 
 
 def _check(captured: Capture) -> None:

@@ -5,11 +5,12 @@ The third, ``torch.compile``'s partitioner, needs the model: see ``explorer.comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from explorer.blocks import blocks_of, home_of
 from explorer.device_profile import Profile
-from explorer.graph import Operator, TrainingGraph
-from explorer.recomputing import Recomputing, may_run_again
+from explorer.graph import TrainingGraph
+from explorer.recomputing import Recomputing
 from explorer.schedule import keep_all
 from explorer.solution import Solution
 from explorer.solvers.methods.answers import best_of, unsuited
@@ -47,34 +48,6 @@ def checkpoint_blocks(profile: Profile, budgets_bytes: Sequence[int], *, options
     return best_of(profile, [schedule], budgets_bytes, method=options.method)
 
 
-def blocks_of(graph: TrainingGraph) -> dict[str, tuple[int, ...]]:
-    """Forward operators of each block, by the path of its module."""
-    members = _grouped(graph, _member)
-    return members or _grouped(graph, lambda x: x.layer.split(".")[0])
-
-
-def _grouped(graph: TrainingGraph, name_of: Callable[[Operator], str]) -> dict[str, tuple[int, ...]]:
-    groups: dict[str, list[int]] = {}
-    for operator in graph.forward:
-        name = name_of(operator)
-        if name and not operator.optional:
-            groups.setdefault(name, []).append(operator.id)
-    computing = {name: sum(may_run_again(graph.operators[x]) for x in ids) for name, ids in groups.items()}
-    return {name: tuple(ids) for name, ids in groups.items() if computing[name] > 1}
-
-
-def _member(operator: Operator) -> str:
-    """The path down to the first member of a list: ``layer1.0`` of ``layer1.0.conv2``; empty if there is none."""
-    parts = operator.layer.split(".")
-    first = next((at for at, part in enumerate(parts) if part.isdecimal()), None)
-    return "" if first is None else ".".join(parts[: first + 1])
-
-
-def _home(operator: Operator, names: set[str]) -> str | None:
-    """The block that a backward operator belongs to."""
-    return next((x for x in (_member(operator), operator.layer.split(".")[0]) if x in names), None)
-
-
 def _read_elsewhere(graph: TrainingGraph, home: dict[int, str]) -> set[int]:
     """What blocks read of what is computed outside them, and the backward pass of one part of what another computed."""
     made = {x: home.get(operator.id) for operator in graph.forward for x in operator.default().writes}
@@ -91,5 +64,5 @@ def _read_elsewhere(graph: TrainingGraph, home: dict[int, str]) -> set[int]:
         for operator in graph.backward
         if not operator.optional
         for x in operator.default().reads
-        if x in made and (made[x] is None or made[x] != _home(operator, names))
+        if x in made and (made[x] is None or made[x] != home_of(operator, names))
     }

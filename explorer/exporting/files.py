@@ -1,0 +1,84 @@
+"""A schedule as a file that runs without this package, in one of several forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from explorer.arguments import a_path
+from explorer.capture import Batch, Loss
+from explorer.capture.batch import uncompiled
+from explorer.device_profile import Profile
+from explorer.exporting.python import python_text
+from explorer.exporting.selective import selective
+from explorer.exporting.selective_file import text_of
+from explorer.kinds import a_profile, a_schedule
+from explorer.schedule import Schedule
+from explorer.simulation import simulate
+from explorer.torch_arguments import a_module
+from explorer.units import shown
+
+FORMS = "python", "selective"
+
+
+def export(
+    model: nn.Module,
+    schedule: Schedule,
+    batch: Batch,
+    *,
+    path: str | Path,
+    loss: Loss | None = None,
+    form: str = "python",
+    profile: Profile | None = None,
+) -> Path:
+    """Write a schedule as one Python file that runs with torch alone, and can be read.
+
+    In it are the forward and the backward pass as straight calls of PyTorch's operators, each with its layer, a ``del``
+    where memory is freed, the ways to run operators that the schedule uses as small functions, and
+    ``scheduled(model)``, which gives the model by that schedule: in any loop, with the model's own parameters, the same
+    bits and the same bytes as ``apply``'s.
+
+    ``form="selective"`` writes selective activation checkpointing instead: a policy for each of the model's repeated
+    blocks, for ``torch.utils.checkpoint``. It is coarser, and says so in the file: how far its simulated peak is from
+    the schedule's, and what of the schedule it cannot say.
+
+    Args:
+        model: the schedule's, in training mode.
+        schedule: as for ``apply``.
+        batch: likewise.
+        path: of the file.
+        loss: likewise; a module with parameters cannot be written down.
+        form: ``"python"`` or ``"selective"``.
+        profile: the schedule's, for the figures that a file of the selective form has; without it they are of tensors
+            alone.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        ValueError: the schedule belongs to another model, batch or loss, or has what such a file cannot say (names
+            it), or the file cannot be written.
+    """
+    path = a_path(path)
+    if form not in FORMS:
+        raise ValueError(f"form is {shown(form)}; allowed: {', '.join(map(repr, FORMS))}")
+    if profile is not None and form == "python":
+        raise ValueError(f"profile is {shown(profile)}; it is for form='selective', whose file has figures of it")
+    model = uncompiled(a_module(model))
+    if form == "selective":
+        text = _selective(model, schedule, batch, loss, profile)
+    else:
+        text = python_text(model, schedule, batch, loss=loss)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def _selective(model: nn.Module, schedule: Schedule, batch: Batch, loss: Loss | None, profile: Profile | None) -> str:
+    if profile is not None:
+        simulate(a_profile(profile), a_schedule(schedule))  # refuses another's
+    found = selective(model, schedule, batch, loss=loss)
+    return text_of(found, schedule, profile=profile)

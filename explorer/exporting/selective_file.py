@@ -1,0 +1,98 @@
+"""The text of a file that checkpoints the blocks of a model, on torch alone."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+import torch
+
+from explorer.device_profile import Profile
+from explorer.exporting import checkpointing
+from explorer.exporting.layout import WIDTH, section
+from explorer.exporting.selective import Policy, Selective
+from explorer.harmless import in_docstring
+from explorer.schedule import Schedule
+from explorer.simulation import peak_without_workspace, simulate
+from explorer.timeline import Timeline
+from explorer.units import format_bytes
+
+
+def text_of(found: Selective, schedule: Schedule, *, profile: Profile | None) -> str:
+    """All of the file.
+
+    Args:
+        found: what is said.
+        schedule: what was to be said.
+        profile: for the figures in the file's first lines; None: bytes of tensors alone.
+    """
+    source = inspect.getsource(checkpointing)
+    imports = source[source.index("from collections") : source.index("\n\nKEPT")]
+    functions = source[source.index("def scheduled") :]
+    parts = [
+        f'"""{_words(found, schedule, profile=profile)}"""',
+        imports,
+        section("what is kept"),
+        "# Of each block: operators, each with the positions of its calls whose results are kept, counted from 0.",
+        _table("KEPT", found.policies),
+        "# How often each of these is called in a block, which is checked at every step.",
+        "CALLS = {" + "".join(f"\n    {x.block!r}: {x.calls!r}," for x in found.policies) + "\n}\n",
+        section("how it is kept"),
+        functions.rstrip(),
+    ]
+    return "\n".join(f"{x}\n" if x.startswith(('"""', "from")) else x for x in parts) + "\n"
+
+
+def _table(name: str, policies: tuple[Policy, ...]) -> str:
+    lines = [f"{name} = {{"]
+    for policy in policies:
+        lines.append(f"    {policy.block!r}: {{")
+        lines += [f"        {operator!r}: {positions!r}," for operator, positions in policy.kept.items()]
+        lines.append("    },")
+    return "\n".join([*lines, "}"])
+
+
+def _words(found: Selective, schedule: Schedule, *, profile: Profile | None) -> str:
+    what = f"Selective activation checkpointing of {found.graph.model}, block by block, after a schedule"
+    said = [
+        _wrapped(f"{what}: {schedule.method}."),
+        "    model = scheduled(model)  # the same object; train it in any loop",
+        _wrapped(figures(found, schedule, profile=profile)),
+    ]
+    if found.unsaid:
+        points = "\n".join(_wrapped(f"* {x}.") for x in found.unsaid)
+        said.append(f"What the schedule has and this form cannot say:\n{points}")
+    said.append(f"Made with torch {torch.__version__}; needs nothing but what the model needs.")
+    return "\n\n".join(said) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(map(in_docstring, textwrap.wrap(text, WIDTH, break_long_words=True, break_on_hyphens=False)))
+
+
+def figures(found: Selective, schedule: Schedule, *, profile: Profile | None) -> str:
+    """How far this form is from the schedule, by the simulator, in a sentence or two."""
+    if profile is None:
+        asked = peak_without_workspace(found.graph, schedule)
+        gets = peak_without_workspace(found.graph, found.schedule)
+        return (
+            f"Simulated, by the sizes of tensors alone: a peak of {format_bytes(gets)}; the schedule's is "
+            f"{format_bytes(asked)} ({_more(gets, asked)})."
+        )
+    planned, here = simulate(profile, schedule), simulate(profile, found.schedule)
+    return (
+        f"Simulated: {_both(here)}; the schedule: {_both(planned)} ({_more(here.peak_bytes, planned.peak_bytes)})."
+        + (
+            ""
+            if schedule.budget_bytes is None or here.peak_bytes <= schedule.budget_bytes
+            else f" This form does not keep the schedule's budget of {format_bytes(schedule.budget_bytes)}."
+        )
+    )
+
+
+def _both(line: Timeline) -> str:
+    return f"a peak of {format_bytes(line.peak_bytes)} and a step of {line.time_ms:.1f} ms"
+
+
+def _more(here: int, there: int) -> str:
+    return f"{100 * (here / there - 1):+.1f} % of memory"
