@@ -42,10 +42,19 @@ SECTIONS = {
         "Timeline",
     ),
     "Addresses": ("place", "Placement"),
-    "Run": ("apply", "ScheduledModule", "add_schedule", "update_within", "export", "compiled_schedule"),
+    "Run": (
+        "apply",
+        "ScheduledModule",
+        "add_schedule",
+        "update_within",
+        "export",
+        "selective_schedule",
+        "compiled_schedule",
+    ),
     "Measure": ("measure", "measure_runs", "measure_compiled", "Measurement", "residual", "residual_by_run"),
     "Explain": ("explain", "explain_all", "explain_operator", "memory_price"),
     "Explore": ("explore", "Explorer"),
+    "Sweeps": ("sweep", "Sweep", "load_sweep"),
     "Units": ("format_bytes", "parse_bytes"),
 }
 """Of the reference; a name of ``explorer`` that is in none of them is an error."""
