@@ -193,6 +193,7 @@ def test_a_click_on_a_bar_a_row_a_band_or_the_timeline_selects_the_layer(
 
 def _unfold_all(page: Page, panels: Panels) -> None:
     """By keyboard; equal blocks are one row, and which are equal is the schedule's business."""
+    expect(panels.box.locator(".widget-tab-contents tbody tr:visible").first).to_be_visible()  # it is drawn only now
     folded = panels.box.locator(".widget-tab-contents button.unfold[aria-expanded='false']:visible")
     while folded.count():
         folded.first.focus()

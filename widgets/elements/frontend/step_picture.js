@@ -129,7 +129,7 @@ function stepPicture(el, { name, interactive = true }) {
     parts.push(note("forward", MARGIN.left + 2));
     if (first >= 0) {
       const room = geometry.inner - boundary;
-      parts.push(note(room > 190 ? "backward, with recomputation hatched" : "backward", MARGIN.left + boundary + 2));
+      parts.push(note(room > 235 ? "backward, with recomputation hatched" : "backward", MARGIN.left + boundary + 2));
       const at = MARGIN.left + boundary;
       parts.push(svg("line", { class: "turn", x1: at, x2: at, y1: MARGIN.top - 7, y2: MARGIN.top + PLOT }));
     }
