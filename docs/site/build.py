@@ -17,7 +17,7 @@ from pathlib import Path
 
 import nbformat
 import plotly
-from executing import executed
+from executing import executed, still
 from links import broken
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 KEPT = ROOT / "build" / "notebooks"
 STAGE = ROOT / "build" / "stage"
 STATIC = ROOT / "build" / "static"
-CODE = ("explorer", "widgets", "teaching", "benchmarks", "docs/site")
+CODE = ("explorer", "widgets", "teaching", "benchmarks")
 IN_A_BROWSER = ("app",)
 """Notebooks that are pages of their own, and have nothing to show here."""
 
@@ -129,7 +129,7 @@ def notebooks(words: list[str], *, execute: bool) -> None:
             for old in KEPT.glob(f"{path.stem}-*.ipynb"):
                 old.unlink()
             nbformat.write(executed(path, root=ROOT), kept)
-        shutil.copy2(kept, STAGE / name)
+        nbformat.write(still(nbformat.read(kept, as_version=4)), STAGE / name)
 
 
 def reference() -> None:

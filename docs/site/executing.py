@@ -1,8 +1,9 @@
-"""A notebook executed, with outputs that a page shows without a kernel and without a network."""
+"""Notebooks executed, and their outputs as a page shows them without a kernel and without a network."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import nbformat
@@ -25,6 +26,11 @@ def executed(path: Path, *, root: Path) -> nbformat.NotebookNode:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=_TIMEOUT_S, resources={"metadata": {"path": str(path.parent)}}).execute()
+    return notebook
+
+
+def still(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The same with outputs for a page."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [_still(x) for x in cell.outputs if not _is_noise(x)]
@@ -54,6 +60,7 @@ def _still(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 def _when_loaded(html: str) -> str:
     """Draw once the page is there: its scripts, plotly's among them, come last."""
-    before, tag, script = html.rpartition('<script type="text/javascript">')
-    code, end, after = script.rpartition("</script>")
-    return f'{before}{tag}document.addEventListener("DOMContentLoaded", () => {{{code}}});{end}{after}'
+    parts = re.fullmatch(r"(.*<script[^>]*>)(.*)(</script>.*)", html, re.DOTALL)
+    assert parts is not None, "plotly's HTML ends with a script"
+    before, code, after = parts.groups()
+    return f'{before}document.addEventListener("DOMContentLoaded", () => {{{code}}});{after}'
