@@ -285,7 +285,7 @@ CHAINS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
     "Inception v3": (networks.inception_v3, (224, 500, 1000), (1, 8)),
     "ResNet-1001": (partial(networks.resnet, 1001), (224, 500, 1000), (1, 8)),
 }
-"""rotor, Figures 3 to 13: network, image sizes, batches."""
+"""rotor, Figures 3 to 13: network, sizes of pictures, batches."""
 
 
 def chains(_: Path | None, only: Sequence[str]) -> Parts:
