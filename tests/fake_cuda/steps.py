@@ -34,7 +34,7 @@ from explorer.execution.scheduled import StepPlan
 from explorer.execution.steps import persistent_bytes, step_of
 from explorer.models import model_spec
 from explorer.profiling.devices import device_spec
-from explorer.profiling.estimating import _precisions, estimate_capture
+from explorer.profiling.estimating import estimate_capture, precisions_of
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from tests.schedules import random_schedule
@@ -102,7 +102,7 @@ def found_out(case: dict[str, Any]) -> dict[str, Any]:
     difference = captured.graph.identity.difference(estimated.graph.identity)
     if difference is not None or not case["schedules"]:
         return {"difference": difference, "runs": []}
-    profile = estimate_capture(captured, spec=device, precisions=_precisions(device, None))
+    profile = estimate_capture(captured, spec=device, precisions=precisions_of(device, None))
     profile = replace(profile, device=replace(profile.device, persistent_workspace_bytes=0))
     schedules = [keep_all(captured.graph)]
     schedules += [random_schedule(captured.graph, seed, keep=0.7, allowed=_is_here) for seed in range(2)]

@@ -38,7 +38,7 @@ def build(folder: Path, *options: str) -> tuple[Path, Path]:
 def sources() -> set[str]:
     """Every file of the packages, by its path from the project's folder."""
     files = (x for name in PACKAGES for x in (ROOT / name).rglob("*") if x.is_file())
-    kept = (x for x in files if x.suffix != ".pyc" and ".ipynb_checkpoints" not in x.parts)
+    kept = (x for x in files if not {"__pycache__", ".ipynb_checkpoints"}.intersection(x.parts))
     return {x.relative_to(ROOT).as_posix() for x in kept}
 
 
