@@ -28,9 +28,10 @@ def from_source(given: Sequence[fx.Node], group: Group) -> tuple[Group, tuple[fx
     derived = {x: y for x in given if (y := _made_for_backward(x)) is not None}
     if not derived:
         return None
-    plans = [
-        _Plan.of(joined, {x for other, x in derived.values() if other is joined}) for joined, _ in derived.values()
-    ]
+    wanted: dict[fx.Node, set[int]] = {}
+    for joined, number in derived.values():
+        wanted.setdefault(joined, set()).add(number)
+    plans = [_Plan.of(joined, numbers) for joined, numbers in wanted.items()]
     read = dict.fromkeys(x for x in given if x not in derived)
     read |= dict.fromkeys(node for plan in plans for node in plan.read.values())
     steps = _Steps({node: at for at, node in enumerate(read)}, len(read))

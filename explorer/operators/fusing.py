@@ -62,7 +62,7 @@ def compiled(group: Group, given: Sequence[torch.Tensor]) -> Run:
             UserWarning,
             stacklevel=2,
         )
-        return _one_by_one(group)
+        return one_by_one(group)
     return _Checked(compiled_graph(graph_of(group), group.given, device), group)
 
 
@@ -101,7 +101,9 @@ def graph_of(group: Group) -> fx.GraphModule:
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
-def _one_by_one(group: Group) -> Run:
+def one_by_one(group: Group) -> Run:
+    """What stands in for a kernel: PyTorch's calls, with their bits."""
+
     def run(*given: torch.Tensor) -> Sequence[torch.Tensor]:
         found = group_of_calls(group, given)
         return (found,) if len(group.results) == 1 else found

@@ -253,10 +253,14 @@ class _Prices:
         return Cost(max(least_ms, time_ms(work, self.spec)), workspace_bytes)
 
     def fused(self, call: Call) -> Cost:
-        """One kernel that reads and writes once what goes in and comes out; another one where it sums over rows."""
+        """One kernel that reads and writes once what goes in and comes out; another one where it sums over rows.
+
+        What that makes is as wide as a row, and less than what it is made from.
+        """
         group, given = call.args
         moved = sum(bytes_moved(x.meta["val"]) for x in given) + sum(map(_bytes_of, group.layouts))
-        kernels = 1 + any(len(y[0]) < len(group.given[0][0]) for y in group.layouts)
+        largest = max(prod(shape) for shape, *_ in (*group.given, *group.layouts))
+        kernels = 1 + any(shape and shape[-1] > 1 and prod(shape) < largest for shape, *_ in group.layouts)
         return Cost(time_ms(KernelWork(Family.ELEMENTWISE, moved_bytes=moved, kernels=kernels), self.spec), 0)
 
     def _work(self, name: str, args: Any, kwargs: Any, result: Any) -> KernelWork:

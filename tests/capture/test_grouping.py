@@ -161,6 +161,16 @@ def test_from_source_reads_what_is_there_anyway() -> None:
     assert not any(saved & set(x.reads) for x in again)
 
 
+@pytest.mark.parametrize("name", ["swish", "gated", "masked"])
+def test_nothing_is_made_again_twice(name: str) -> None:
+    captured = capture(*sample(name), fuse=True)
+    calls = [y for (_, way), y in captured.built.calls.items() if way == "fused, from source"]
+    for group in (x.args[0] for x in calls):
+        steps = [repr(x) for x in group.steps if not x.in_place]
+        assert len(steps) == len(set(steps))
+    assert calls
+
+
 def test_steps_name_what_eager_mode_calls() -> None:
     captured = capture(*sample("capped"), fuse=True)
     (first, *_) = groups(captured)

@@ -22,7 +22,7 @@ from explorer.execution.checking import CheckFailedError
 from explorer.execution.measuring import measure
 from explorer.execution.returning import made_by_step
 from explorer.graph import Implementation, Optimization
-from explorer.operators.groups import Group, group_of_calls
+from explorer.operators.fusing import one_by_one
 from explorer.schedule import Schedule
 from tests.fuzz.comparing import close, difference, same_bits, train
 from tests.fuzz.program import Loaded, default_dtype
@@ -97,17 +97,9 @@ def check(program: Loaded, effort: Effort) -> Verdict:
 @contextmanager
 def chains_joined() -> Iterator[None]:
     """While open, chains of calls are joined, short ones too, and kernels for them make the calls one by one."""
-
-    def compiled(group: Group, given: Any) -> Any:  # noqa: ARG001 - as the compiler's has it
-        def run(*given: torch.Tensor) -> Any:
-            found = group_of_calls(group, given)
-            return (found,) if len(group.results) == 1 else found
-
-        return run
-
     with (
         mock.patch("explorer.capture.chains._LEAST_NUMBERS", 1),
-        mock.patch("explorer.operators.fusing.compiled", compiled),
+        mock.patch("explorer.operators.fusing.compiled", lambda group, _: one_by_one(group)),
         mock.patch.dict("explorer.operators.fusing._COMPILED", clear=True),
     ):
         yield
