@@ -215,10 +215,9 @@ function stepPicture(el, { name, interactive = true }) {
       const extra = (step.time_ms / S.ghost.step.time_ms - 1) * 100;
       const end = MARGIN.left + (inner * S.ghost.step.time_ms) / geometry.whole;
       const stop = MARGIN.left + (inner * step.time_ms) / geometry.whole;
-      if (Math.abs(stop - end) > 2) {
-        parts.push(svg("path", { class: "arrow", d: `M${end},${y(0) - 8}H${stop}m-4,-4l4,4l-4,4` }));
-        parts.push(...named(`${signed(extra, 1)} % time`, { size: 14, kind: "saving", places: [{ x: Math.min(end, stop) - 6, y: y(0) - 4, end: true }] }));
-      }
+      if (Math.abs(stop - end) > 2) parts.push(svg("path", { class: "arrow", d: `M${end},${y(0) - 8}H${stop}m-4,-4l4,4l-4,4` }));
+      const places = [4, 20, 36, 52].map((up) => ({ x: Math.min(end, stop) - 6, y: y(0) - up, end: true }));
+      parts.push(...named(`${signed(extra, 1)} % time`, { size: 14, kind: "saving", places }));
     }
     return parts;
   };
