@@ -21,6 +21,7 @@ from playwright.sync_api import BrowserContext, Page
 REPOSITORY = Path(__file__).parents[2]
 _START_S = 90
 _ANSWER_S = 240
+_GIVEN_UP = "[anywidget] Failed to initialize model."
 _IDLE = """() => {
   const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
   return session?.isReady && session.session?.kernel?.status === "idle";
@@ -117,6 +118,17 @@ class Lab:
             else:
                 return
         raise TimeoutError(f"JupyterLab did not answer: {Path(self._log.name).read_text()}")
+
+
+def complaints(page: Page) -> list[str]:
+    """What a page complains about from now on: it grows.
+
+    anywidget gives a script up that is not there within two seconds, as on a busy machine, and says so for each message
+    of the kernel that it drops; our widgets hear again once it is there (tests/ui/test_late.py).
+    """
+    found: list[str] = []
+    page.on("pageerror", lambda error: None if _GIVEN_UP in str(error) else found.append(str(error)))
+    return found
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 import explorer
-from tests.ui.lab import REPOSITORY, Lab
+from tests.ui.lab import REPOSITORY, Lab, complaints
 from tests.ui.served import served
 from tests.ui.test_explore import LONG, SOLVED, Widget, opening, write_notebook
 from tests.widgets.trained import Trained
@@ -33,8 +33,7 @@ def tab(page: Page, name: str) -> None:
 @pytest.mark.timeout(600)
 def test_the_app_solves_compares_and_exports(app: str, context: BrowserContext, shots: Path, tmp_path: Path) -> None:
     page = context.new_page()
-    found: list[str] = []
-    page.on("pageerror", lambda error: found.append(str(error)))
+    found = complaints(page)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(app)
@@ -132,9 +131,7 @@ def cancel_when_there_is_one(widget: Widget) -> None:
 def check_report(context: BrowserContext, report: Path, shots: Path) -> None:
     """Opened as a file, without a network, it shows its plots."""
     page = context.new_page()
-    found: list[str] = []
-    asked: list[str] = []
-    page.on("pageerror", lambda error: found.append(str(error)))
+    found, asked = complaints(page), list[str]()
     page.on("request", lambda request: asked.append(request.url))
     page.goto(report.as_uri())
     expect(page.locator(".plotly-graph-div .main-svg").first).to_be_visible(timeout=LONG)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.ui.lab import REPOSITORY, Lab, fresh_page
+from tests.ui.lab import REPOSITORY, Lab, complaints, fresh_page
 from tests.widgets.trained import Trained
 from widgets import style
 
@@ -92,9 +92,7 @@ def tiny(lab: Lab, trained: Trained) -> str:
 @pytest.fixture
 def errors(page: Page) -> list[str]:
     """What the page complained about."""
-    found: list[str] = []
-    page.on("pageerror", lambda error: found.append(str(error)))
-    return found
+    return complaints(page)
 
 
 @pytest.mark.timeout(600)
@@ -128,9 +126,8 @@ def test_the_notebook_for_a_newcomer(lab: Lab, page: Page, shots: Path, errors: 
 @pytest.fixture(scope="class")
 def opened(lab: Lab, context: BrowserContext, tiny: str) -> Iterator[tuple[Page, list[str]]]:
     """A page with an explorer that has solved for its first budget, and what it complained about."""
-    found: list[str] = []
     with fresh_page(context) as page:
-        page.on("pageerror", lambda error: found.append(str(error)))
+        found = complaints(page)
         lab.open(page, tiny)
         lab.run_all(page)
         expect(Widget(page).status).to_have_text(SOLVED, timeout=LONG)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.ui.lab import Lab, fresh_page
+from tests.ui.lab import Lab, complaints, fresh_page
 from tests.ui.reading import faint, unnamed, walk
 from tests.ui.test_explore import LONG, SOLVED, Widget, opening, write_notebook
 from tests.widgets.trained import Trained
@@ -50,11 +50,10 @@ def seen(lab: Lab, context: BrowserContext, trained: Trained) -> Iterator[tuple[
         "panels.ipynb",
         f"{opening('panels.json')}ended = []\nview.observe(lambda change: ended.append(view.message), 'message')\nview",
     )
-    errors: list[str] = []
     sizes: list[int] = []
     with fresh_page(context) as page:
         page.set_viewport_size({"width": 1440, "height": 1700})
-        page.on("pageerror", lambda error: errors.append(str(error)))
+        errors = complaints(page)
         page.on("websocket", lambda socket: socket.on("framereceived", lambda data: sizes.append(len(data))))
         lab.open(page, "panels.ipynb")
         lab.run_all(page)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.ui.lab import Lab, fresh_page
+from tests.ui.lab import Lab, complaints, fresh_page
 from tests.ui.reading import clipped, covered
 from tests.ui.test_explore import LONG, SOLVED, opening, write_notebook
 from tests.ui.test_panels import Panels
@@ -25,10 +25,9 @@ def seen(lab: Lab, context: BrowserContext, trained: Trained) -> Iterator[tuple[
     """A page with an explorer at half of its range, its curve known; and what it complained about."""
     trained.profile.save(lab.root / "picture.json")
     write_notebook(lab, "picture.ipynb", opening("picture.json") + "view")
-    errors: list[str] = []
     with fresh_page(context) as page:
         page.set_viewport_size({"width": 1440, "height": 900})
-        page.on("pageerror", lambda error: errors.append(str(error)))
+        errors = complaints(page)
         lab.open(page, "picture.ipynb")
         lab.run_all(page)
         expect(Panels(page).status).to_have_text(SOLVED, timeout=LONG)
@@ -167,9 +166,9 @@ def test_the_animation_plays_without_a_kernel_and_without_a_network(
     with page.expect_download(timeout=LONG) as download:
         panels.button("Save a page that walks through the step by itself").click()
     download.value.save_as(tmp_path / "walk.html")
-    alone, asked, errors = context.new_page(), list[str](), list[str]()
+    alone, asked = context.new_page(), list[str]()
+    errors = complaints(alone)
     alone.on("request", lambda request: asked.append(request.url))
-    alone.on("pageerror", lambda error: errors.append(str(error)))
     alone.goto((tmp_path / "walk.html").as_uri())
     expect(alone.locator(".where")).to_contain_text(re.compile(r"run ([3-9]|\d\d) of"))
     expect(alone.locator("path.area").first).to_be_attached()

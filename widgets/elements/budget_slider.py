@@ -10,7 +10,7 @@ import anywidget
 import traitlets
 
 from widgets.choices.budget import presets
-from widgets.elements.frontend_file import frontend_file, together
+from widgets.elements.frontend_file import frontend_file, widget_script
 
 _STEPS = 160
 
@@ -24,7 +24,7 @@ class BudgetSlider(anywidget.AnyWidget):
         on_typed: called with what was typed into the entry.
     """
 
-    _esm = together("drawing.js", "budget_slider.js")
+    _esm = widget_script("drawing.js", "budget_slider.js")
     _css = frontend_file("style.css")
     budget_bytes = traitlets.Int(0).tag(sync=True)
     minimum_bytes = traitlets.Int(0).tag(sync=True)

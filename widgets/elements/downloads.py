@@ -8,7 +8,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from widgets.elements.frontend_file import frontend_file
+from widgets.elements.frontend_file import widget_script
 
 _WIDTH = 1000
 
@@ -21,7 +21,7 @@ class Downloads(anywidget.AnyWidget):
         on_wanted: called with the key of a button that is pressed.
     """
 
-    _esm = frontend_file("downloads.js")
+    _esm = widget_script("downloads.js")
     groups = traitlets.List().tag(sync=True)
     disabled = traitlets.Bool(True).tag(sync=True)
 

@@ -16,3 +16,8 @@ def frontend_file(name: str) -> str:
 def together(*names: str) -> str:
     """Files as one script: a page loads that of each widget by itself."""
     return "\n".join(map(frontend_file, names))
+
+
+def widget_script(*names: str) -> str:
+    """The script of a widget, which hears the kernel however late the page loads it."""
+    return together("listening.js", *names)

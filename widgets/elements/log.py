@@ -5,7 +5,7 @@ from __future__ import annotations
 import anywidget
 import traitlets
 
-from widgets.elements.frontend_file import frontend_file
+from widgets.elements.frontend_file import widget_script
 
 
 class Log(anywidget.AnyWidget):
@@ -15,7 +15,7 @@ class Log(anywidget.AnyWidget):
         label: what they are, for those who cannot see it.
     """
 
-    _esm = frontend_file("log.js")
+    _esm = widget_script("log.js")
     label = traitlets.Unicode().tag(sync=True)
     text = traitlets.Unicode().tag(sync=True)
 

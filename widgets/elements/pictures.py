@@ -8,7 +8,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from widgets.elements.frontend_file import together
+from widgets.elements.frontend_file import widget_script
 
 STEP_FILES = ("drawing.js", "step_data.js", "step_picture.js", "walking.js")
 """What a page without a kernel needs as well."""
@@ -37,7 +37,7 @@ class StepView(anywidget.AnyWidget):
         on_walk: called with the run of the playhead, and first and last run of a stretch that is chosen; or None.
     """
 
-    _esm = together(*STEP_FILES, "timeline.js")
+    _esm = widget_script(*STEP_FILES, "timeline.js")
     table = traitlets.Unicode().tag(sync=True)
     step = traitlets.Unicode().tag(sync=True)
     known = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -68,7 +68,7 @@ class CurveView(anywidget.AnyWidget):
         on_budget: called with a budget in bytes, of a point that was chosen or that was dragged to.
     """
 
-    _esm = together("drawing.js", "curve.js")
+    _esm = widget_script("drawing.js", "curve.js")
     known = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, *, on_budget: Callable[[Any], None]) -> None:
@@ -86,7 +86,7 @@ class Headline(anywidget.AnyWidget):
         known: peaks in bytes, times in ms and keys of schedules, and what the plain step takes, as JSON.
     """
 
-    _esm = together("drawing.js", "headline.js")
+    _esm = widget_script("drawing.js", "headline.js")
     text = traitlets.Unicode().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
     known = traitlets.Unicode().tag(sync=True)
@@ -104,7 +104,7 @@ class GraphView(anywidget.AnyWidget):
         on_pick: called with a layer that was clicked.
     """
 
-    _esm = together("drawing.js", "graph.js")
+    _esm = widget_script("drawing.js", "graph.js")
     graph = traitlets.Unicode().tag(sync=True)
     selection = traitlets.Unicode().tag(sync=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import anywidget
 import traitlets
 
-from widgets.elements.frontend_file import frontend_file
+from widgets.elements.frontend_file import widget_script
 
 
 class PinsLine(anywidget.AnyWidget):
@@ -17,7 +17,7 @@ class PinsLine(anywidget.AnyWidget):
         on_drop: called with the pair of what was pinned, and as what.
     """
 
-    _esm = frontend_file("pins.js")
+    _esm = widget_script("pins.js")
     items = traitlets.List().tag(sync=True)
 
     def __init__(self, *, on_drop: Callable[[tuple[str, str]], None]) -> None:

@@ -11,7 +11,7 @@ import anywidget
 import plotly.offline
 import traitlets
 
-from widgets.elements.frontend_file import frontend_file
+from widgets.elements.frontend_file import widget_script
 from widgets.plots.figure import Figure
 
 
@@ -26,7 +26,7 @@ def _module() -> bytes:
 class Library(anywidget.AnyWidget):
     """Brings plotly's script to the page, once for all plots of an explorer."""
 
-    _esm = frontend_file("library.js")
+    _esm = widget_script("library.js")
     source = traitlets.Bytes().tag(sync=True)
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Plot(anywidget.AnyWidget):
         follows: name of an event of the page that brings a figure to show for as long as a hand moves the budget.
     """
 
-    _esm = frontend_file("plot.js")
+    _esm = widget_script("plot.js")
     name = traitlets.Unicode().tag(sync=True)
     figure = traitlets.Unicode().tag(sync=True)
     follows = traitlets.Unicode().tag(sync=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import anywidget
 import traitlets
 
-from widgets.elements.frontend_file import frontend_file
+from widgets.elements.frontend_file import widget_script
 
 
 class StatusLine(anywidget.AnyWidget):
     """A sentence in a live region, with a progress bar while there is progress to show."""
 
-    _esm = frontend_file("status_line.js")
+    _esm = widget_script("status_line.js")
     text = traitlets.Unicode().tag(sync=True)
     tone = traitlets.Enum(("busy", "good", "warning", "bad"), "busy").tag(sync=True)
     progress = traitlets.Float(None, allow_none=True).tag(sync=True)

@@ -9,7 +9,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from widgets.elements.frontend_file import frontend_file
+from widgets.elements.frontend_file import widget_script
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Table(anywidget.AnyWidget):
         on_pick: called with the key of a row that is chosen.
     """
 
-    _esm = frontend_file("table.js")
+    _esm = widget_script("table.js")
     title = traitlets.Unicode().tag(sync=True)
     folded = traitlets.Bool(False).tag(sync=True)
     columns = traitlets.List(traitlets.Unicode()).tag(sync=True)

@@ -242,4 +242,4 @@ function render({ model, el }) {
   };
 }
 
-export default { render };
+export default { initialize: keepListening, render };

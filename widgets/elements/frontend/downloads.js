@@ -74,4 +74,4 @@ function render({ model, el }) {
   };
 }
 
-export default { render };
+export default { initialize: keepListening, render };

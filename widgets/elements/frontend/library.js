@@ -24,6 +24,7 @@ async function load(source) {
 }
 
 function initialize({ model }) {
+  keepListening({ model });
   shared.resolve(() => (shared.loaded ??= load(model.get("source"))));
   if (shared.keepsKeys) return;
   shared.keepsKeys = true;

@@ -23,4 +23,4 @@ function render({ model, el }) {
   return () => model.off("change:items", pull);
 }
 
-export default { render };
+export default { initialize: keepListening, render };

@@ -67,4 +67,4 @@ function render({ model, el }) {
   return () => model.off("change", pull);
 }
 
-export default { render };
+export default { initialize: keepListening, render };
