@@ -70,7 +70,7 @@ def measure(
     run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
     with (
         on_device(device),
-        unchanged(module, loss=loss, updates=iterating.updates),
+        unchanged(module, batch, loss=loss, updates=iterating.updates),
         named("a training step", advice="Solve for a smaller budget, or take a smaller batch."),
         iterating.ready() as held,
     ):
@@ -132,7 +132,7 @@ def step_time_ms(
     run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
     tell = _silent if progress is None else progress
     timed_ms = []
-    with on_device(device), unchanged(module, loss=loss, updates=iterating.updates), iterating.ready():
+    with on_device(device), unchanged(module, batch, loss=loss, updates=iterating.updates), iterating.ready():
         for done in range(steps + 1):
             tell(done, steps + 1)
             timed_ms.append(_timed(run, device))

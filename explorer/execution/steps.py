@@ -40,6 +40,8 @@ def step_of(
 ) -> Callable[[], None]:
     """A callable that runs forward and backward of one step, and what an iteration has besides.
 
+    Gradients of the batch are as they were afterwards: each step of a real training has another batch.
+
     Args:
         module: a model, or one that ``apply`` made (which knows its loss).
         batch: as for ``capture``.
@@ -60,8 +62,12 @@ def step_of(
         step = TrainingStep(module, loss)
     a_batch(batch, module)
     args, kwargs = call_arguments(batch, loss=a_loss(loss))
+    given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.is_leaf]
 
     def run() -> None:
+        before = [x.grad for x in given]
+        for tensor in given:
+            tensor.grad = None
         # Like a training loop, hold all that the step returns until it has gone back.
         with torch.enable_grad(), region():
             if step is module:
@@ -78,6 +84,8 @@ def step_of(
             torch.autograd.backward(losses, ones)
         after_backward()
         finish()
+        for tensor, gradient in zip(given, before, strict=True):
+            tensor.grad = gradient
         del results, losses, ones
 
     return run
@@ -101,11 +109,14 @@ def _region(
 
 
 @contextlib.contextmanager
-def unchanged(module: nn.Module, *, loss: Loss | None = None, updates: bool = False) -> Iterator[None]:
+def unchanged(
+    module: nn.Module, batch: Batch = (), *, loss: Loss | None = None, updates: bool = False
+) -> Iterator[None]:
     """Put back attributes, buffers, gradients and random state when left, of a loss that is a module too.
 
     Args:
         module: whose.
+        batch: likewise, if a step may write to it.
         loss: likewise.
         updates: parameters change too.
     """
@@ -117,6 +128,8 @@ def unchanged(module: nn.Module, *, loss: Loss | None = None, updates: bool = Fa
     # So are those that are trained, where an optimizer is at work.
     changing = [x for x in module.parameters() if updates or not x.requires_grad]
     buffers += [(x, x.detach().to("cpu", copy=True)) for x in changing]
+    given = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
+    copies = [(x, x.detach().to("cpu", copy=True)) for x in given]
     gradients = [(x, x.grad) for x in module.parameters()]
     devices = {x.device for x in module.parameters() if x.device.type == "cuda"}
     for parameter, _ in gradients:
@@ -127,6 +140,7 @@ def unchanged(module: nn.Module, *, loss: Loss | None = None, updates: bool = Fa
         finally:
             state.restore()
             with torch.no_grad():
+                buffers += [(x, value) for x, value in copies if not torch.equal(x.detach().cpu(), value)]
                 for buffer, value in buffers:
                     buffer.copy_(value)
             for parameter, gradient in gradients:

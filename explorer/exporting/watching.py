@@ -56,7 +56,7 @@ def calls_of_blocks(
     kind = device_of(model).type
     region = autocast_region(*([] if autocast is None else [(kind, autocast)]))
     args, kwargs = call_arguments(batch, loss=loss)
-    with unchanged(model, loss=loss), _forwards(model, watched), region, torch.enable_grad():
+    with unchanged(model, batch, loss=loss), _forwards(model, watched), region, torch.enable_grad():
         TrainingStep(model, loss)(*args, **kwargs)
     for name, times in watched.items():
         if len(times) != 1:
