@@ -24,9 +24,13 @@ _LONG_MS = 180_000
 _FRAMES, _FRAME_MS = 40, 140
 _LINGERS, _LINGER_MS = 14, 700
 _COLOURS = 40
-_SETTLED = "() => /^(Optimal|Solved)/.test(document.querySelector('.schedule-explorer [role=status]')?.textContent)"
+_SETTLED = """() => {
+  const said = document.querySelector('.schedule-explorer [role=status]')?.textContent ?? "";
+  if (said.startsWith("Opening failed")) throw new Error(said);
+  return /^(Optimal|Solved)/.test(said);
+}"""
 _DRAWN = "() => Number(document.querySelector('.schedule-explorer-{}')?.dataset.drawn ?? 0) > {}"
-_TABS = {
+TABS = {
     "Layers": "layers",
     "Graph": "graph",
     "Implementations": "implementations",
@@ -49,11 +53,11 @@ def main() -> None:
     record(arguments, seeds=())
     with lab_and_browser() as (lab, browser):
         page = browser.new_page(viewport={"width": 1440, "height": 2000})
-        _open(lab, page, arguments.profile, dark=arguments.dark)
+        opened(lab, page, arguments.profile, dark=arguments.dark)
         _shoot(lab, page, arguments.folder, suffix="-dark" if arguments.dark else "")
 
 
-def _open(lab: Lab, page: Page, profile: str, *, dark: bool) -> None:
+def opened(lab: Lab, page: Page, profile: str, *, dark: bool) -> None:
     """An explorer that has solved for its first budget."""
     opening = f"import explorer\n\nview = explorer.explore({profile!r})\nview"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(opening)])
@@ -80,7 +84,7 @@ def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
     page.set_viewport_size({"width": 1440, "height": 2000})
     page.wait_for_timeout(500)
     box.screenshot(path=folder / f"explore{suffix}.png")
-    for title, plot in _TABS.items():
+    for title, plot in TABS.items():
         box.get_by_role("tab", name=title).click()
         if title == "Compare":
             box.get_by_role("button", name="Hold as reference").click()

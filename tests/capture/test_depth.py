@@ -128,6 +128,7 @@ def repetition(made: Made) -> Repetition | None:
 @pytest.mark.thorough(
     "llama",
     "bert",
+    "two kinds in turns",
     "reads from afar",
     "two kinds, an even number",
     "a first frozen block",
@@ -142,7 +143,7 @@ def test_graph_follows_from_few_blocks(name: str) -> None:
     assert graph == capture_for_cuda(model, batch).graph
 
 
-@pytest.mark.thorough("scaled by depth", "another last block", "another in the middle", "frozen to the middle")
+@pytest.mark.thorough("tied", "scaled by depth", "another last block", "another in the middle", "frozen to the middle")
 @pytest.mark.parametrize("name", OTHERS)
 def test_blocks_that_differ_are_all_captured(name: str) -> None:
     model, batch = OTHERS[name]()

@@ -69,6 +69,7 @@ JOINED: dict[str, Middle] = {
     "two ends": lambda x: (x.sin() * 2).cos() + (x.sin() + x.mean(-1, keepdim=True)),
 }
 names = pytest.mark.parametrize("name", JOINED)
+alike = pytest.mark.thorough("swish", "capped", "masked", "biased softmax", "in single precision")
 
 
 def sample(name: str, *, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, torch.Tensor]:
@@ -95,6 +96,7 @@ def test_chains_are_joined(name: str) -> None:
     assert len(joined.graph.operators) < len(apart.graph.operators)
 
 
+@alike
 @names
 def test_plain_peak_and_bits_stay(name: str) -> None:
     """Run one by one, a chain takes no more memory than PyTorch does at its worst, and computes the same."""
@@ -109,6 +111,7 @@ def test_plain_peak_and_bits_stay(name: str) -> None:
         assert all(torch.equal(x, y) for x, y in zip(expected, gradients(scheduled, batch), strict=True))
 
 
+@alike
 @names
 def test_whatever_of_a_chain_is_made_again(name: str) -> None:
     """By calls that its kernels stand for: alone, from source, or all of it."""

@@ -63,6 +63,7 @@ def test_all_implementations_give_the_same_gradients(name: str, seed: int, keep:
     assert_close(train(scheduled, batch, loss, steps=2), train(model, batch, loss, steps=2))
 
 
+@pytest.mark.thorough("shared", "branches")
 @pytest.mark.parametrize("name", ALL)
 def test_predicted_peak_is_measured(name: str) -> None:
     model, batch, loss = ALL[name]()
@@ -96,6 +97,7 @@ def from_outputs(implementation: Implementation) -> bool:
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30, float("nan")])
+@pytest.mark.thorough("1")
 @pytest.mark.parametrize("norm", [0, 1, 2])
 def test_weights_that_cannot_be_computed_back_through(norm: int, value: float) -> None:
     """The step runs the layer as PyTorch does, and says so once."""

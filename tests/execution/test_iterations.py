@@ -40,7 +40,7 @@ def perceptron() -> Sample:
 MODELS = [branches, perceptron, shared, tied_attention]
 
 
-@pytest.mark.thorough("branches")
+@pytest.mark.thorough("branches", "shared", "tied_attention-momentum", "tied_attention-adamw-plain")
 @pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("make", MODELS)
@@ -60,7 +60,7 @@ def test_every_run_takes_what_was_predicted(make: Callable[[], Sample], name: st
             assert first.peak_bytes <= predicted.peak_bytes
 
 
-@pytest.mark.thorough("branches")
+@pytest.mark.thorough("branches", "shared", "momentum", "tied_attention-adamw-foreach")
 @pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("make", MODELS)

@@ -103,7 +103,7 @@ ITERATIONS = [
 ]
 
 
-@pytest.mark.thorough("branches", "residual", "transformer", "hourglass")
+@pytest.mark.thorough("branches", "residual", "transformer", "hourglass", "families", "shared")
 @pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
 @pytest.mark.parametrize("make", MODELS)
 def test_every_run_takes_what_was_predicted_and_gradients_are_the_same_bits(

@@ -110,6 +110,7 @@ def logged(trainer: Any) -> list[dict[str, float]]:
 
 @ACCUMULATED
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.thorough("1")
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_hugging_face_trains_evaluates_and_goes_on(tmp_path: Path, accumulate: int) -> None:
     pytest.importorskip("accelerate")
@@ -167,6 +168,7 @@ def test_hugging_face_counts_tokens_over_microbatches_where_the_sample_batch_has
 
 
 @ACCUMULATED
+@pytest.mark.thorough("1")
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_accelerate_clips_accumulates_validates_and_goes_on(tmp_path: Path, accumulate: int) -> None:
     accelerate = pytest.importorskip("accelerate")
@@ -238,6 +240,7 @@ def lightning_module() -> Callable[[nn.Module, nn.Module], Any]:
 
 @ACCUMULATED
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # Lightning's own
+@pytest.mark.thorough("1")
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_lightning_clips_accumulates_validates_and_goes_on(tmp_path: Path, accumulate: int) -> None:
     lightning = pytest.importorskip("lightning")

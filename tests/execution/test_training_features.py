@@ -390,6 +390,7 @@ def trainings(make: Any) -> tuple[Training, Training]:
     return of(module), of(model)
 
 
+@pytest.mark.thorough("branches")
 @pytest.mark.parametrize("make", [branches, shared, tied_attention], ids=lambda x: x.__name__)
 @pytest.mark.parametrize("name", FEATURES)
 def test_a_feature_trains_as_in_eager_mode(name: str, make: Any) -> None:

@@ -102,7 +102,7 @@ def file_of(folder: Path, model: nn.Module, given: Any, *, loss: Any = None, see
     return explorer.export(model, schedule, given, loss=loss, path=folder / "exported.py")
 
 
-@pytest.mark.thorough("resnet50", "googlenet", "mobilenet_v2", "vit_b16")
+@pytest.mark.thorough("resnet50", "googlenet", "mobilenet_v2", "vit_b16", "gpt2")
 @pytest.mark.parametrize("name", SIZES)
 def test_a_file_has_the_bits_and_bytes_of_the_executor(name: str, tmp_path: Path) -> None:
     model, given, loss = model_source.bundled(name, **SIZES[name])

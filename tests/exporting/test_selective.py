@@ -108,6 +108,7 @@ def gradients(model: nn.Module, batch: Any, loss: Any) -> list[torch.Tensor]:
     return [x.grad.clone() for x in model.parameters() if x.grad is not None] + [x.clone() for x in model.buffers()]
 
 
+@pytest.mark.thorough("gpt-products")
 @pytest.mark.parametrize(
     ("make", "kept"),
     [(gpt, ("addmm",)), (gpt, ("gelu", "attention")), (images, ("batch_norm",))],

@@ -105,17 +105,37 @@ _CLIPPED = """box => {
   return found;
 }"""
 
+# A text may stand at an angle: two touch where no direction of their sides parts them by more than what is left over.
 _COVERED = """box => {
-  const texts = [...box.querySelectorAll("text")].filter((x) => x.getClientRects().length);
-  const boxes = texts.map((x) => [x.textContent, x.getBoundingClientRect()]);
+  const SIDEWAYS = 2, UPWARDS = 4;
+  const cornersOf = (text) => {
+    const { x, y, width, height } = text.getBBox();
+    const matrix = text.getScreenCTM();
+    return [[x, y], [x + width, y], [x + width, y + height], [x, y + height]].map(([a, b]) => [
+      matrix.a * a + matrix.c * b + matrix.e, matrix.b * a + matrix.d * b + matrix.f,
+    ]);
+  };
+  const alike = ([x, y], corners) => {
+    const along = corners.map(([a, b]) => a * x + b * y);
+    return [Math.min(...along), Math.max(...along)];
+  };
+  const sides = ([a, b, , d]) => [[b, SIDEWAYS], [d, UPWARDS]].map(([c, slack]) => {
+    const length = Math.hypot(c[0] - a[0], c[1] - a[1]) || 1;
+    return [[(c[0] - a[0]) / length, (c[1] - a[1]) / length], slack];
+  });
+  const parted = (a, b) => [...sides(a), ...sides(b)].some(([direction, slack]) => {
+    const [[from, to], [since, until]] = [alike(direction, a), alike(direction, b)];
+    return Math.min(to, until) - Math.max(from, since) <= slack;
+  });
+  const texts = [...box.querySelectorAll("text")].filter((x) => x.getClientRects().length && x.textContent.trim());
+  const corners = texts.map((x) => [x.textContent, cornersOf(x)]);
   const frame = box.getBoundingClientRect();
   const found = [];
-  boxes.forEach(([said, a], i) => {
-    if (a.left < frame.left - 1 || a.right > frame.right + 1) found.push(`${said} is cut off`);
-    boxes.slice(i + 1).forEach(([other, b]) => {
-      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
-      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (wide > 2 && high > 4) found.push(`${said} over ${other}`);
+  corners.forEach(([said, a], i) => {
+    const [left, right] = alike([1, 0], a);
+    if (left < frame.left - 1 || right > frame.right + 1) found.push(`${said} is cut off`);
+    corners.slice(i + 1).forEach(([other, b]) => {
+      if (!parted(a, b)) found.push(`${said} over ${other}`);
     });
   });
   return found;

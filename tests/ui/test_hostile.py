@@ -18,6 +18,7 @@ _LISTEN = "window.ran = []; window.run = () => window.ran.push(1); window.alert 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.thorough("2", "3", "4", "5")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_report_runs_nothing_links_nowhere_and_can_be_read(
     seed: int, context: BrowserContext, tmp_path: Path

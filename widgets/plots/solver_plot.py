@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, columns, scatter, subtitle
@@ -29,7 +30,16 @@ def solver_figure(news: Sequence[News]) -> Figure:
         yaxis=axis("", anchor="x"),
         yaxis2=axis("", rangemode="tozero", anchor="x2"),
     )
-    return Figure([*_traces(news), *_gaps(news)], layout)
+    return Figure([*_traces(news), *_gaps(news)], layout, _one_below_the_other(layout))
+
+
+def _one_below_the_other(layout: dict[str, Any]) -> dict[str, Any]:
+    """What the layout has instead where there is no room for plots side by side."""
+    changed: dict[str, Any] = {f"xaxis{which}": layout[f"xaxis{which}"] | {"domain": [0, 1]} for which in ("", "2")}
+    for which, domain in (("", [0.6, 1]), ("2", [0, 0.38])):
+        changed[f"yaxis{which}"] = layout[f"yaxis{which}"] | {"domain": domain}
+    titles = [subtitle(text, x=0.5, y=y) for text, y in zip(_TITLES, (1, 0.38), strict=True)]
+    return {"height": 520, "annotations": titles, "legend": layout["legend"] | {"y": -0.12}, **changed}
 
 
 def _traces(news: Sequence[News]) -> Iterator[Trace]:

@@ -4,7 +4,7 @@ const shared = (globalThis.scheduleExplorerPlots ??= (() => {
   const promise = new Promise((settle) => (resolve = settle));
   return { promise, resolve };
 })());
-const NARROW = 560; // pixels: fewer are too few for plots side by side
+const NARROW = 760; // pixels: fewer are too few for plots side by side
 const LEAST_WIDTH = 120; // plotly's margins leave nothing of less
 // Nothing leaves the page: no button that uploads a plot.
 const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
