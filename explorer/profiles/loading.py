@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from explorer.arguments import a_path
@@ -45,9 +46,11 @@ def bundled_path(name: str) -> Path:
     path = known.get(name) or known.get(f"{name}-{BUNDLED_FOR}")
     if path is None:
         models = dict.fromkeys(map(bundled_model, known))
+        close = get_close_matches(name, known, n=2)
         raise ValueError(
             f"no bundled profile {name!r}; bundled: {', '.join(map(repr, models)) or 'none'}, also with their devices "
             f"({', '.join(map(repr, list(known)[:2]))} …; schedule-explorer profiles lists them all)"
+            + (f"; did you mean {' or '.join(map(repr, close))}?" if close else "")
         )
     return path
 
