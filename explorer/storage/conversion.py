@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
+_PLAIN = frozenset({int, str, float, bool, type(None)})
 _LONGEST = 2000  # characters of a text, many times what names and notes have: messages quote them
 
 
@@ -45,20 +46,25 @@ class WrongContentError(ValueError):
 def to_plain(value: Any) -> Any:
     """A value as JSON has it: objects, lists, strings, numbers."""
     kind = type(value)
-    if kind in (int, str, float, bool, type(None)):
-        return value
+    return value if kind in _PLAIN else _writer(kind)(value)
+
+
+@cache
+def _writer(kind: type) -> Convert:
+    """What makes values of ``kind`` plain."""
     if dataclasses.is_dataclass(kind):
-        return {name: to_plain(getattr(value, name)) for name in _field_names(kind)}
-    if isinstance(value, tuple | list):
-        return [to_plain(x) for x in value]
-    if isinstance(value, dict):
-        return {str(key): to_plain(x) for key, x in value.items()}
-    if isinstance(value, Enum):
-        return value.value
+        names = [x.name for x in dataclasses.fields(kind)]
+        return lambda value: {name: to_plain(getattr(value, name)) for name in names}
+    if issubclass(kind, tuple | list):
+        return lambda value: [x if type(x) in _PLAIN else to_plain(x) for x in value]
+    if issubclass(kind, dict):
+        return lambda value: {str(key): to_plain(x) for key, x in value.items()}
+    if issubclass(kind, Enum):
+        return lambda value: value.value
     # What passes for a string or a number without being one exactly: PyTorch's version, NumPy's floats.
-    plain = next((x for x in (str, float, int) if isinstance(value, x)), None)
+    plain = next((x for x in (str, float, int) if issubclass(kind, x)), None)
     assert plain is not None, f"{kind.__name__} is not among the types that are stored"
-    return plain(value)
+    return plain
 
 
 def from_plain(content: Any, kind: type[T]) -> T:
@@ -68,11 +74,6 @@ def from_plain(content: Any, kind: type[T]) -> T:
         WrongContentError: an entry is missing, of another type, or refused by its class.
     """
     return cast("T", _reader(kind)(content))
-
-
-@cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(x.name for x in dataclasses.fields(kind))
 
 
 @cache
