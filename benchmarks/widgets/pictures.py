@@ -69,7 +69,7 @@ def opened(lab: Lab, page: Page, profile: str, *, dark: bool) -> None:
     page.locator(f"body[data-jp-theme-light='{str(not dark).lower()}']").wait_for(state="attached")
     lab.run_all(page)
     page.wait_for_function(_SETTLED, timeout=_LONG_MS)
-    lab.ask(page, "view.wait(60)")
+    lab.ask(page, "view.wait(200)")
     page.wait_for_function(_DRAWN.format("layers", 0), timeout=_LONG_MS)
 
 
@@ -89,7 +89,7 @@ def _shoot(lab: Lab, page: Page, folder: Path, *, suffix: str) -> None:
         if title == "Compare":
             box.get_by_role("button", name="Hold as reference").click()
             lab.ask(page, "setattr(view, 'budget_bytes', int(0.8 * view.budget_bytes))")
-            lab.ask(page, "view.wait(60)")
+            lab.ask(page, "view.wait(200)")
         if plot is not None:
             page.wait_for_function(_DRAWN.format(plot, 0), timeout=_LONG_MS)
         page.wait_for_timeout(500)
