@@ -207,7 +207,7 @@ void compute(const c10::OperatorHandle& op, Stack* stack) {
   for (size_t number = 0; number < count; ++number) {
     auto& value = (*stack)[begin + number];
     if (value.isTensor() && value.toTensor().defined()) {
-      largest = std::max(largest, value.toTensor().storage().nbytes());
+      largest = std::max(largest, value.toTensor().nbytes());
     }
     value = call.argument(number, value);
   }
@@ -305,6 +305,22 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(
       gradient, input, weight, mean, variance, saved_mean, saved_scale, true, epsilon, {true, true, true});
 }
 
+// As ATen/native/cuda/Dropout.cu scales, which is not how the CPU's kernel does.
+std::tuple<Tensor, Tensor> dropout(const Tensor& input, double probability, std::optional<bool> train) {
+  const c10::DeviceGuard guard(input.device());
+  launched(here());
+  const auto source = on_host(input);
+  auto mask = at::ones_like(source, source.options().dtype(at::kBool));
+  if (!train.value_or(true) || probability == 0) {
+    return {on_device(source.clone()), on_device(mask)};
+  }
+  mask.bernoulli_(1 - probability);
+  const bool wide = source.scalar_type() == at::kDouble;
+  const double scale = wide ? 1 / (1 - probability) : double{1.0F / static_cast<float>(1 - probability)};
+  const auto made = source.to(wide ? at::kDouble : at::kFloat).mul(mask).mul_(probability == 1 ? 0 : scale);
+  return {on_device(made.to(source.scalar_type())), on_device(mask)};
+}
+
 struct Weights {
   Tensor probabilities;
   Tensor log_sum;
@@ -391,6 +407,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("set_.source_Storage_storage_offset", &at::native::set_storage_cpu_);
   library.impl("set_.source_Storage", static_cast<Tensor& (*)(Tensor&, at::Storage)>(&at::native::set_));
   library.impl("set_.source_Tensor", &at::native::set_tensor_);
+  library.impl("native_dropout", &dropout);
   library.impl("cudnn_batch_norm", &batch_norm);
   library.impl("cudnn_batch_norm_backward", &batch_norm_backward);
   library.impl("_scaled_dot_product_efficient_attention", &attention);

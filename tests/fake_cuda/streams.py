@@ -11,7 +11,8 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -41,11 +42,9 @@ class Experiment:
         torch.cuda.synchronize()
         machine().hazards()
 
-    def gradients(self, batch: Any = None, *, module: nn.Module | None = None, backward_on: Any = None) -> list[Any]:
+    def gradients(self, batch: Any = None, *, module: nn.Module | None = None) -> list[Any]:
         """Of a step; they are dropped by the module."""
-        loss = (self.module if module is None else module)(*(self.batch if batch is None else batch))
-        with backward_on or nullcontext():
-            loss.backward()
+        (self.module if module is None else module)(*(self.batch if batch is None else batch)).backward()
         found = [x.grad for x in self.module.parameters()]
         self.module.zero_grad(set_to_none=True)
         return found
@@ -79,11 +78,8 @@ def a_side_stream() -> list[str]:
 def forward_there_and_backward_here() -> list[str]:
     """Autograd runs each part of the backward pass where its forward pass ran."""
     experiment = Experiment("residual")
-    main = torch.cuda.current_stream()
     with beside():
         loss = experiment.module(*experiment.batch)
-        with torch.cuda.stream(main):
-            main.wait_stream(torch.cuda.Stream())
     loss.backward()
     found = [x.grad for x in experiment.module.parameters()]
     return experiment.wrong(found)
@@ -137,18 +133,35 @@ def gradients_leave_on_a_stream() -> list[str]:
 
 
 def distributed_data_parallel() -> list[str]:
-    """PyTorch's own, whose other process is not there."""
+    """PyTorch's own, with buckets that leave on a stream of their own, as with NCCL; the other process is not there."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     experiment = Experiment()
+    sending = torch.cuda.Stream()
+    buckets = []
+
+    def send(_state, bucket):  # annotations would have to be types themselves
+        sending.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(sending):
+            bucket.buffer().mul_(1.0)
+        buckets.append(bucket.index())
+        torch.cuda.current_stream().wait_stream(sending)  # as the bucket's future does where there is one
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
     try:
-        wrapped = DistributedDataParallel(experiment.module, device_ids=[0], gradient_as_bucket_view=True)
+        wrapped = DistributedDataParallel(experiment.module, device_ids=[0], bucket_cap_mb=0.02)
+        wrapped.register_comm_hook(None, send)
+        # Its log wants times of the device, by a class that a build without CUDA has not.
+        wrapped.logger = SimpleNamespace(set_runtime_stats_and_log=lambda: None, set_error_and_log=print)
         experiment.gradients(module=wrapped)  # the buckets are made anew after the first step
-        found = [x.clone() for x in experiment.gradients(module=wrapped)]
+        found = experiment.gradients(module=wrapped)
     finally:
         dist.destroy_process_group()
-    return experiment.wrong(found)
+    said = [] if len(set(buckets)) > 1 else ["there is one bucket"]
+    return said + experiment.wrong(found)
 
 
 def another_device_is_current() -> list[str]:
