@@ -70,6 +70,32 @@ def test_a_scheduled_step_names_the_operator_and_the_pass() -> None:
         assert all(x.grad is None for x in model.parameters())
 
 
+class WideInTheMiddle(nn.Module):
+    """Much memory in the backward pass when the last layer's gradients are complete."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(Enlarged.apply(self.first(x))).sum()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.last = nn.Linear(8, 3)
+
+
+def test_gradients_that_were_complete_go_with_the_step() -> None:
+    """Autograd had accumulated them when memory ran out further back; those of an earlier step stay, and it is said."""
+    model = WideInTheMiddle()
+    scheduled = explorer.apply(model, keep_all(graph_of(model)), batch(), check=False)
+    with pytest.raises(OutOfMemory, match="the backward pass") as caught:
+        scheduled(batch()).backward()
+    assert "drop them" not in str(caught.value)
+    assert all(x.grad is None for x in model.parameters())
+    model.last.weight.grad = torch.zeros_like(model.last.weight)
+    with pytest.warns(UserWarning, match="begins with gradients"), pytest.raises(OutOfMemory, match="drop them"):
+        scheduled(batch()).backward()
+    assert [x.grad is None for x in model.parameters()] == [True, True, False, True]
+
+
 def graph_of(model: nn.Module) -> explorer.TrainingGraph:
     return capture(model, batch()).graph
 
