@@ -1,11 +1,11 @@
 """``python -m benchmarks.gpu [FOLDER]``, or ``make gpu``: all there is to do on the first GPU, by one command.
 
-Runs the checks of ``tests.gpu``, then the agenda (``benchmarks.gpu.agenda``) piece by piece, and writes FOLDER.tar.gz with
-everything and FOLDER/page.md, which says in words what agreed, what did not, and why. Stopped and started again, it goes
-on where it was. Needs torch and NumPy; what other packages would add is said at the start.
+Runs the checks of ``tests.gpu``, then the agenda (``benchmarks.gpu.agenda``) piece by piece, and writes FOLDER.tar.gz
+with everything and FOLDER/page.md, which says in words what agreed, what did not, and why. Stopped and started again,
+it goes on where it was. Needs torch and NumPy; what other packages would add is said at the start.
 
-``--simulated`` tries all of it out without a GPU, with small batches on a device that is not there (``tests/fake_cuda``);
-the page says so, and shows no times.
+``--simulated`` tries all of it out without a GPU, with small batches on a device that is not there
+(``tests/fake_cuda``); the page says so, and shows no times.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def main() -> int:
     except KeyboardInterrupt:
         failed = 1
     page = write_page(asked.folder)
-    print(f"{page} says what was found; {packed(asked.folder)} has all of it. The same command goes on where this ended.")
+    print(
+        f"{page} says what was found; {packed(asked.folder)} has all of it. The same command goes on where this ended."
+    )
     return failed
 
 

@@ -2,12 +2,12 @@
 
     python -m benchmarks.gpu.agenda FOLDER [--device cuda] [--minutes 25] [--items checks layer …] [--models resnet50 …]
 
-Items, in this order: ``checks`` (those of ``python -m tests.gpu``), ``layer`` (the algorithms of the layer of MONeT's figure 7,
-with TF32 and without), ``profiles`` (every model at full size), ``schedules`` (four budgets each), ``runs`` (each
-schedule run: peak and time, predicted and measured), ``rivals`` (other ways to save memory, and ours within the memory
-that each took), ``timeline`` (memory over a step, predicted and measured). Each piece of work is a file in FOLDER,
-written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that fails
-leaves its error in a file, and the others go on.
+Items, in this order: ``checks`` (those of ``python -m tests.gpu``), ``layer`` (the algorithms of the layer of MONeT's
+figure 7, with TF32 and without), ``profiles`` (every model at full size), ``schedules`` (four budgets each), ``runs``
+(each schedule run: peak and time, predicted and measured), ``rivals`` (other ways to save memory, and ours within the
+memory that each took), ``timeline`` (memory over a step, predicted and measured). Each piece of work is a file in
+FOLDER, written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that
+fails leaves its error in a file, and the others go on.
 
 Needs PyTorch and NumPy; ``schedules`` needs what the explorer needs: without that, solve elsewhere (the same command
 with ``--items schedules`` on a copy of FOLDER, without a GPU) and come back with the files. With ``--device cpu``, or

@@ -48,7 +48,9 @@ class Results:
         read = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items()}
         files = {name: x for name, x in read.items() if isinstance(x, dict) and "results" in x and "device" in x}
         errors = {
-            str(x.relative_to(folder)).removesuffix(".error.txt"): x.read_text(encoding="utf-8").strip().splitlines()[-1]
+            str(x.relative_to(folder)).removesuffix(".error.txt"): x.read_text(encoding="utf-8")
+            .strip()
+            .splitlines()[-1]
             for x in sorted(folder.rglob("*.error.txt"))
         }
         return cls(folder, files, errors)
@@ -97,8 +99,8 @@ def _circumstances(results: Results) -> Iterator[str]:
     if results.simulated:
         yield (
             "**Made from a simulation: no GPU took part.** A CPU computed the values, a model of PyTorch's caching "
-            "allocator gave the bytes, and workspaces of libraries are made up. So it shows what this page will say, and "
-            "that the code runs; it says nothing of any GPU, and times are left out."
+            "allocator gave the bytes, and workspaces of libraries are made up. So it shows what this page will say, "
+            "and that the code runs; it says nothing of any GPU, and times are left out."
         )
         yield ""
     seen = {json.dumps(x["device"], sort_keys=True): x["device"] for x in results.files.values()}
@@ -150,7 +152,9 @@ def _traded(rows: list[Row], *, simulated: bool) -> str:
     least = min(rows, key=lambda x: (x["workspace_bytes"], x["time_ms"]))
     if simulated:
         most = max(x["workspace_bytes"] for x in rows)
-        return f"{len(rows)} ways to run it, with {least['workspace_bytes'] / MIB:.1f} to {most / MIB:.1f} MiB (simulated)"
+        return (
+            f"{len(rows)} ways to run it, with {least['workspace_bytes'] / MIB:.1f} to {most / MIB:.1f} MiB (simulated)"
+        )
     quickest = min(rows, key=lambda x: (x["time_ms"], x["workspace_bytes"]))
     told = f"{quickest['implementation']} is the quickest, {_cost(quickest)}"
     if quickest["workspace_bytes"] - least["workspace_bytes"] <= MIB:
@@ -171,11 +175,12 @@ def runs(results: Results) -> Iterator[str]:
     if not found:
         yield "No schedule has been run yet."
         return
-    off = {name: reasons for name, row in found.items() if (reasons := list(_off(row, results.simulated)))}
+    off = {name: reasons for name, row in found.items() if (reasons := list(_off(row, simulated=results.simulated)))}
     share = max(abs(x["peak_bytes"] / x["predicted_peak_bytes"] - 1) for x in found.values())
+    times = "" if results.simulated else f", times within {TIME:.0%}"
     yield (
-        f"{len(found)} schedules were run; {len(found) - len(off)} agree with what was predicted (peaks within {PEAK:.0%}, "
-        f"reserved memory within {RESERVED:.0%}{'' if results.simulated else f', times within {TIME:.0%}'}). The worst peak is {share:.2%} off."
+        f"{len(found)} schedules were run; {len(found) - len(off)} agree with what was predicted (peaks within "
+        f"{PEAK:.0%}, reserved memory within {RESERVED:.0%}{times}). The worst peak is {share:.2%} off."
     )
     if off:
         yield ""
@@ -201,7 +206,7 @@ def _pair(predicted: float, measured: float, form: str) -> tuple[str, str, str]:
     return f"{predicted:{form}}", f"{measured:{form}}", f"{measured / predicted - 1:+.1%}"
 
 
-def _off(row: Row, simulated: bool) -> Iterator[str]:
+def _off(row: Row, *, simulated: bool) -> Iterator[str]:
     """In words, what is not as predicted, and what of the measurement explains it."""
     peak = row["peak_bytes"] / row["predicted_peak_bytes"] - 1
     residual = row["residual"]
@@ -209,15 +214,15 @@ def _off(row: Row, simulated: bool) -> Iterator[str]:
         rest = residual["unexplained_bytes"]
         yield (
             f"peak {peak:+.1%}: {abs(rest) / MIB:.0f} MiB {'beyond' if rest > 0 else 'below'} the tensors "
-            f"({residual['storages_bytes'] / MIB:.0f} MiB), their rounding ({residual['rounding_bytes'] / MIB:.1f}) and "
-            f"the workspace ({residual['workspace_bytes'] / MIB:.0f}) that were predicted"
+            f"({residual['storages_bytes'] / MIB:.0f} MiB), their rounding ({residual['rounding_bytes'] / MIB:.1f}) "
+            f"and the workspace ({residual['workspace_bytes'] / MIB:.0f}) that were predicted"
             + ("; blocks of this allocator are counted whole" if row["allocator"] != "expandable" and rest > 0 else "")
         )
     reserved = row["reserved_peak_bytes"] / row["predicted_reserved_bytes"] - 1
     if abs(reserved) > RESERVED:
         yield (
-            f"reserved {reserved:+.1%}: {residual['cache_bytes'] / MIB:.0f} MiB of it are fragments and blocks kept for "
-            "later, and the model of the allocator has them lie otherwise"
+            f"reserved {reserved:+.1%}: {residual['cache_bytes'] / MIB:.0f} MiB of it are fragments and blocks kept "
+            "for later, and the model of the allocator has them lie otherwise"
         )
     time = row["step_time_ms"] / _time_of(row) - 1
     if not simulated and abs(time) > TIME:
@@ -266,8 +271,8 @@ def timeline(results: Results) -> Iterator[str]:
         close = sum(abs(x["measured_bytes"] - x["predicted_bytes"]) <= PEAK * x["predicted_bytes"] for x in rows)
         worst_bytes = max((x["measured_bytes"] - x["predicted_bytes"] for x in rows), key=abs)
         yield (
-            f"- {Path(name).stem.removeprefix('timeline-')}: the memory of {close} of {len(rows)} runs of operators is within "
-            f"{PEAK:.0%} of what was predicted; the furthest is {worst_bytes / MIB:+.1f} MiB"
+            f"- {Path(name).stem.removeprefix('timeline-')}: the memory of {close} of {len(rows)} runs of operators is "
+            f"within {PEAK:.0%} of what was predicted; the furthest is {worst_bytes / MIB:+.1f} MiB"
             f"{' (simulated)' if results.simulated else ''}"
         )
 
@@ -280,8 +285,8 @@ def missing(results: Results) -> Iterator[str]:
     yield f"- {profiles} profiles and {schedules} schedules are in the folder; the same command goes on with the rest."
     if results.simulated:
         yield (
-            "- What only a GPU can tell: times; the workspaces of cuDNN's plans and of cuBLAS; whether its kernels, which "
-            "add up in another order, stay within the tolerances; fragmentation by what its driver maps."
+            "- What only a GPU can tell: times; the workspaces of cuDNN's plans and of cuBLAS; whether its kernels, "
+            "which add up in another order, stay within the tolerances; fragmentation by what its driver maps."
         )
 
 

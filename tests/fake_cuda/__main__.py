@@ -1,7 +1,7 @@
 """``python -m tests.fake_cuda MODULE [ARGUMENTS …]``: any module of this checkout, with a simulated CUDA device.
 
-For one: ``python -m tests.fake_cuda tests.gpu``, every check for a GPU as it is, with the batches that it takes on a CPU.
-Values are computed by the CPU's kernels, bytes by a model of the caching allocator; times are the host's, and mean
+For one: ``python -m tests.fake_cuda tests.gpu``, every check for a GPU as it is, with the batches that it takes on a
+CPU. Values are computed by the CPU's kernels, bytes by a model of the caching allocator; times are the host's, and mean
 nothing.
 """
 

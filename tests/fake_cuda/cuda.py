@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,6 +107,10 @@ class Machine:
     def allocations(self) -> int:
         """Since ``fail_at`` was called."""
         return self.library.fake_allocations()
+
+    def forget_handles(self) -> None:
+        """Give back what libraries keep."""
+        self.library.fake_forget_handles()
 
     def hazards(self) -> list[str]:
         """What streams did to each other without waiting since this was asked last."""
@@ -251,9 +254,9 @@ def install(library: ctypes.CDLL, *, capability: tuple[int, int] = (8, 0)) -> Ma
         "is_current_stream_capturing": lambda: made.capturing,
         "current_stream": current_stream,
         "default_stream": lambda device=None: Stream(device, stream_id=0),
-        "get_device_properties": lambda device=None: properties,
-        "get_device_capability": lambda device=None: capability,
-        "get_device_name": lambda device=None: NAME,
+        "get_device_properties": lambda *_args: properties,
+        "get_device_capability": lambda *_args: capability,
+        "get_device_name": lambda *_args: NAME,
         **_presence(made),
         **_statistics(made),
         **_random(),
@@ -262,7 +265,7 @@ def install(library: ctypes.CDLL, *, capability: tuple[int, int] = (8, 0)) -> Ma
         setattr(torch.cuda, name, value)
         if hasattr(torch.cuda.memory, name):
             setattr(torch.cuda.memory, name, value)
-    torch._C._cuda_clearCublasWorkspaces = lambda: library.fake_forget_handles()  # type: ignore[attr-defined]
+    torch._C._cuda_clearCublasWorkspaces = made.forget_handles  # type: ignore[attr-defined]
     torch.backends.cudnn.version = lambda: "none"
     _of_tensors()
     return made
@@ -284,11 +287,11 @@ def _presence(made: Machine) -> dict[str, Any]:
         "_lazy_init": lambda: None,
         "device_count": lambda: len(made.memories),
         "is_bf16_supported": lambda *_args, **_kwargs: True,
-        "current_device": lambda: library.fake_current_device(),
+        "current_device": made.index,
         "_exchange_device": exchange,
         "_maybe_exchange_device": exchange,
         "set_device": lambda device: exchange(made.index(device)) and None,
-        "synchronize": lambda device=None: library.fake_host_waits_for_all(),
+        "synchronize": lambda *_args: library.fake_host_waits_for_all(),
     }
 
 
@@ -335,10 +338,10 @@ def _statistics(made: Machine) -> dict[str, Any]:
 def _random() -> dict[str, Any]:
     """Numbers are drawn by the CPU's kernels, with the CPU's generator."""
     return {
-        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
-        "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
-        "manual_seed": lambda seed: None,
-        "manual_seed_all": lambda seed: None,
+        "get_rng_state": lambda *_args: torch.get_rng_state(),
+        "set_rng_state": lambda state, *_args: torch.set_rng_state(state),
+        "manual_seed": lambda _: None,
+        "manual_seed_all": lambda _: None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Building and loading the device that is not there: built by one process, loaded by others before they import torch."""
+"""Building and loading the device that is not there: by one process, and by others before they import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-PARTS = ("device", "ordering", "memory", "kernels")
+PARTS = ("device", "ordering", "memory")
 TORCH = "2.13"
 """For whose interfaces it is written."""
 
@@ -29,8 +29,12 @@ def why_not() -> str | None:
     return None
 
 
-def built(folder: Path | None = None) -> Path:
-    """The library, compiled into a folder unless it is there already; None: one that stays.
+def built(folder: Path | None = None, *, computing: bool = True) -> Path:
+    """The library, compiled unless it is there already.
+
+    Args:
+        folder: where; None: one that stays.
+        computing: tensors there have values; without, which compiles in a third of the time, fake ones can be there.
 
     Returns:
         Its path, with the sources it was made of in its name.
@@ -41,18 +45,19 @@ def built(folder: Path | None = None) -> Path:
     sources = sorted((*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")))
     made_of = hashlib.sha256(b"".join(x.read_bytes() for x in sources) + torch.__version__.encode()).hexdigest()
     folder = FOLDER.parents[1] / "build" / "fake_cuda" if folder is None else folder
-    library = folder / f"libfakecuda-{made_of[:16]}.so"
+    parts = (*PARTS, "kernels") if computing else PARTS
+    library = folder / f"libfakecuda-{made_of[:16]}-{len(parts)}.so"
     if library.exists():
         return library
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as at:
         options = ["-O1", "-std=c++20", "-fPIC", *(f"-I{x}" for x in include_paths())]
-        objects = [str(Path(at, f"{x}.o")) for x in PARTS]
+        objects = [str(Path(at, f"{x}.o")) for x in parts]
         compiling = [
             subprocess.Popen(["c++", *options, "-c", str(FOLDER / f"{part}.cpp"), "-o", made])
-            for part, made in zip(PARTS, objects, strict=True)
+            for part, made in zip(parts, objects, strict=True)
         ]
-        failed = [part for part, process in zip(PARTS, compiling, strict=True) if process.wait() != 0]
+        failed = [part for part, process in zip(parts, compiling, strict=True) if process.wait() != 0]
         if failed:
             raise RuntimeError(f"{', '.join(failed)} could not be compiled")
         partial = Path(at, library.name)

@@ -155,7 +155,8 @@ def distributed_data_parallel() -> list[str]:
         wrapped = DistributedDataParallel(experiment.module, device_ids=[0], bucket_cap_mb=0.02)
         wrapped.register_comm_hook(None, send)
         # Its log wants times of the device, by a class that a build without CUDA has not.
-        wrapped.logger = SimpleNamespace(set_runtime_stats_and_log=lambda: None, set_error_and_log=print)
+        logger: Any = SimpleNamespace(set_runtime_stats_and_log=lambda: None, set_error_and_log=print)
+        wrapped.logger = logger
         experiment.gradients(module=wrapped)  # the buckets are made anew after the first step
         found = experiment.gradients(module=wrapped)
     finally:

@@ -22,7 +22,11 @@ pytestmark = [
 ]
 
 CHECKS = (
-    *(f"{what}, {model}" for what in ("gradients", "implementations", "peaks") for model in ("resnet50", "unet", "gpt2")),
+    *(
+        f"{what}, {model}"
+        for what in ("gradients", "implementations", "peaks")
+        for model in ("resnet50", "unet", "gpt2")
+    ),
     *("estimate, resnet50", "estimates, float32", "estimates, bfloat16", "estimate under autocast", "cuDNN"),
     *("dropout", "another stream", "CUDA graph", "out of memory"),
 )
