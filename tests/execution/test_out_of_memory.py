@@ -110,7 +110,7 @@ class Failing(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        fresh = all(x.alias_info is None for x in func._schema.returns)  # noqa: SLF001 - no view
+        fresh = all(x.alias_info is None for x in func._schema.returns)
         makes = fresh and any(x.numel() for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
         self.count += makes
         if makes and self.count == self.number:
