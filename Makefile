@@ -3,7 +3,7 @@
 # changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app docs test test-thorough fuzz claims attack package zoo lint setup setup-test clean
+.PHONY: help explore app docs test test-thorough fuzz claims attack package zoo gpu lint setup setup-test clean
 
 # The browser, the linters and compiling the search do not wait for each other.
 MAKEFLAGS += --jobs=2
@@ -17,6 +17,11 @@ VISITORS ?= 4
 PROGRAMS ?= 10000
 GRAPHS ?= 2000
 ATTACKS ?= 20000
+GPU_RESULTS ?= gpu-results
+MINUTES ?= 60
+
+# The tests and measurements for a GPU take the PyTorch that is there: GPU_PYTHON=… names another than .venv's.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 
 # The first Python 3.11 or 3.12 that can make virtual environments; PYTHON=… names another.
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
@@ -46,6 +51,8 @@ help:
 	@echo 'make attack         try $(ATTACKS) damaged and hostile files, names and caches, and kill processes (ATTACKS=…)'
 	@echo 'make package        build wheel and source archive, and use them in clean environments'
 	@echo 'make zoo            make the schedules that come with the package, where they are missing or out of date'
+	@echo 'make gpu            check and measure everything on the GPU here, into $(GPU_RESULTS) (MINUTES=$(MINUTES)); goes on where it was stopped'
+	@echo '                    with SIMULATED=1 on a device that is not there, to see what it does'
 	@echo 'make clean          remove .venv'
 
 explore: setup
@@ -79,6 +86,10 @@ claims: setup-test
 # Half an hour or so on two cores; only what is missing or older than its profile.
 zoo: setup
 	$(BIN)/python -m benchmarks.schedule_zoo
+
+# Sets nothing up: torch and NumPy are enough, and the machine with the GPU has them.
+gpu:
+	@$(GPU_PYTHON) -m benchmarks.gpu $(GPU_RESULTS) --minutes $(MINUTES) $(if $(SIMULATED),--simulated) $(GPU_OPTIONS)
 
 # Minutes, for pip: builds wheel and source archive, and uses both in clean environments.
 package: setup-test

@@ -117,7 +117,8 @@ class CachingAllocator:
         block = self._cached(pool, size_bytes) or self._fresh(pool, size_bytes)
         if block is None:
             # malloc: release_available_cached_blocks does nothing without max_split_size_mb.
-            self._flush()
+            self.flushes += 1
+            self.empty_cache()
             block = self._fresh(pool, size_bytes)
         if block is None:
             raise DeviceFullError
@@ -136,6 +137,16 @@ class CachingAllocator:
         self.allocated_bytes -= block.bytes
         block.free = True
         self._join_and_add(block)
+
+    def empty_cache(self) -> None:
+        """``release_cached_blocks``: every segment without a block in use goes back; of expandable ones, free pages."""
+        for pool in (self._pools[False], self._pools[True]):
+            for _, _, block in list(pool.blocks):
+                if self.expandable:
+                    self._unmap(pool, block)
+                elif block.whole:
+                    pool.remove(block)
+                    self.reserved_bytes -= self.segments.pop(block.address)
 
     def _cached(self, pool: _Pool, size_bytes: int) -> Block | None:
         """``get_free_block``: the smallest that is large enough, and of those the first by address."""
@@ -189,17 +200,6 @@ class CachingAllocator:
             pool.add(block)
         else:
             pool.add_unmapped(block)
-
-    def _flush(self) -> None:
-        """``release_cached_blocks``: every segment without a block in use goes back; of expandable ones, free pages."""
-        self.flushes += 1
-        for pool in (self._pools[False], self._pools[True]):
-            for _, _, block in list(pool.blocks):
-                if self.expandable:
-                    self._unmap(pool, block)
-                elif block.whole:
-                    pool.remove(block)
-                    self.reserved_bytes -= self.segments.pop(block.address)
 
     def _expanded(self, pool: _Pool, size_bytes: int) -> Block | None:
         """``try_allocate_expandable_block``: map pages where free and unmapped ones together are long enough."""

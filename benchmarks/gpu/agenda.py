@@ -2,16 +2,16 @@
 
     python -m benchmarks.gpu.agenda FOLDER [--device cuda] [--minutes 25] [--items checks layer …] [--models resnet50 …]
 
-Items, in this order: ``checks`` (``python -m tests.gpu``), ``layer`` (the algorithms of the layer of MONeT's figure 7,
-with TF32 and without), ``profiles`` (every model at full size), ``schedules`` (four budgets each), ``runs`` (each
-schedule run: peak and time, predicted and measured), ``rivals`` (other ways to save memory, and ours within the memory
-that each took), ``timeline`` (memory over a step, predicted and measured). Each piece of work is a file in FOLDER,
-written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that fails
-leaves its error in a file, and the others go on.
+Items, in this order: ``checks`` (those of ``python -m tests.gpu``), ``layer`` (the algorithms of the layer of MONeT's
+figure 7, with TF32 and without), ``profiles`` (every model at full size), ``schedules`` (four budgets each), ``runs``
+(each schedule run: peak and time, predicted and measured), ``rivals`` (other ways to save memory, and ours within the
+memory that each took), ``timeline`` (memory over a step, predicted and measured). Each piece of work is a file in
+FOLDER, written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that
+fails leaves its error in a file, and the others go on.
 
 Needs PyTorch and NumPy; ``schedules`` needs what the explorer needs: without that, solve elsewhere (the same command
-with ``--items schedules`` on a copy of FOLDER, without a GPU) and come back with the files. With ``--device cpu`` all
-of it runs with small batches.
+with ``--items schedules`` on a copy of FOLDER, without a GPU) and come back with the files. With ``--device cpu``, or
+``--small``, all of it runs with small batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import copy
 import os
-import subprocess
+import re
 import sys
 import time
 import traceback
@@ -61,6 +61,8 @@ from benchmarks.provenance import record
 from explorer.device_profile import Profile
 from explorer.execution.out_of_memory import release
 from explorer.models import MODELS
+from explorer.operators import cudnn_plans
+from explorer.torch_private import forget_cublas_workspaces
 
 ITEMS = ("checks", "layer", "profiles", "schedules", "runs", "rivals", "timeline")
 SHARES = (0.33, 0.4, 0.5, 0.7)
@@ -81,14 +83,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=25.0, help="no piece begins after these")
     parser.add_argument("--items", nargs="*", choices=ITEMS, default=list(ITEMS))
     parser.add_argument("--models", nargs="*", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--small", action="store_true", help="small batches, as on a CPU")
     parser.add_argument("--tf32", action="store_true", help="products of float32 in TF32")
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds for each solve")
     parser.add_argument("--steps", type=int, default=5, help="timed for each measurement")
     asked = parser.parse_args()
     if asked.device == "cuda" and not torch.cuda.is_available() and set(asked.items) != {"schedules"}:
         parser.error(f"PyTorch {torch.__version__} sees no CUDA device here; --device cpu tries everything out")
-    run = record(asked)
-    options = Options(asked.folder, asked.device, tuple(asked.models), asked.tf32, asked.time_limit, asked.steps, run)
+    options = Options(
+        folder=asked.folder,
+        device=asked.device,
+        models=tuple(asked.models),
+        small=asked.small or asked.device == "cpu",
+        tf32=asked.tf32,
+        time_limit=asked.time_limit,
+        steps=asked.steps,
+        run=record(asked),
+    )
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = asked.tf32
     deadline = time.monotonic() + 60 * asked.minutes
     failed = 0
@@ -122,18 +133,24 @@ def done(piece: Piece, deadline: float) -> bool:
 
 
 def checks(options: Options) -> Iterator[Piece]:
-    """``python -m tests.gpu``, its report in a file."""
+    """Each of ``python -m tests.gpu``, with how it ended; a failed one is a result too."""
+    from tests.gpu.__main__ import run_checks
+    from tests.gpu.checks import CHECKS, Check
 
-    def make(path: Path) -> None:
-        command = [sys.executable, "-m", "tests.gpu", "--device", options.device]
-        root = Path(__file__).parents[2]
-        ran = subprocess.run(
-            command, check=False, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        print(ran.stdout)
-        path.write_text(ran.stdout, encoding="utf-8")
+    def make(path: Path, *, check: Check) -> None:
+        before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = True, False  # as PyTorch has it
+        try:
+            (outcome,) = run_checks([check], options.device)
+        finally:
+            torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+            if options.device == "cuda":
+                forget_cublas_workspaces()
+        write(path, asdict(outcome), options)
 
-    yield "checks", options.folder / "checks.txt", make
+    for check in CHECKS:
+        name = re.sub(r"[^a-z0-9]+", "-", check.name.lower())
+        yield f"check: {check.name}", options.folder / "checks" / f"{name}.json", partial(make, check=check)
 
 
 class Layer(nn.Module):
@@ -158,7 +175,7 @@ def layer(options: Options) -> Iterator[Piece]:
         before = torch.backends.cudnn.allow_tf32
         torch.backends.cudnn.allow_tf32 = tf32
         try:
-            batch = torch.randn(256 if options.device == "cuda" else 8, 64, 56, 56, device=options.device)
+            batch = torch.randn(8 if options.small else 256, 64, 56, 56, device=options.device)
             found = choices(explorer.profile(Layer().to(options.device), batch), "layer")
         finally:
             torch.backends.cudnn.allow_tf32 = before
@@ -167,7 +184,7 @@ def layer(options: Options) -> Iterator[Piece]:
     for tf32 in (False, True):
         name = f"layer-{'tf32' if tf32 else 'float32'}"
         yield name, options.folder / f"{name}.json", partial(make, tf32=tf32)
-    if options.device == "cuda":
+    if options.device == "cuda" and cudnn_plans.available():
         path = options.folder / "plans.json"
         yield "cuDNN's plans for the layer", path, lambda path: write(path, plans_of_layer(256), options)
 

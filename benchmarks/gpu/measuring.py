@@ -40,6 +40,7 @@ class Options:
         folder: of the results.
         device: ``"cuda"`` or ``"cpu"``.
         models: by name.
+        small: small batches.
         tf32: products of float32 in TF32.
         time_limit: seconds for each solve.
         steps: timed for each measurement.
@@ -49,6 +50,7 @@ class Options:
     folder: Path
     device: str
     models: tuple[str, ...]
+    small: bool
     tf32: bool
     time_limit: float
     steps: int
@@ -84,10 +86,10 @@ def driver() -> str:
 
 
 def sample_of(name: str, options: Options) -> Sample:
-    """A model with its batch on the device, and its loss; in bfloat16 where that is how it is trained."""
+    """A model with its batch on the device, and its loss; at full size in bfloat16 where that is how it is trained."""
     spec = MODELS[name]
-    sizes = SMALL[name] if options.device == "cpu" else FULL.get(name, {})
-    dtype = torch.bfloat16 if name in BFLOAT16 and options.device == "cuda" else torch.float32
+    sizes = SMALL[name] if options.small else FULL.get(name, {})
+    dtype = torch.bfloat16 if name in BFLOAT16 and not options.small else torch.float32
     torch.manual_seed(0)
 
     def placed(x: torch.Tensor) -> torch.Tensor:

@@ -15,13 +15,13 @@ import torch
 
 from explorer.execution.buffer import StepBuffer
 from explorer.execution.code import Program
-from explorer.execution.out_of_memory import named
+from explorer.execution.out_of_memory import ADVICE, BACKWARD, named
+from explorer.torch_errors import is_out_of_memory
 from explorer.torch_private import graph_is_kept, unviewed
 
 if TYPE_CHECKING:
     from explorer.execution.scheduled import StepPlan
 
-_ADVICE = "Solve for a smaller budget, or free what else is on the device."
 _NOTHING = contextlib.nullcontext()
 
 
@@ -49,6 +49,9 @@ class Step:
         self.saved: list[Any] | None = None
         self.versions: list[int | None] = []
         self.given: list[torch.Tensor | None] = []
+        self.leaves = [x for i in plan.differentiable if (x := values[i]).is_leaf]
+        self.bare: list[torch.Tensor] = []
+        self.advice = ADVICE
         self.running: Iterator[None] = iter(())
         self.left = len(program.groups)
 
@@ -66,7 +69,7 @@ class Step:
     def forward(self) -> list[torch.Tensor]:
         """Run the forward pass: outputs; what the backward pass reads besides what the caller gave is kept."""
         program = self.program
-        with self._uncast(), named(program.place, advice=_ADVICE):
+        with self._uncast(), named(program.place, advice=ADVICE):
             results = program.forward([self.values[i] for i in program.inputs])
         outputs = [unviewed(x) for x in results[: program.output_count]]
         # An output that the backward pass reads is saved as another tensor of the same memory: saving the output
@@ -98,12 +101,17 @@ class Step:
         if self.new and self.plan.capture.graph.iteration.within:  # once: it waits for a GPU
             _check_unscaled(tangents)
         missing = frozenset(number for number, x in enumerate(tangents) if x is None)
+        self.bare = [x for x in self.leaves if x.grad is None]
+        if self.plan.capture.graph.iteration.within:
+            self.advice += " Some parameters may have been updated already."
+        elif len(self.bare) < len(self.leaves):
+            self.advice += " Gradients that were there before may have some of this step's added: drop them."
         backward = self.plan.backward_for(self.program, missing)
         self.running = backward([*given, *saved, *tangents], self.given)
 
     def gradients(self) -> tuple[torch.Tensor | None, ...]:
         """Go on until the next group of gradients is complete."""
-        with self._uncast(), named(self.program.place, advice=_ADVICE):
+        with self._uncast(), named(self.program.place, advice=self.advice), self._taking_back():
             next(self.running)
             self.left -= 1
             if not self.left:
@@ -113,6 +121,17 @@ class Step:
         complete = tuple(self.given)
         self.given.clear()
         return complete
+
+    @contextlib.contextmanager
+    def _taking_back(self) -> Iterator[None]:
+        """If memory runs out, what autograd has accumulated of this step's gradients goes: they are not all there."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                for leaf in self.bare:
+                    leaf.grad = None
+            raise
 
     def _uncast(self) -> contextlib.AbstractContextManager[object]:
         """While open, autocast casts nothing: what it casts are operators of the graph."""
@@ -151,10 +170,11 @@ class _First(torch.autograd.Function):
             )
         step: Step = ctx.step
         plan = step.plan
-        arrived = [
-            None if (x := tangents[i]) is None else _tangent(x, ctx.output_specs[i], strides)
-            for i, strides in zip(plan.tangent_outputs, plan.tangent_strides, strict=True)
-        ]
+        with named(BACKWARD, advice=ADVICE):
+            arrived = [
+                None if (x := tangents[i]) is None else _tangent(x, ctx.output_specs[i], strides)
+                for i, strides in zip(plan.tangent_outputs, plan.tangent_strides, strict=True)
+            ]
         step.begin_backward(ctx.saved_tensors, arrived)
         del arrived
         return (None, None, *step.gradients())

@@ -11,6 +11,11 @@ import torch
 
 from explorer.torch_errors import is_out_of_memory
 
+ADVICE = "Solve for a smaller budget, or free what else is on the device."
+"""Where a scheduled step fails."""
+FORWARD, BACKWARD = (f"the {x} pass, at its beginning" for x in ("forward", "backward"))
+"""Before any operator."""
+
 
 class OutOfMemory(torch.OutOfMemoryError, MemoryError):  # noqa: N818 - as MemoryError and PyTorch name theirs
     """A device had too little memory for one operator; names it. What the failed work held is released."""

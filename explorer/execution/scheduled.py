@@ -21,6 +21,7 @@ from explorer.execution.chain import Step
 from explorer.execution.code import Backward, Program, generate
 from explorer.execution.fallback import without
 from explorer.execution.other_batches import plan_for
+from explorer.execution.out_of_memory import ADVICE, FORWARD, named
 from explorer.execution.returning import Returning, made_by_step
 from explorer.graph import TensorSpec
 from explorer.operators import Guard
@@ -251,7 +252,8 @@ def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: d
     binding = plan.bindings[module]
     new = binding.new
     values = binding.values(args, kwargs)
-    program = plan.program_for(values)
+    with named(FORWARD, advice=ADVICE):
+        program = plan.program_for(values)
     if binding.buffer is not None:
         binding.buffer.begin()
     tensors = Step(plan, program, values, new=new, buffer=binding.buffer).run()

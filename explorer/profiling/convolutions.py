@@ -136,6 +136,8 @@ class Convolutions:
         if part is Part.INPUT_GRADIENT and sizes.source_bytes > max(sizes.result_bytes, sizes.weight_bytes):
             # PyTorch's own call wants to see an input, of which it reads the shape.
             own = _with_at_least(own, own.workspace_bytes + sizes.source_bytes)
+        if part is Part.WEIGHT_GRADIENT and sizes.weight_bytes > max(sizes.result_bytes, sizes.source_bytes):
+            own = _with_at_least(own, own.workspace_bytes + sizes.weight_bytes)  # likewise a weight
         precision = self.precision(geometry.dtype)
         modelled = convolution_cost(family, part, geometry, result, spec=self.spec, precision=precision)
         if self.plans is not None:

@@ -97,7 +97,8 @@ def _cuda_costs(
             with named(f"operator {subject.name!r}", advice=_ADVICE):
                 run = material.runnable(subject.call)
                 if rival is not None and _stands_in(run):
-                    costs[key] = rival
+                    # A weight's gradient reads the layout of a weight, which may be memory of its own here.
+                    costs[key] = Cost(rival.time_ms, _cuda_workspace_bytes(run, subject.written_bytes))
                     continue
                 costs[key] = Cost(_cuda_time_ms(run), _cuda_workspace_bytes(run, subject.written_bytes))
         except OutOfMemory:

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import explorer
 from explorer.capture import capture
 from explorer.execution.out_of_memory import OutOfMemory, named
 from explorer.operators import convolution_algorithms
 from explorer.schedule import keep_all
+from tests.fake_cuda.failing import MODELS
+from tests.schedules import random_schedule
 
 TOO_MUCH = 2**42
 
@@ -68,6 +72,76 @@ def test_a_scheduled_step_names_the_operator_and_the_pass() -> None:
         with pytest.raises(OutOfMemory, match=told):
             scheduled(batch()).backward()
         assert all(x.grad is None for x in model.parameters())
+
+
+class WideInTheMiddle(nn.Module):
+    """Much memory in the backward pass when the last layer's gradients are complete."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(Enlarged.apply(self.first(x))).sum()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.last = nn.Linear(8, 3)
+
+
+def test_gradients_that_were_complete_go_with_the_step() -> None:
+    """Autograd had accumulated them when memory ran out further back; those of an earlier step stay, and it is said."""
+    model = WideInTheMiddle()
+    scheduled = explorer.apply(model, keep_all(graph_of(model)), batch(), check=False)
+    with pytest.raises(OutOfMemory, match="the backward pass") as caught:
+        scheduled(batch()).backward()
+    assert "drop them" not in str(caught.value)
+    assert all(x.grad is None for x in model.parameters())
+    model.last.weight.grad = torch.zeros_like(model.last.weight)
+    with pytest.warns(UserWarning, match="begins with gradients"), pytest.raises(OutOfMemory, match="drop them"):
+        scheduled(batch()).backward()
+    assert [x.grad is None for x in model.parameters()] == [True, True, False, True]
+
+
+class Failing(TorchDispatchMode):
+    """Counts operators that make something, and lets memory run out at one of them."""
+
+    def __init__(self, number: int = -1) -> None:
+        super().__init__()
+        self.number = number
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        fresh = all(x.alias_info is None for x in func._schema.returns)
+        makes = fresh and any(x.numel() for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
+        self.count += makes
+        if makes and self.count == self.number:
+            raise torch.OutOfMemoryError("injected")
+        return result
+
+
+@pytest.mark.parametrize("name", ["residual", "gpt"])
+def test_memory_may_run_out_anywhere_in_a_step(name: str) -> None:
+    """Of all allocations, one by one and on a simulated GPU: ``tests/fake_cuda/test_torch_cuda.py``."""
+    torch.manual_seed(0)
+    model, (source, target), loss = MODELS[name]()
+    graph = capture(model, (source, target), loss=loss).graph
+    scheduled = explorer.apply(model, random_schedule(graph, 0, keep=0.6), (source, target), loss=loss, check=False)
+
+    one = torch.ones(())  # else autograd's own, and its failure
+
+    def gradients(mode: Failing) -> list[torch.Tensor]:
+        with mode:
+            scheduled(source, target).backward(one)
+        found = [x.grad for x in model.parameters() if x.grad is not None]
+        model.zero_grad(set_to_none=True)
+        return found
+
+    whole = Failing()
+    expected = gradients(whole)
+    for number in range(1, whole.count, whole.count // 6):
+        with pytest.raises(OutOfMemory, match="pass"):
+            gradients(Failing(number))
+        assert all(x.grad is None for x in model.parameters())
+        assert all(map(torch.equal, gradients(Failing()), expected))
 
 
 def graph_of(model: nn.Module) -> explorer.TrainingGraph:

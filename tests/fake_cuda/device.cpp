@@ -1,21 +1,26 @@
-// Lets a CPU build of PyTorch believe in two CUDA devices: fake tensors can be on them, autograd changes to them, and
-// attention takes the kernel of an architecture. Nothing is computed. Loaded before PyTorch asks for its hooks.
-#include <ATen/ATen.h>
+// Lets a CPU build of PyTorch believe in two CUDA devices: tensors can be on them, autograd changes to them and to their
+// streams, and attention takes the kernel of an architecture. Loaded before PyTorch asks for its hooks.
+#include "device.h"
+
 #include <ATen/SDPBackend.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
 namespace {
 
-constexpr c10::DeviceIndex kDevices = 2;
+using fake::kDevices;
 constexpr int64_t kAlignment = 8;
 
 thread_local c10::DeviceIndex current_device = 0;
+thread_local c10::StreamId current_streams[kDevices] = {};
+std::atomic<c10::StreamId> streams = 0;
+std::atomic<int> capturing = 0;
 
 class NoDevice final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -32,18 +37,50 @@ class NoDevice final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
 
-  // One stream for each device, on which nothing ever runs.
-  c10::Stream getStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
-  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
-  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override { return getStream(device); }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::Stream getStream(c10::Device device) const override { return of(device, current_streams[index(device)]); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return of(device, 0); }
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
+    return of(device, fake::new_stream());
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high*/) const override {
+    return of(device, fake::new_stream());
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const auto before = getStream(stream.device());
+    current_streams[index(stream.device())] = stream.id();
+    return before;
+  }
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
+  bool isStreamCapturing(const c10::Stream&) const override { return capturing != 0; }
+  void synchronizeStream(const c10::Stream& stream) const override { fake::host_waits_for(where(stream)); }
+  void synchronizeDevice(c10::DeviceIndex) const override { fake::host_waits_for_all(); }
+
+  // An event is the number of its last recording, and one.
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    *event = reinterpret_cast<void*>(fake::recorded(where(stream)) + 1);
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      fake::waits(where(stream), reinterpret_cast<int64_t>(event) - 1);
+    }
+  }
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      fake::host_waits(reinterpret_cast<int64_t>(event) - 1);
+    }
+  }
   void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    fake::used_on(data.get(), stream.id());
+  }
+
+ private:
+  static c10::DeviceIndex index(c10::Device device) { return device.has_index() ? device.index() : current_device; }
+  static c10::Stream of(c10::Device device, c10::StreamId id) {
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::CUDA, index(device)), id);
+  }
+  static fake::Where where(const c10::Stream& stream) { return {index(stream.device()), stream.id()}; }
 };
 
 c10::impl::DeviceGuardImplRegistrar guard(c10::DeviceType::CUDA, new NoDevice());
@@ -66,7 +103,7 @@ int64_t kernel_of_attention(
   const bool half = query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16;
   const bool learned_bias = mask.has_value() && mask->requires_grad();
   auto kernel = at::SDPBackend::efficient_attention;
-  if (query.dim() != 4 || query.size(-1) % kAlignment != 0) {
+  if (query.dim() != 4 || query.size(-1) % kAlignment != 0 || query.scalar_type() == at::kDouble) {
     kernel = at::SDPBackend::math;
   } else if (half && prefers_cudnn() && !learned_bias) {
     kernel = at::SDPBackend::cudnn_attention;
@@ -82,6 +119,32 @@ const bool attention_is_chosen = [] {
 }();
 
 }  // namespace
+
+namespace fake {
+
+Where here() { return {current_device, current_streams[current_device]}; }
+c10::StreamId new_stream() { return ++streams; }
+
+extern "C" {
+
+int64_t fake_current_device() { return current_device; }
+void fake_set_device(int64_t device) { current_device = static_cast<c10::DeviceIndex>(device); }
+int64_t fake_current_stream(int64_t device) { return current_streams[device]; }
+void fake_set_stream(int64_t device, int64_t stream) { current_streams[device] = stream; }
+int64_t fake_new_stream() { return new_stream(); }
+int64_t fake_record(int64_t device, int64_t stream) {
+  return recorded({static_cast<c10::DeviceIndex>(device), stream});
+}
+void fake_wait(int64_t device, int64_t stream, int64_t event) {
+  waits({static_cast<c10::DeviceIndex>(device), stream}, event);
+}
+void fake_host_waits(int64_t event) { host_waits(event); }
+void fake_host_waits_for_all() { host_waits_for_all(); }
+void fake_capturing(int64_t whether) { capturing = static_cast<int>(whether); }
+
+}  // extern "C"
+
+}  // namespace fake
 
 namespace at {
 

@@ -1,15 +1,19 @@
-"""Building and loading ``device.cpp``: built by one process, loaded by others before they import torch."""
+"""Building and loading the device that is not there: by one process, and by others before they import torch."""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("device.cpp")
+FOLDER = Path(__file__).parent
+PARTS = ("device", "ordering", "memory")
 TORCH = "2.13"
 """For whose interfaces it is written."""
 
@@ -25,26 +29,55 @@ def why_not() -> str | None:
     return None
 
 
-def built(folder: Path) -> Path:
-    """The library, compiled into a folder."""
+def built(folder: Path | None = None, *, computing: bool = True) -> Path:
+    """The library, compiled unless it is there already.
+
+    Args:
+        folder: where; None: one that stays.
+        computing: tensors there have values; without, which compiles in a third of the time, fake ones can be there.
+
+    Returns:
+        Its path, with the sources it was made of in its name.
+    """
+    import torch
     from torch.utils.cpp_extension import include_paths
 
-    library = folder / "libfakecuda.so"
-    includes = [f"-I{x}" for x in include_paths()]
-    command = ["c++", "-O1", "-std=c++20", "-shared", "-fPIC", *includes, str(SOURCE), "-o", str(library)]
-    subprocess.run([*command, f"-L{_torch_libraries()}", "-lc10", "-ltorch_cpu"], check=True)
+    sources = sorted((*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")))
+    made_of = hashlib.sha256(b"".join(x.read_bytes() for x in sources) + torch.__version__.encode()).hexdigest()
+    folder = FOLDER.parents[1] / "build" / "fake_cuda" if folder is None else folder
+    parts = (*PARTS, "kernels") if computing else PARTS
+    library = folder / f"libfakecuda-{made_of[:16]}-{len(parts)}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as at:
+        options = ["-O1", "-std=c++20", "-fPIC", *(f"-I{x}" for x in include_paths())]
+        objects = [str(Path(at, f"{x}.o")) for x in parts]
+        compiling = [
+            subprocess.Popen(["c++", *options, "-c", str(FOLDER / f"{part}.cpp"), "-o", made])
+            for part, made in zip(parts, objects, strict=True)
+        ]
+        failed = [part for part, process in zip(parts, compiling, strict=True) if process.wait() != 0]
+        if failed:
+            raise RuntimeError(f"{', '.join(failed)} could not be compiled")
+        partial = Path(at, library.name)
+        linked = ["c++", "-shared", *objects, "-o", str(partial), f"-L{_torch_libraries()}", "-lc10", "-ltorch_cpu"]
+        subprocess.run(linked, check=True)
+        partial.replace(library)
     return library
 
 
-def load(library: str) -> None:
+def load(library: str | os.PathLike[str]) -> ctypes.CDLL:
     """Make this process believe in it; torch must not have been imported."""
     assert "torch" not in sys.modules, "torch has its hooks already"
-    for name in (_torch_libraries() / "libc10.so", _torch_libraries() / "libtorch_cpu.so", library):
+    for name in (_torch_libraries() / "libc10.so", _torch_libraries() / "libtorch_cpu.so"):
         ctypes.CDLL(str(name), mode=ctypes.RTLD_GLOBAL)
+    loaded = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     import torch
 
     torch.cuda.is_bf16_supported = lambda *_args, **_kwargs: True
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+    return loaded
 
 
 def _torch_libraries() -> Path:

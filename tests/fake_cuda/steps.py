@@ -137,7 +137,7 @@ def _run(profile: Profile, schedule: explorer.Schedule, sample: Any, device: str
 
 
 # What looks at values cannot be asked of fake tensors, and a number becomes a tensor by way of the CPU.
-StepPlan.program_for = lambda self, _values: self.program
+StepPlan.program_for = lambda self, values: self.program  # noqa: ARG005 - the argument's name
 _tensor = torch.tensor
 torch.tensor = lambda data, *, dtype=None, device=None, **more: _tensor(data, dtype=dtype, **more).to(device or "cpu")
 
