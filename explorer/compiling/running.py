@@ -1,0 +1,241 @@
+"""A model compiled by ``torch.compile`` with our choice of what to save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from explorer.arguments import a_flag
+from explorer.budgets import a_budget
+from explorer.capture import Batch, Loss
+from explorer.capture.batch import BatchLayout, TrainingStep, uncompiled
+from explorer.compiled_schedule import CompiledStep, saved_by
+from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
+from explorer.compiling.costs import costs_of
+from explorer.compiling.profiling import Traced, traced_of
+from explorer.compiling.translating import Translated, translated
+from explorer.device_profile import Profile
+from explorer.execution.device import describe_device, device_of
+from explorer.execution.measuring import measure as measured
+from explorer.exporting.partitioning import Choice
+from explorer.exporting.partitioning import compiled as compiled_with
+from explorer.kinds import a_profile, a_schedule
+from explorer.schedule import Schedule
+from explorer.simulation import simulate
+from explorer.solvers import solve
+from explorer.summaries import Fact, Summarised
+from explorer.torch_arguments import a_model
+from explorer.units import format_bytes
+
+_MOST_ROUNDS = 5
+_SLACK = 0.02
+
+
+@dataclass(frozen=True, repr=False)
+class Compiled(Summarised):
+    """A compiled model, with what is known of its step.
+
+    Attributes:
+        module: from ``torch.compile``; train it in any loop. With a loss it takes (inputs, target) and returns that.
+        schedule: of the compiled step.
+        choice: what the partitioner is told.
+        saved: what it saves, by the names of the graph's nodes.
+        predicted_peak_bytes: of the step, model and batch included, by the simulator.
+        measured_peak_bytes: likewise, of a real step; None where none was measured.
+        budget_bytes: what was asked; None: nothing.
+        margin_bytes: how much less than the budget the schedule was solved for, so that the measured peak keeps it;
+            negative where the compiled step takes less than predicted.
+        unsaid: what a schedule that is not of the compiled step has and this has not, a sentence each.
+    """
+
+    module: nn.Module = field(compare=False)
+    schedule: Schedule
+    choice: Choice
+    saved: tuple[str, ...]
+    predicted_peak_bytes: int
+    measured_peak_bytes: int | None = None
+    budget_bytes: int | None = None
+    margin_bytes: int | None = None
+    unsaid: tuple[str, ...] = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result."""
+        return self.module(*args, **kwargs)
+
+    def facts(self) -> Iterator[Fact]:
+        """Of peaks and what is saved."""
+        yield "saved", f"{len(self.saved)} results"
+        yield "predicted peak", format_bytes(self.predicted_peak_bytes)
+        if self.measured_peak_bytes is not None:
+            yield "measured peak", format_bytes(self.measured_peak_bytes)
+        if self.budget_bytes is not None:
+            yield "budget", format_bytes(self.budget_bytes)
+        if self.margin_bytes is not None:
+            yield "margin", f"{self.margin_bytes} bytes"
+        for sentence in self.unsaid:
+            yield "cannot say", sentence
+
+
+def compiled(
+    model: nn.Module,
+    schedule: Schedule,
+    batch: Batch,
+    *,
+    loss: Loss | None = None,
+    profile: Profile | None = None,
+    measure: bool = False,
+) -> Compiled:
+    """Compile a model with ``torch.compile``, which saves for the backward pass what a schedule keeps.
+
+    The compiler's partitioner is told which results to save and which to compute again; what it computes again, it does
+    once, where the backward pass first needs it. Kernels are the compiler's.
+
+    Args:
+        model: in training mode; it is not changed, and compiled at its first step.
+        schedule: of ``profile_compiled``'s graph, as ``solve(…, method="monet-compiled")`` finds them; or of
+            ``profile``'s: then what it keeps is kept here, as far as the compiler has it in memory.
+        batch: a sample batch with the shapes that the schedule was made for.
+        loss: as for the profile; it is compiled, too.
+        profile: from ``profile_compiled``, for workspaces in the predicted peak; None: that of tensors alone.
+        measure: also run a step and measure its peak.
+
+    Raises:
+        ValueError: the schedule is for another model, batch or loss, or has what a compiled step cannot do (names it,
+            and what can), or the compiler cannot make one graph of the step.
+    """
+    a_schedule(schedule)
+    a_flag(measure, "measure")
+    model = uncompiled(a_model(model))
+    traced = traced_of(model, batch, loss=loss)
+    if schedule.identity.compiled:
+        found = Translated(choice_of(traced, schedule), schedule, ())
+    else:
+        found = translated(model, schedule, batch, loss=loss, traced=traced)
+    known = without_costs(traced) if profile is None else a_profile(profile)
+    peak_bytes = simulate(known, found.schedule).peak_bytes
+    made = _compiled(model, traced, found, loss, peak_bytes)
+    return _measured(made, batch) if measure else made
+
+
+def compiled_within(
+    model: nn.Module, batch: Batch, *, budget: int | str, loss: Loss | None = None, time_limit: float = 10.0
+) -> Compiled:
+    """Plan a compiled step for a budget, compile and measure it, and plan again until the measured peak keeps it.
+
+    The compiler's own order and memory are known but for some per cent. So what a step takes beyond the prediction is
+    the margin by which the next one is planned smaller, or larger where there is room.
+
+    Args:
+        model: in training mode; it is not changed.
+        batch: a sample batch.
+        budget: peak memory of the step, model and batch included: bytes, ``"8 GiB"``, or ``"80 %"`` of the compiled step
+            that saves what PyTorch's minimum cut does.
+        loss: as for ``compiled``.
+        time_limit: seconds for each plan.
+
+    Returns:
+        The quickest of those measured within the budget, by the simulator.
+
+    Raises:
+        ValueError: no step was found that keeps the budget; says what the smallest takes. Or as ``compiled``.
+    """
+    model = uncompiled(a_model(model))
+    traced = traced_of(model, batch, loss=loss)
+    costs = costs_of(traced.built.work, device=device_of(model), progress=lambda *_: None)
+    profile = Profile(traced.built.graph, costs, describe_device(device_of(model)))
+    budget_bytes = a_budget(budget, profile)
+    return _Fitting(model, batch, loss, traced, profile, budget_bytes, time_limit).best()
+
+
+@dataclass
+class _Fitting:
+    model: nn.Module
+    batch: Batch
+    loss: Loss | None
+    traced: Traced
+    profile: Profile
+    budget_bytes: int
+    time_limit: float
+    tried: dict[frozenset[int], tuple[float, Compiled]] = field(default_factory=dict)
+
+    def best(self) -> Compiled:
+        planned_bytes = self.budget_bytes
+        for _ in range(_MOST_ROUNDS):
+            made = self._round(planned_bytes)
+            if made is None or made.measured_peak_bytes is None:
+                break
+            more_bytes = made.measured_peak_bytes - made.predicted_peak_bytes
+            room = 1.0 - made.measured_peak_bytes / self.budget_bytes
+            if 0 <= room <= _SLACK:
+                break
+            # What the prediction was off by, this time for a plan close by.
+            then_bytes = self.budget_bytes - more_bytes
+            if then_bytes == planned_bytes:
+                break
+            planned_bytes = then_bytes
+        fitting = [x for x in self.tried.values() if (x[1].measured_peak_bytes or 0) <= self.budget_bytes]
+        if not fitting:
+            raise ValueError(self._refusal())
+        return min(fitting, key=lambda x: x[0])[1]
+
+    def _round(self, planned_bytes: int) -> Compiled | None:
+        """Plan, compile and measure; None where nothing fits, or nothing new comes."""
+        solution = solve(
+            self.profile, budget=max(1, planned_bytes), method="monet-compiled", time_limit=self.time_limit
+        )
+        if solution.schedule is None or solution.peak_bytes is None or solution.time_ms is None:
+            if self.tried:
+                return None
+            step = CompiledStep(self.profile)
+            smallest = min((step.judge(frozenset()), step.judge(frozenset(step.choices))), key=lambda x: x.peak_bytes)
+            del smallest
+            raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
+        saved = saved_by(self.profile.graph, solution.schedule)
+        if saved in self.tried:
+            return None
+        choice = tagged(self.traced, {self.profile.graph.storages[x].name for x in saved})
+        found = Translated(choice, solution.schedule, ())
+        made = _measured(_compiled(self.model, self.traced, found, self.loss, solution.peak_bytes), self.batch)
+        made = replace(made, budget_bytes=self.budget_bytes, margin_bytes=self.budget_bytes - planned_bytes)
+        self.tried[saved] = (solution.time_ms, made)
+        return made
+
+    def _refusal(self) -> str:
+        least = min((x for _, x in self.tried.values()), key=lambda x: x.measured_peak_bytes or 0)
+        took = format_bytes(least.measured_peak_bytes or 0)
+        return (
+            f"no compiled step was found within {format_bytes(self.budget_bytes)} in {len(self.tried)} that were "
+            f"compiled and measured: the smallest takes {took} ({least.measured_peak_bytes} bytes), and was predicted "
+            f"to take {format_bytes(least.predicted_peak_bytes)}. explorer.apply keeps smaller budgets, without a compiler"
+        )
+
+
+def _compiled(
+    model: nn.Module, traced: Traced, found: Translated, loss: Loss | None, predicted_peak_bytes: int
+) -> Compiled:
+    step = model if loss is None else TrainingStep(model, loss)
+    module = compiled_with(step, found.choice)
+    _checking(module, traced.batch)
+    saved = saved_nodes(traced.joint, found.choice)
+    return Compiled(module, found.schedule, found.choice, saved, predicted_peak_bytes, unsaid=found.unsaid)
+
+
+def _checking(module: nn.Module, batch: BatchLayout) -> None:
+    """Refuse other batches by name, before the compiler meets them; without gradients anything goes."""
+    run = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled():
+            batch.leaves_of(args, kwargs)
+        return run(*args, **kwargs)
+
+    module.forward = forward
+
+
+def _measured(made: Compiled, batch: Batch) -> Compiled:
+    measured(made.module, batch, steps=1)  # compile before anything is watched: the compiler takes memory of its own
+    return replace(made, measured_peak_bytes=measured(made.module, batch, steps=1).peak_bytes)

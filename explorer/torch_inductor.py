@@ -1,0 +1,84 @@
+"""Private calls of PyTorch's compiler, in one place: what it leaves to libraries, and how it divides a joint graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
+
+from explorer.torch_private import activation_budget
+
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm")
+
+
+def computed_outside(target: Any) -> bool:
+    """Does the compiler call a library for this operator, in place of writing a loop?"""
+    from torch._inductor import lowering
+
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    known: Any = lowering
+    return target._opname in _PRODUCTS or target in known.fallbacks or target not in known.lowerings
+
+
+def partitioned(
+    module: fx.GraphModule, *, outputs: int, static: Sequence[int], ratio: float | None = None
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Forward and backward graph, by PyTorch's minimum cut and the tags that nodes have.
+
+    Args:
+        module: the joint graph; used up.
+        outputs: how many of its results are the forward pass's.
+        static: positions of the inputs that are there before and after.
+        ratio: PyTorch's own ``activation_memory_budget``; None: what is set.
+    """
+    from torch._functorch import config
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    settings: Any = config
+    share = settings.activation_memory_budget if ratio is None else ratio
+    with activation_budget(share):
+        return min_cut_rematerialization_partition(
+            module, None, num_fwd_outputs=outputs, static_lifetime_input_indices=list(static)
+        )
+
+
+class _Look(CustomPartitionerFn):
+    """Sees a joint graph, and divides none."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+
+    def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **told: Any) -> Any:
+        self.found.append({"module": gm, **told})
+        raise _Seen
+
+    def uuid(self) -> None:
+        """None: nothing is looked up, and nothing kept."""
+
+
+class _Seen(Exception):  # noqa: N818 - no error: it ends a compilation that has shown what was asked
+    pass
+
+
+def joint_graph(run: Callable[[Any], None], compile_with: Callable[[dict[str, Any]], Any]) -> list[dict[str, Any]]:
+    """The joint graphs that the compiler is about to divide when a step runs, each with what it tells of it.
+
+    Args:
+        run: runs a step of a compiled module.
+        compile_with: compiles the module with these options.
+
+    Returns:
+        ``module``, ``num_fwd_outputs`` and ``static_lifetime_input_indices`` of the first graph; nothing where none
+        was divided.
+    """
+    look = _Look()
+    try:
+        run(compile_with({"custom_partitioner_fn": look}))
+    except Exception:
+        if not look.found:
+            raise
+    return look.found
