@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -75,6 +78,8 @@ def joint_graph(run: Callable[[Any], None], compile_with: Callable[[dict[str, An
         ``module``, ``num_fwd_outputs`` and ``static_lifetime_input_indices`` of the first graph; nothing where none
         was divided.
     """
+    with warnings.catch_warnings(action="ignore"):  # some of the compiler's own imports are deprecated
+        import_module("torch._inductor.compile_fx")
     look = _Look()
     try:
         run(compile_with({"custom_partitioner_fn": look}))
@@ -82,3 +87,38 @@ def joint_graph(run: Callable[[Any], None], compile_with: Callable[[dict[str, An
         if not look.found:
             raise
     return look.found
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """While open, what is compiled for the CPU allocates, frees and calls libraries as ever, and computes no loops.
+
+    A compiler for C++ takes minutes for a network, and what a step allocates is known before. Integers that loops would
+    make are 0, as they may be indices. Nothing of this is kept in caches.
+    """
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+    from torch._inductor.codecache import PyCodeCache
+
+    compiler: Any = AsyncCompile
+    original = compiler.cpp_pybinding
+
+    def idle(_: Any, kinds: Sequence[str], __: str) -> Callable[..., None]:
+        places = [at for at, kind in enumerate(kinds) if "*" in kind and "const" not in kind and "int" in kind]
+
+        def run(*args: Any) -> None:
+            for at in places:
+                args[at].zero_()
+
+        return run
+
+    PyCodeCache.cache_clear()
+    compiler.cpp_pybinding = idle
+    settings: Any = config
+    try:
+        with settings.patch(force_disable_caches=True), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
+            yield
+    finally:
+        compiler.cpp_pybinding = original
+        PyCodeCache.cache_clear()

@@ -39,7 +39,7 @@ def tagged(traced: Traced, names: Collection[str]) -> Choice:
     step = CompiledStep(without_costs(traced))
     always = {graph.storages[x].name for x in step.keepsakes if not graph.storages[x].held}
     saved = [x.name for x in graph.storages if x.name in always.union(names) and x.id in step.made]
-    again = [x.name for x in _forward(traced.joint) if x.name not in saved and _may_run_again(x)]
+    again = [x.name for x in _wanted(traced.joint, set(saved)) if _may_run_again(x)]
     return Choice(
         traced.joint.digest,
         described_inputs(traced.joint.module.graph),
@@ -58,11 +58,20 @@ def saved_nodes(joint: Joint, choice: Choice) -> tuple[str, ...]:
     return tuple(dict.fromkeys(x.name for x in found if x.op != "placeholder"))
 
 
-def _forward(joint: Joint) -> list[fx.Node]:
-    """Calls of the forward pass."""
+def _wanted(joint: Joint, saved: Collection[str]) -> list[fx.Node]:
+    """Calls of the forward pass whose results the backward pass needs, and does not find among what is saved."""
     forward, _ = joint.divided(ratio=1.0)
     inside = {x.name for x in forward.nodes if x.op == "call_function"}
-    return [x for x in joint.module.graph.nodes if x.name in inside]
+    nodes = list(joint.module.graph.nodes)
+    outside = [x for x in nodes if x.op == "call_function" and x.name not in inside]
+    wanted: set[fx.Node] = set()
+    pending = [y for x in outside for y in x.all_input_nodes]
+    while pending:
+        node = pending.pop()
+        if node.name in inside and node not in wanted and node.name not in saved:
+            wanted.add(node)
+            pending += node.all_input_nodes
+    return [x for x in nodes if x in wanted]
 
 
 def _may_run_again(node: fx.Node) -> bool:

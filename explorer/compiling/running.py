@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from explorer.arguments import a_flag
 from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import BatchLayout, TrainingStep, uncompiled
-from explorer.compiled_schedule import CompiledStep, saved_by
+from explorer.compiled_schedule import saved_by
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
 from explorer.compiling.costs import costs_of
 from explorer.compiling.profiling import Traced, traced_of
@@ -29,6 +30,7 @@ from explorer.simulation import simulate
 from explorer.solvers import solve
 from explorer.summaries import Fact, Summarised
 from explorer.torch_arguments import a_model
+from explorer.torch_inductor import without_kernels
 from explorer.units import format_bytes
 
 _MOST_ROUNDS = 5
@@ -178,9 +180,11 @@ class _Fitting:
                 break
             planned_bytes = then_bytes
         fitting = [x for x in self.tried.values() if (x[1].measured_peak_bytes or 0) <= self.budget_bytes]
-        if not fitting:
-            raise ValueError(self._refusal())
-        return min(fitting, key=lambda x: x[0])[1]
+        for _, made in sorted(fitting, key=lambda x: x[0]):
+            real = _measured(made, self.batch)  # with its loops, at last
+            if (real.measured_peak_bytes or 0) <= self.budget_bytes:
+                return real
+        raise ValueError(self._refusal())
 
     def _round(self, planned_bytes: int) -> Compiled | None:
         """Plan, compile and measure; None where nothing fits, or nothing new comes."""
@@ -190,17 +194,19 @@ class _Fitting:
         if solution.schedule is None or solution.peak_bytes is None or solution.time_ms is None:
             if self.tried:
                 return None
-            step = CompiledStep(self.profile)
-            smallest = min((step.judge(frozenset()), step.judge(frozenset(step.choices))), key=lambda x: x.peak_bytes)
-            del smallest
             raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
         saved = saved_by(self.profile.graph, solution.schedule)
         if saved in self.tried:
             return None
         choice = tagged(self.traced, {self.profile.graph.storages[x].name for x in saved})
         found = Translated(choice, solution.schedule, ())
-        made = _measured(_compiled(self.model, self.traced, found, self.loss, solution.peak_bytes), self.batch)
-        made = replace(made, budget_bytes=self.budget_bytes, margin_bytes=self.budget_bytes - planned_bytes)
+        made = _compiled(self.model, self.traced, found, self.loss, solution.peak_bytes)
+        made = replace(
+            made,
+            measured_peak_bytes=rehearsed_peak_bytes(made.module, self.batch),
+            budget_bytes=self.budget_bytes,
+            margin_bytes=self.budget_bytes - planned_bytes,
+        )
         self.tried[saved] = (solution.time_ms, made)
         return made
 
@@ -237,5 +243,24 @@ def _checking(module: nn.Module, batch: BatchLayout) -> None:
 
 
 def _measured(made: Compiled, batch: Batch) -> Compiled:
-    measured(made.module, batch, steps=1)  # compile before anything is watched: the compiler takes memory of its own
-    return replace(made, measured_peak_bytes=measured(made.module, batch, steps=1).peak_bytes)
+    return replace(made, measured_peak_bytes=_peak_bytes(made.module, batch))
+
+
+def _peak_bytes(module: nn.Module, batch: Batch) -> int:
+    measured(module, batch, steps=1)  # compile before anything is watched: the compiler takes memory of its own
+    return measured(module, batch, steps=1).peak_bytes
+
+
+def rehearsed_peak_bytes(module: nn.Module, batch: Batch) -> int:
+    """The peak of a compiled step; on the CPU of one whose loops compute nothing, which spares the compiler for C++.
+
+    Args:
+        module: from ``torch.compile``, of which no step has run; it is as fresh afterwards.
+        batch: for it, with its loss if that is in the module.
+    """
+    torch.compiler.reset()
+    try:
+        with without_kernels() if device_of(module).type == "cpu" else nullcontext():
+            return _peak_bytes(module, batch)
+    finally:
+        torch.compiler.reset()
