@@ -12,7 +12,7 @@ from explorer.compiling.joint import Joint
 from explorer.compiling.kernels import base, is_constant, is_view
 from explorer.compiling.profiling import Traced
 from explorer.device_profile import Cost, Device, Profile
-from explorer.exporting.partitioning import Choice, described_inputs
+from explorer.compiling.partitioning import Choice, described_inputs
 from explorer.schedule import Schedule
 
 

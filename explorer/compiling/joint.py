@@ -11,9 +11,8 @@ from torch import fx, nn
 from torch._dynamo.exc import TorchDynamoException
 
 from explorer.capture import Batch, Loss
-from explorer.capture.batch import TrainingStep
 from explorer.execution.steps import step_of, unchanged
-from explorer.exporting.partitioning import digest_of, tag, tidied
+from explorer.compiling.partitioning import Step, digest_of, tag, tidied
 from explorer.torch_inductor import joint_graph, partitioned
 
 _SAID = 400
@@ -61,7 +60,7 @@ def joint_of(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Joi
     Raises:
         ValueError: the compiler cannot make one graph of the step (says where it breaks), or nothing is trained.
     """
-    step = model if loss is None else TrainingStep(model, loss)
+    step = model if loss is None else Step(model, loss)
 
     def compile_with(options: dict[str, Any]) -> nn.Module:
         module = torch.compile(step, fullgraph=True, dynamic=False, options=options)
@@ -72,8 +71,11 @@ def joint_of(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Joi
     try:
         with unchanged(model, loss=loss):
             found = joint_graph(lambda module: step_of(module, batch)(), compile_with)
-    except TorchDynamoException as error:
-        raise broken(model, error) from error
+    except (TorchDynamoException, ValueError) as error:
+        reason = error if isinstance(error, TorchDynamoException) else error.__cause__
+        if not isinstance(reason, TorchDynamoException):
+            raise
+        raise broken(model, reason) from error
     finally:
         torch.compiler.reset()
     if not found:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from explorer.arguments import a_flag
+from explorer.arguments import a_flag, a_number
 from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
-from explorer.capture.batch import BatchLayout, TrainingStep, uncompiled
+from explorer.capture.batch import BatchLayout, uncompiled
 from explorer.compiled_schedule import saved_by
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
 from explorer.compiling.costs import costs_of
@@ -22,8 +22,8 @@ from explorer.compiling.translating import Translated, translated
 from explorer.device_profile import Profile
 from explorer.execution.device import describe_device, device_of
 from explorer.execution.measuring import measure as measured
-from explorer.exporting.partitioning import Choice
-from explorer.exporting.partitioning import compiled as compiled_with
+from explorer.compiling.partitioning import Choice, Step
+from explorer.compiling.partitioning import compiled as compiled_with
 from explorer.kinds import a_profile, a_schedule
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
@@ -145,26 +145,60 @@ def compiled_within(
     Raises:
         ValueError: no step was found that keeps the budget; says what the smallest takes. Or as ``compiled``.
     """
-    model = uncompiled(a_model(model))
-    traced = traced_of(model, batch, loss=loss)
-    costs = costs_of(traced.built.work, device=device_of(model), progress=lambda *_: None)
-    profile = Profile(traced.built.graph, costs, describe_device(device_of(model)))
-    budget_bytes = a_budget(budget, profile)
-    return _Fitting(model, batch, loss, traced, profile, budget_bytes, time_limit).best()
+    return Planner.of(model, batch, loss=loss, time_limit=time_limit).within(budget)
 
 
-@dataclass
-class _Fitting:
+@dataclass(frozen=True)
+class Planner:
+    """A model's compiled step, traced and profiled once for any number of budgets.
+
+    Attributes:
+        model: to be compiled.
+        batch: for it.
+        loss: compiled, too.
+        traced: the compiler's graph.
+        profile: of that.
+        time_limit: seconds for each plan.
+    """
+
     model: nn.Module
     batch: Batch
     loss: Loss | None
     traced: Traced
     profile: Profile
-    budget_bytes: int
     time_limit: float
+
+    @classmethod
+    def of(cls, model: nn.Module, batch: Batch, *, loss: Loss | None, time_limit: float) -> Planner:
+        """Trace and profile; the arguments are those of ``compiled_within``."""
+        a_number(time_limit, "time_limit", above=0, what="a positive number of seconds")
+        model = uncompiled(a_model(model))
+        traced = traced_of(model, batch, loss=loss)
+        device = device_of(model)
+        costs = costs_of(traced.built.work, device=device, progress=lambda *_: None)
+        profile = Profile(traced.built.graph, costs, describe_device(device))
+        return cls(model, batch, loss, traced, profile, time_limit)
+
+    def within(self, budget: int | str, *, rehearse: bool = False) -> Compiled:
+        """What ``compiled_within`` returns.
+
+        Args:
+            budget: likewise.
+            rehearse: the peak is that of a rehearsal: the step was not compiled with its loops yet.
+
+        Raises:
+            ValueError: nothing that keeps the budget was found.
+        """
+        return _Fitting(self, a_budget(budget, self.profile)).best(rehearse=rehearse)
+
+
+@dataclass
+class _Fitting:
+    planner: Planner
+    budget_bytes: int
     tried: dict[frozenset[int], tuple[float, Compiled]] = field(default_factory=dict)
 
-    def best(self) -> Compiled:
+    def best(self, *, rehearse: bool) -> Compiled:
         planned_bytes = self.budget_bytes
         for _ in range(_MOST_ROUNDS):
             made = self._round(planned_bytes)
@@ -181,29 +215,28 @@ class _Fitting:
             planned_bytes = then_bytes
         fitting = [x for x in self.tried.values() if (x[1].measured_peak_bytes or 0) <= self.budget_bytes]
         for _, made in sorted(fitting, key=lambda x: x[0]):
-            real = _measured(made, self.batch)  # with its loops, at last
+            real = made if rehearse else _measured(made, self.planner.batch)  # with its loops, at last
             if (real.measured_peak_bytes or 0) <= self.budget_bytes:
                 return real
         raise ValueError(self._refusal())
 
     def _round(self, planned_bytes: int) -> Compiled | None:
         """Plan, compile and measure; None where nothing fits, or nothing new comes."""
-        solution = solve(
-            self.profile, budget=max(1, planned_bytes), method="monet-compiled", time_limit=self.time_limit
-        )
+        own = self.planner
+        solution = solve(own.profile, budget=max(1, planned_bytes), method="monet-compiled", time_limit=own.time_limit)
         if solution.schedule is None or solution.peak_bytes is None or solution.time_ms is None:
             if self.tried:
                 return None
             raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
-        saved = saved_by(self.profile.graph, solution.schedule)
+        saved = saved_by(own.profile.graph, solution.schedule)
         if saved in self.tried:
             return None
-        choice = tagged(self.traced, {self.profile.graph.storages[x].name for x in saved})
+        choice = tagged(own.traced, {own.profile.graph.storages[x].name for x in saved})
         found = Translated(choice, solution.schedule, ())
-        made = _compiled(self.model, self.traced, found, self.loss, solution.peak_bytes)
+        made = _compiled(own.model, own.traced, found, own.loss, solution.peak_bytes)
         made = replace(
             made,
-            measured_peak_bytes=rehearsed_peak_bytes(made.module, self.batch),
+            measured_peak_bytes=rehearsed_peak_bytes(made.module, own.batch),
             budget_bytes=self.budget_bytes,
             margin_bytes=self.budget_bytes - planned_bytes,
         )
@@ -223,7 +256,7 @@ class _Fitting:
 def _compiled(
     model: nn.Module, traced: Traced, found: Translated, loss: Loss | None, predicted_peak_bytes: int
 ) -> Compiled:
-    step = model if loss is None else TrainingStep(model, loss)
+    step = model if loss is None else Step(model, loss)
     module = compiled_with(step, found.choice)
     _checking(module, traced.batch)
     saved = saved_nodes(traced.joint, found.choice)

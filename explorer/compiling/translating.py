@@ -16,7 +16,7 @@ from explorer.compiling.choosing import tagged, without_costs
 from explorer.compiling.kernels import base, is_view, val
 from explorer.compiling.profiling import Traced
 from explorer.execution.applying import capture_for
-from explorer.exporting.partitioning import Choice
+from explorer.compiling.partitioning import Choice
 from explorer.graph import Optimization, Phase, TrainingGraph
 from explorer.schedule import Run, Schedule
 from explorer.units import format_bytes

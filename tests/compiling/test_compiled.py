@@ -17,7 +17,7 @@ import explorer
 from explorer.compiled_schedule import CompiledStep, saved_by
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
 from explorer.compiling.profiling import Traced, traced_of
-from explorer.exporting.partitioning import Choice, Partitioner
+from explorer.compiling.partitioning import Choice, Partitioner
 from explorer.models.gpt import GPT, GPTConfig
 from explorer.schedule import keep_all
 from explorer.simulation import simulate

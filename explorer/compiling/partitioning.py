@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._functorch.compile_utils import fx_graph_cse
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
@@ -37,6 +38,22 @@ class Choice:
     saved: tuple[str, ...]
     again: tuple[str, ...]
     torch_version: str
+
+
+class Step(nn.Module):
+    """A model with its loss: called with (inputs, target), returns the loss."""
+
+    def __init__(self, model: nn.Module, loss: Any) -> None:
+        """``loss`` is called with the model's result and the target."""
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, inputs: Any, target: Any) -> torch.Tensor:
+        """Inputs are one tensor, a tuple of the model's arguments, or a dict of them."""
+        if isinstance(inputs, dict):
+            return self.loss(self.model(**inputs), target)
+        return self.loss(self.model(*inputs) if isinstance(inputs, tuple | list) else self.model(inputs), target)
 
 
 class Partitioner(CustomPartitionerFn):
@@ -77,9 +94,23 @@ class Partitioner(CustomPartitionerFn):
 
 
 def compiled(model: nn.Module, choice: Choice) -> nn.Module:
-    """The model, compiled with the choice; its first step compiles."""
-    module = torch.compile(model, fullgraph=True, dynamic=False, options={"custom_partitioner_fn": Partitioner(choice)})
-    assert isinstance(module, nn.Module)
+    """The model, compiled with the choice; its first step compiles.
+
+    That raises ValueError where the graph is another one than the choice was made for.
+    """
+    options: Any = {"custom_partitioner_fn": Partitioner(choice)}
+    module: Any = torch.compile(model, fullgraph=True, dynamic=False, options=options)
+    run = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except BackendCompilerFailed as error:
+            if isinstance(error.inner_exception, ValueError):
+                raise error.inner_exception from None
+            raise
+
+    module.forward = forward
     return module
 
 
