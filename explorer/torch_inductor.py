@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
-from explorer.torch_private import activation_budget
+from explorer.torch_private import OpOverload, activation_budget
 
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm")
 
@@ -21,10 +21,30 @@ def computed_outside(target: Any) -> bool:
     """Does the compiler call a library for this operator, in place of writing a loop?"""
     from torch._inductor import lowering
 
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False
     known: Any = lowering
     return target._opname in _PRODUCTS or target in known.fallbacks or target not in known.lowerings
+
+
+def operator_name(target: Any) -> str:
+    """Of what a node calls, without namespace and overload."""
+    return target._opname if isinstance(target, OpOverload) else getattr(target, "__name__", str(target))
+
+
+def shows_its_argument(target: Any) -> bool:
+    """Does an operator return a view?"""
+    if not isinstance(target, OpOverload):
+        return False
+    returns = target._schema.returns
+    return bool(returns) and returns[0].alias_info is not None and not returns[0].alias_info.is_write
+
+
+def may_be_called_again(target: Any) -> bool:
+    """Does an operator neither change its arguments nor draw random numbers?"""
+    if not isinstance(target, OpOverload):
+        return False
+    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
 
 
 def partitioned(
@@ -55,7 +75,7 @@ class _Look(CustomPartitionerFn):
     def __init__(self) -> None:
         self.found: list[dict[str, Any]] = []
 
-    def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **told: Any) -> Any:
+    def __call__(self, gm: fx.GraphModule, _: Sequence[object], **told: Any) -> Any:
         self.found.append({"module": gm, **told})
         raise _Seen
 

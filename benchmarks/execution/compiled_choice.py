@@ -2,8 +2,8 @@
 
     python -m benchmarks.execution.compiled_choice [MODEL …] [--rounds 7] [--threads 1] [--peaks] [--json FILE]
 
-One run for each model: the peaks of PyTorch's own ``activation_memory_budget`` at seven ratios; three budgets between them;
-for each, our step within it, the quickest of PyTorch's that fit, and the one that a user would choose by interpolation
+One run for each model: the peaks of PyTorch's own ``activation_memory_budget`` at seven ratios; three budgets; for
+each, our step within it, the quickest of PyTorch's that fit, and the one that a user would choose by interpolation
 between its peaks at 1 and 0. Peaks are measured (on the CPU without computing loops, which allocate nothing); times are
 medians of steps that take turns. Real steps' peaks are measured too, with ``--peaks`` only those of the choice are not.
 """

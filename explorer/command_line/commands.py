@@ -339,7 +339,8 @@ def export(
         ),
     ] = "python",
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="The schedule's, for figures in files of forms selective, compile.")
+        str | None,
+        typer.Option("--profile", "-p", help="The schedule's, for figures in files of forms selective, compile."),
     ] = None,
 ) -> None:
     """Write a schedule as one Python file that trains the model with torch alone."""

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from explorer.compiling.joint import Joint
-from explorer.compiling.kernels import Kernel, base, bytes_of, is_view, kernels_of, numel, val
+from explorer.compiling.kernels import Kernel, base, bytes_of, is_view, kernels_of, val
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 
 INPLACE = "in place of "
@@ -92,7 +92,7 @@ class _Building:
         own, saved = results[: self.joint.outputs], results[self.joint.outputs :]
         self.saved = {self._owner(x) for x in saved if x is not None}
         held = {base(x).name for x in own if x is not None}
-        self._given(forward, backward)
+        self._given()
         kernels = kernels_of(forward)
         sizes = [bytes_of(x) for kernel in kernels for x in kernel.writes]
         self.small_bytes = max(sizes, default=0) // _SMALL
@@ -102,16 +102,14 @@ class _Building:
         made = {base(x).name for x in gradients if x is not None}
         for kernel in kernels_of(backward):
             self._backward(kernel, made)
-        graph = TrainingGraph(
-            model, batch, parameters, tuple(self.storages), tuple(self.operators), compiled=True
-        )
+        graph = TrainingGraph(model, batch, parameters, tuple(self.storages), tuple(self.operators), compiled=True)
         return Built(graph, self.work, frozenset(self.fixed), frozenset(self.saved))
 
     def _owner(self, node: fx.Node) -> str:
         """Of the memory of a result, which may be a view that has another name in a divided graph."""
         return base(self.nodes[node.name]).name if node.name in self.nodes else base(node).name
 
-    def _given(self, *graphs: fx.Graph) -> None:
+    def _given(self) -> None:
         """Model, batch, and the gradients that the backward pass begins with."""
         static = set(self.joint.static)
         places = [x for x in self.joint.module.graph.nodes if x.op == "placeholder"]
@@ -194,7 +192,8 @@ class _Building:
     def _cost(self, kernel: Kernel) -> str:
         if kernel.outside:
             called = next(x for x in kernel.nodes if not is_view(x))
-            given = ", ".join(f"{tuple(val(x).shape)}" for x in called.all_input_nodes if isinstance(val(x), torch.Tensor))
+            tensors = [val(x) for x in called.all_input_nodes if isinstance(val(x), torch.Tensor)]
+            given = ", ".join(f"{tuple(x.shape)}" for x in tensors)
             rest = tuple(x for x in called.args if not isinstance(x, fx.Node))
             key = f"{called.target} {given} {rest}"
         else:
@@ -261,7 +260,8 @@ class _Building:
             pending += [base(x) if base(x) in inside | ends else x for x in node.all_input_nodes]
             reads |= {base(x) for x in node.all_input_nodes if base(x) not in inside and base(x).name in self.number}
         reads = {x for x in reads if x.name in self.number}
-        return Kernel(tuple(nodes), tuple(sorted(reads, key=lambda x: self.number[x.name])), tuple(wanted), kernel.outside)
+        ordered = sorted(reads, key=lambda x: self.number[x.name])
+        return Kernel(tuple(nodes), tuple(ordered), tuple(wanted), kernel.outside)
 
 
 def _behind(nodes: set[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:

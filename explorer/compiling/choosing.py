@@ -10,10 +10,11 @@ from torch import fx
 from explorer.compiled_schedule import CompiledStep, saved_by
 from explorer.compiling.joint import Joint
 from explorer.compiling.kernels import base, is_constant, is_view
+from explorer.compiling.partitioning import Choice, described_inputs
 from explorer.compiling.profiling import Traced
 from explorer.device_profile import Cost, Device, Profile
-from explorer.compiling.partitioning import Choice, described_inputs
 from explorer.schedule import Schedule
+from explorer.torch_inductor import may_be_called_again
 
 
 def without_costs(traced: Traced) -> Profile:
@@ -75,7 +76,4 @@ def _wanted(joint: Joint, saved: Collection[str]) -> list[fx.Node]:
 
 
 def _may_run_again(node: fx.Node) -> bool:
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or is_view(node) or is_constant(node):
-        return False
-    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+    return may_be_called_again(node.target) and not is_view(node) and not is_constant(node)

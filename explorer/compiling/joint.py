@@ -11,8 +11,8 @@ from torch import fx, nn
 from torch._dynamo.exc import TorchDynamoException
 
 from explorer.capture import Batch, Loss
-from explorer.execution.steps import step_of, unchanged
 from explorer.compiling.partitioning import Step, digest_of, tag, tidied
+from explorer.execution.steps import step_of, unchanged
 from explorer.torch_inductor import joint_graph, partitioned
 
 _SAID = 400

@@ -1,7 +1,7 @@
 """What PyTorch's compiler makes of a graph, as far as it can be known before it works: kernels, and what they allocate.
 
-Inductor computes pointwise calls where they are read, as often as that is, unless they read too much; a result is in
-memory if a kernel that is no loop reads it, or loops that do not become one. What is neither is never allocated.
+Inductor computes pointwise calls where they are read, as often as that is, unless they read too much. A result is in
+memory if a kernel that is no loop reads it, or loops that do not become one; what is neither is never allocated.
 The rules here are those of ``torch._inductor`` 2.13 for the CPU (``StorageBox.mark_reuse``, ``CppScheduling.can_fuse``).
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from explorer.torch_inductor import computed_outside
+from explorer.torch_inductor import computed_outside, operator_name, shows_its_argument
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _MOST_READS = 4
@@ -96,8 +96,7 @@ def numel(node: fx.Node) -> int:
 
 def name_of(node: fx.Node) -> str:
     """Of the operator, without namespace and overload."""
-    target: Any = node.target
-    return target._opname if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
+    return operator_name(node.target)
 
 
 def is_view(node: fx.Node) -> bool:
@@ -107,11 +106,7 @@ def is_view(node: fx.Node) -> bool:
     if node.target is operator.getitem:
         source = node.args[0]
         return isinstance(source, fx.Node) and is_view(source)
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    returns = target._schema.returns
-    return bool(returns) and returns[0].alias_info is not None and not returns[0].alias_info.is_write
+    return shows_its_argument(node.target)
 
 
 def base(node: fx.Node) -> fx.Node:
@@ -299,9 +294,7 @@ class _Lowering:
             x
             for loop in group
             for x in loop.writes
-            if loop.outside
-            or x in self.outputs
-            or any(y not in members for y in self.after[loop] if x in y.reads)
+            if loop.outside or x in self.outputs or any(y not in members for y in self.after[loop] if x in y.reads)
         ]
         made = {x for loop in group for x in (*loop.writes, loop.node)}
         nodes = sorted({x for loop in group for x in (*loop.nodes, *loop.writes)}, key=self.place.__getitem__)

@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from explorer.arguments import a_flag, a_number
+from explorer.arguments import a_flag, a_loss, a_number
 from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import BatchLayout, uncompiled
 from explorer.compiled_schedule import saved_by
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
 from explorer.compiling.costs import costs_of
+from explorer.compiling.partitioning import Choice, Step
+from explorer.compiling.partitioning import compiled as compiled_with
 from explorer.compiling.profiling import Traced, traced_of
 from explorer.compiling.translating import Translated, translated
 from explorer.device_profile import Profile
 from explorer.execution.device import describe_device, device_of
 from explorer.execution.measuring import measure as measured
-from explorer.compiling.partitioning import Choice, Step
-from explorer.compiling.partitioning import compiled as compiled_with
 from explorer.kinds import a_profile, a_schedule
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
@@ -31,7 +31,7 @@ from explorer.solvers import solve
 from explorer.summaries import Fact, Summarised
 from explorer.torch_arguments import a_model
 from explorer.torch_inductor import without_kernels
-from explorer.units import format_bytes
+from explorer.units import format_bytes, is_share, parse_bytes, shown
 
 _MOST_ROUNDS = 5
 _SLACK = 0.02
@@ -111,13 +111,15 @@ def compiled(
     """
     a_schedule(schedule)
     a_flag(measure, "measure")
+    if profile is not None and not a_profile(profile).graph.compiled:
+        raise ValueError(f"profile is {shown(profile)}, of a plain step; give that of explorer.profile_compiled")
     model = uncompiled(a_model(model))
     traced = traced_of(model, batch, loss=loss)
     if schedule.identity.compiled:
         found = Translated(choice_of(traced, schedule), schedule, ())
     else:
         found = translated(model, schedule, batch, loss=loss, traced=traced)
-    known = without_costs(traced) if profile is None else a_profile(profile)
+    known = without_costs(traced) if profile is None else profile
     peak_bytes = simulate(known, found.schedule).peak_bytes
     made = _compiled(model, traced, found, loss, peak_bytes)
     return _measured(made, batch) if measure else made
@@ -134,8 +136,8 @@ def compiled_within(
     Args:
         model: in training mode; it is not changed.
         batch: a sample batch.
-        budget: peak memory of the step, model and batch included: bytes, ``"8 GiB"``, or ``"80 %"`` of the compiled step
-            that saves what PyTorch's minimum cut does.
+        budget: peak memory of the step, model and batch included: bytes, ``"8 GiB"``, or ``"80 %"`` of the compiled
+            step that saves what PyTorch's minimum cut does.
         loss: as for ``compiled``.
         time_limit: seconds for each plan.
 
@@ -145,6 +147,8 @@ def compiled_within(
     Raises:
         ValueError: no step was found that keeps the budget; says what the smallest takes. Or as ``compiled``.
     """
+    a_loss(loss)
+    parse_bytes(budget, whole=1 if is_share(budget) else None)  # a wrong one is refused at once
     return Planner.of(model, batch, loss=loss, time_limit=time_limit).within(budget)
 
 
@@ -249,7 +253,7 @@ class _Fitting:
         return (
             f"no compiled step was found within {format_bytes(self.budget_bytes)} in {len(self.tried)} that were "
             f"compiled and measured: the smallest takes {took} ({least.measured_peak_bytes} bytes), and was predicted "
-            f"to take {format_bytes(least.predicted_peak_bytes)}. explorer.apply keeps smaller budgets, without a compiler"
+            f"to take {format_bytes(least.predicted_peak_bytes)}. explorer.apply keeps smaller budgets, not compiled"
         )
 
 

@@ -1,4 +1,4 @@
-"""A schedule of PyTorch's own operators, for a compiled step: what it keeps, as far as the compiler has it in memory."""
+"""A schedule of PyTorch's own operators, for a compiled step: what it keeps, as far as the compiler has it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from explorer.capture import Batch, Loss
 from explorer.compiled_schedule import CompiledStep, saved_by
 from explorer.compiling.choosing import tagged, without_costs
 from explorer.compiling.kernels import base, is_view, val
+from explorer.compiling.partitioning import Choice
 from explorer.compiling.profiling import Traced
 from explorer.execution.applying import capture_for
-from explorer.compiling.partitioning import Choice
 from explorer.graph import Optimization, Phase, TrainingGraph
 from explorer.schedule import Run, Schedule
 from explorer.units import format_bytes
@@ -40,24 +40,22 @@ class Translated:
     unsaid: tuple[str, ...]
 
 
-def translated(
-    model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None, traced: Traced
-) -> Translated:
+def translated(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None, traced: Traced) -> Translated:
     """Say a schedule of another profile to the compiler.
 
     Raises:
-        ValueError: it is for another model or batch, or lives by what a compiled step cannot have; says what can run it.
+        ValueError: it is for another model or batch, or has what a compiled step cannot have; says what can run it.
     """
     if schedule.identity.fused:
         raise ValueError(
-            "the schedule has joined pieces of fuse=True, which are not the compiler's own kernels: plan for those with "
+            "the schedule has joined pieces of fuse=True, which are not the compiler's own kernels: plan for those by "
             f"explorer.profile_compiled and method='monet-compiled'; {_WHAT_CAN}"
         )
     captured = capture_for(model, schedule, batch, loss=loss).graph
     if captured.iteration.within:
         raise ValueError("updates within the backward pass are this package's: plan with update='end' to compile")
     kept = saved_by(captured, schedule)
-    _refuse_forms(captured, schedule, kept)
+    _refuse_forms(captured, kept)
     found = _matched(captured, traced)
     step = CompiledStep(without_costs(traced))
     number = {x.name: x.id for x in traced.built.graph.storages}
@@ -68,16 +66,15 @@ def translated(
     return Translated(tagged(traced, names), ran, tuple(_unsaid(captured, schedule, kept - found.keys())))
 
 
-def _refuse_forms(graph: TrainingGraph, schedule: Schedule, kept: frozenset[int]) -> None:
+def _refuse_forms(graph: TrainingGraph, kept: frozenset[int]) -> None:
     """Activations that wait for the backward pass in another form."""
     own = {x for operator in graph.forward if not operator.optional for x in operator.default().writes}
     forms = [graph.storages[x].name for x in sorted(kept - own)]
     if forms:
         raise ValueError(
-            f"the schedule keeps {', '.join(forms[:_MOST_SAID])} in place of activations (bit masks or encodings), which "
-            f"no compiled step makes: solve with optimizations='none', or method='monet-compiled'; {_WHAT_CAN}"
+            f"the schedule keeps {', '.join(forms[:_MOST_SAID])} in place of activations (bit masks or encodings), "
+            f"which no compiled step makes: solve with optimizations='none', or method='monet-compiled'; {_WHAT_CAN}"
         )
-    del schedule
 
 
 def _matched(graph: TrainingGraph, traced: Traced) -> dict[int, str]:

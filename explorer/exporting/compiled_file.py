@@ -63,8 +63,13 @@ def compiled_text(made: Compiled, *, with_loss: bool) -> str:
 def _names(name: str, values: tuple[str, ...]) -> list[str]:
     if not values:
         return [f"    {name}=(),"]
-    inner = textwrap.fill(", ".join(map(repr, values)) + ",", WIDTH - 8, break_long_words=False, break_on_hyphens=False)
-    return [f"    {name}=(", textwrap.indent(inner, " " * 8), "    ),"]
+    lines = [""]
+    for value in values:
+        word = f"{value!r},"
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > WIDTH - 8:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return [f"    {name}=(", *(f"        {x}" for x in lines), "    ),"]
 
 
 def _words(made: Compiled, *, with_loss: bool) -> str:
@@ -75,8 +80,8 @@ def _words(made: Compiled, *, with_loss: bool) -> str:
         f"    model = {use}",
         _wrapped(
             f"{len(made.saved)} results are saved for the backward pass; a peak of "
-            f"{format_bytes(made.predicted_peak_bytes)} is predicted, model and batch included. The compiler decides on "
-            "the rest of what is in memory: measure a step before you rely on it."
+            f"{format_bytes(made.predicted_peak_bytes)} is predicted, model and batch included. The compiler decides "
+            "on the rest of what is in memory: measure a step before you rely on it."
         ),
     ]
     if made.unsaid:
@@ -84,8 +89,8 @@ def _words(made: Compiled, *, with_loss: bool) -> str:
         said.append(f"What the schedule has and this form cannot say:\n{points}")
     said.append(
         _wrapped(
-            f"Made with and for torch {made.choice.torch_version}. Under another version it runs if that traces the same "
-            "graph, and says so at the first step if not. Batches of other shapes are refused."
+            f"Made with and for torch {made.choice.torch_version}. Under another version it runs if that traces the "
+            "same graph, and says so at the first step if not. Batches of other shapes are refused."
         )
     )
     return "\n\n".join(said) + "\n"

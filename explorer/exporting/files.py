@@ -70,7 +70,7 @@ def export(
         raise ValueError(f"form is {shown(form)}; allowed: {', '.join(map(repr, FORMS))}")
     if profile is not None and form == "python":
         raise ValueError(
-            f"profile is {shown(profile)}; it is for form='selective' and form='compile', whose files have figures of it"
+            f"profile is {shown(profile)}; it is for form='selective' and form='compile', whose files have its figures"
         )
     model = uncompiled(a_module(model))
     if form == "selective":

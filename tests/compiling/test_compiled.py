@@ -13,15 +13,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import explorer
-from explorer.compiled_schedule import CompiledStep, saved_by
-from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
-from explorer.compiling.profiling import Traced, traced_of
+from explorer.compiled_schedule import CompiledStep
+from explorer.compiling.choosing import saved_nodes, tagged, without_costs
 from explorer.compiling.partitioning import Choice, Partitioner
+from explorer.compiling.profiling import Traced, traced_of
 from explorer.models.gpt import GPT, GPTConfig
-from explorer.schedule import keep_all
-from explorer.simulation import simulate
-from explorer.solution import Status
 
 Made = tuple[nn.Module, Any]
 
@@ -52,7 +48,8 @@ class Across(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.down, self.low, self.up = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1), nn.Conv2d(24, 8, 1)
+        self.down, self.low = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1)
+        self.up = nn.Conv2d(24, 8, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first = F.silu(self.down(x))

@@ -2,7 +2,8 @@
 
 A schedule that the compiler's partitioner can run is a set of saved results. Sets come from MONeT's plan search on the
 same graph, as far as it goes without such bounds, and from a search of their own: results are let go for the least time
-for a byte at the peak until the budget is kept, then put in and out at random, and what is better stays (annealing).
+for a byte at the peak until the budget is kept, then put in and out at random, and what is better stays (annealing). Of
+few results every set is judged.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import combinations
 
 from explorer.compiled_schedule import CompiledStep, Figures, saved_by
 from explorer.device_profile import Profile
@@ -25,6 +27,7 @@ from explorer.solvers.options import Options
 _SHARE = 0.35  # of the time, for MONeT's own search
 _TOLERANCE = 0.02
 _TRIED = 24
+_FEW = 10  # results, of which every set is judged
 _TEMPERATURE = 0.004
 
 
@@ -73,10 +76,16 @@ class _Search:
         self.budget_bytes = budget_bytes
         self.known = known
         self.options = options
-        self.chance = random.Random(options.seed + number)  # noqa: S311 - a search
+        self.chance = random.Random(options.seed + number)
         self.ends = time.monotonic() + options.time_limit
 
     def run(self) -> None:
+        choices = self.step.choices
+        if len(choices) <= _FEW:
+            for count in range(len(choices) + 1):
+                for some in combinations(choices, count):
+                    self._judged(frozenset(some))
+            return
         everything = frozenset(self.step.choices) & self.step.read
         starts = [self._let_go(everything), self._of_monet()]
         starts += [x for x in self.known if self._score(x) < math.inf]
