@@ -86,7 +86,8 @@ class Row:
         budget_bytes: asked for.
         plain_bytes: PyTorch's peak at a ratio of 1.
         least_bytes: its smallest at any of the ratios.
-        predicted_bytes: ours, before anything was measured.
+        predicted_bytes: ours, before anything was measured, …
+        first_bytes: … and what that took.
         measured_bytes: ours.
         margin_bytes: that the tool took.
         ratio: PyTorch's quickest that fits.
@@ -103,6 +104,7 @@ class Row:
     plain_bytes: int
     least_bytes: int
     predicted_bytes: int | None
+    first_bytes: int | None
     measured_bytes: int | None
     margin_bytes: int | None
     ratio: float | None
@@ -151,7 +153,6 @@ def measured(name: str, options: argparse.Namespace) -> list[Row]:
 def case(label: str, planner: Planner, peaks: dict[float, int], budget_bytes: int, options: argparse.Namespace) -> Row:
     """One budget."""
     model, batch = planner.model, planner.batch
-    first = explorer.solve(planner.profile, budget=budget_bytes, method="monet-compiled", time_limit=options.seconds)
     try:
         ours = planner.within(budget_bytes, rehearse=options.peaks)
     except ValueError as error:
@@ -169,7 +170,8 @@ def case(label: str, planner: Planner, peaks: dict[float, int], budget_bytes: in
         budget_bytes=budget_bytes,
         plain_bytes=peaks[1.0],
         least_bytes=min(peaks.values()),
-        predicted_bytes=first.peak_bytes,
+        predicted_bytes=None if ours is None else ours.rounds[0].predicted_peak_bytes,
+        first_bytes=None if ours is None else ours.rounds[0].measured_peak_bytes,
         measured_bytes=None if ours is None else ours.measured_peak_bytes,
         margin_bytes=None if ours is None else ours.margin_bytes,
         ratio=best,

@@ -1,6 +1,6 @@
 """A compiled step as a training graph: its operators are kernels, its storages what those put into memory.
 
-PyTorch's own minimum cut comes first: what it computes again costs nothing there, inside of other kernels. What it saves
+PyTorch's own minimum cut comes first: what it computes again costs nothing, inside of other kernels. What it saves
 may be computed again instead, by loops or by a library, and everything else that the forward pass puts into memory may
 be saved: that is what schedules of this graph decide.
 """

@@ -1,8 +1,8 @@
 """What PyTorch's compiler makes of a graph, as far as it can be known before it works: kernels, and what they allocate.
 
-Inductor computes pointwise calls where they are read, as often as that is, unless they read too much. A result is in
-memory if a kernel that is no loop reads it, or loops that do not become one; what is neither is never allocated.
-The rules here are those of ``torch._inductor`` 2.13 for the CPU (``StorageBox.mark_reuse``, ``CppScheduling.can_fuse``).
+Inductor computes pointwise calls where they are read, as often as that is, if they read little. A result is in
+memory if a kernel that is no loop reads it, or loops that do not become one; what is neither is never allocated. The
+rules are those of ``torch._inductor`` 2.13 for the CPU (``StorageBox.mark_reuse``, ``CppScheduling.can_fuse``).
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ class _Loop:
         source = self.node.all_input_nodes[0]
         dims = self.node.args[1] if len(self.node.args) > 1 and isinstance(self.node.args[1], list | tuple) else None
         shape = val(source).shape
-        reduced = sorted(x % len(shape) for x in dims) if dims else list(range(len(shape)))
+        numbers = [x for x in dims or () if isinstance(x, int)]
+        reduced = sorted(x % len(shape) for x in numbers) if numbers else list(range(len(shape)))
         inner = reduced == list(range(len(shape) - len(reduced), len(shape)))
         size = math.prod(shape[x] for x in reduced)
         return numel(source) // max(1, size), size, inner

@@ -37,6 +37,21 @@ _MOST_ROUNDS = 5
 _SLACK = 0.02
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A plan that was compiled and measured.
+
+    Attributes:
+        planned_bytes: the budget that it was solved for.
+        predicted_peak_bytes: by the simulator.
+        measured_peak_bytes: of the compiled step.
+    """
+
+    planned_bytes: int
+    predicted_peak_bytes: int
+    measured_peak_bytes: int
+
+
 @dataclass(frozen=True, repr=False)
 class Compiled(Summarised):
     """A compiled model, with what is known of its step.
@@ -51,6 +66,7 @@ class Compiled(Summarised):
         budget_bytes: what was asked; None: nothing.
         margin_bytes: how much less than the budget the schedule was solved for, so that the measured peak keeps it;
             negative where the compiled step takes less than predicted.
+        rounds: of planning for a budget, the first one first; empty: none was asked for.
         unsaid: what a schedule that is not of the compiled step has and this has not, a sentence each.
     """
 
@@ -62,6 +78,7 @@ class Compiled(Summarised):
     measured_peak_bytes: int | None = None
     budget_bytes: int | None = None
     margin_bytes: int | None = None
+    rounds: tuple[Round, ...] = ()
     unsaid: tuple[str, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -201,6 +218,7 @@ class _Fitting:
     planner: Planner
     budget_bytes: int
     tried: dict[frozenset[int], tuple[float, Compiled]] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
 
     def best(self, *, rehearse: bool) -> Compiled:
         planned_bytes = self.budget_bytes
@@ -221,7 +239,7 @@ class _Fitting:
         for _, made in sorted(fitting, key=lambda x: x[0]):
             real = made if rehearse else _measured(made, self.planner.batch)  # with its loops, at last
             if (real.measured_peak_bytes or 0) <= self.budget_bytes:
-                return real
+                return replace(real, rounds=tuple(self.rounds))
         raise ValueError(self._refusal())
 
     def _round(self, planned_bytes: int) -> Compiled | None:
@@ -238,9 +256,11 @@ class _Fitting:
         choice = tagged(own.traced, {own.profile.graph.storages[x].name for x in saved})
         found = Translated(choice, solution.schedule, ())
         made = _compiled(own.model, own.traced, found, own.loss, solution.peak_bytes)
+        peak_bytes = rehearsed_peak_bytes(made.module, own.batch)
+        self.rounds.append(Round(planned_bytes, solution.peak_bytes, peak_bytes))
         made = replace(
             made,
-            measured_peak_bytes=rehearsed_peak_bytes(made.module, own.batch),
+            measured_peak_bytes=peak_bytes,
             budget_bytes=self.budget_bytes,
             margin_bytes=self.budget_bytes - planned_bytes,
         )

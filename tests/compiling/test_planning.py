@@ -94,11 +94,16 @@ def test_other_choices_are_other_entries_of_the_compiler_s_caches(traced: Traced
     assert Partitioner(one).uuid() == Partitioner(tagged(traced, {step[0].name})).uuid()
 
 
+@pytest.mark.thorough
 def test_a_rehearsal_takes_the_bytes_that_are_predicted_but_for_some(traced: Traced, profile: Profile) -> None:
     del traced
     made = explorer.compiled(perceptron(), simple(profile), BATCH, loss=F.mse_loss)
     peak_bytes = rehearsed_peak_bytes(made.module, BATCH)
     assert made.predicted_peak_bytes == pytest.approx(peak_bytes, rel=0.05)
+
+
+def test_other_batches_are_refused_before_anything_is_compiled(profile: Profile) -> None:
+    made = explorer.compiled(perceptron(), simple(profile), BATCH, loss=F.mse_loss)
     with pytest.raises(ValueError, match=r"batch\[0\] has shape \(8, 32\); the schedule was made for \(64, 32\)"):
         made(BATCH[0][:8], BATCH[1][:8])
 
