@@ -4,7 +4,7 @@
 
 One run for each model: the peaks of PyTorch's own ``activation_memory_budget`` at seven ratios; three budgets; for
 each, our step within it, the quickest of PyTorch's that fit, and the one that a user would choose by interpolation
-between its peaks at 1 and 0. Peaks are measured (on the CPU without computing loops, which allocate nothing); times are
+between its peak at 1 and its smallest. Peaks are measured (on the CPU without computing loops, which allocate nothing); times are
 medians of steps that take turns. Real steps' peaks are measured too, with ``--peaks`` only those of the choice are not.
 """
 
@@ -158,8 +158,9 @@ def case(label: str, planner: Planner, peaks: dict[float, int], budget_bytes: in
     except ValueError as error:
         print(label, error, flush=True)
         ours = None
-    slope = (peaks[1.0] - peaks[0.0]) or 1
-    said = min(1.0, max(0.0, (budget_bytes - peaks[0.0]) / slope))
+    least = min(peaks, key=lambda x: peaks[x])
+    share = (budget_bytes - peaks[least]) / max(1, peaks[1.0] - peaks[least])
+    said = min(1.0, max(least, least + share * (1.0 - least)))
     fitting = [x for x in RATIOS if peaks[x] <= budget_bytes]
     times: dict[str, float] = {}
     best = max(fitting, default=None)

@@ -7,12 +7,12 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from explorer.compiled_schedule import CompiledStep, saved_by
 from explorer.compiling.joint import Joint
 from explorer.compiling.kernels import base, is_constant, is_view
 from explorer.compiling.partitioning import Choice, described_inputs
 from explorer.compiling.profiling import Traced
 from explorer.device_profile import Cost, Device, Profile
+from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Schedule
 from explorer.torch_inductor import may_be_called_again
 

@@ -15,7 +15,7 @@ from explorer.compiling.partitioning import Step, digest_of, tag, tidied
 from explorer.execution.steps import step_of, unchanged
 from explorer.torch_inductor import joint_graph, partitioned
 
-_SAID = 400
+_SAID = 250
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from explorer.arguments import a_flag, a_loss, a_number
 from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import BatchLayout, uncompiled
-from explorer.compiled_schedule import saved_by
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
 from explorer.compiling.costs import costs_of
 from explorer.compiling.partitioning import Choice, Step
@@ -25,6 +24,7 @@ from explorer.device_profile import Profile
 from explorer.execution.device import describe_device, device_of
 from explorer.execution.measuring import measure as measured
 from explorer.kinds import a_profile, a_schedule
+from explorer.saved_results import saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solvers import solve

@@ -11,13 +11,13 @@ import torch
 from torch import fx, nn
 
 from explorer.capture import Batch, Loss
-from explorer.compiled_schedule import CompiledStep, saved_by
 from explorer.compiling.choosing import tagged, without_costs
 from explorer.compiling.kernels import base, is_view, val
 from explorer.compiling.partitioning import Choice
 from explorer.compiling.profiling import Traced
 from explorer.execution.applying import capture_for
 from explorer.graph import Optimization, Phase, TrainingGraph
+from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Run, Schedule
 from explorer.units import format_bytes
 

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from explorer.compiled_schedule import CompiledStep
 from explorer.compiling.choosing import saved_nodes, tagged, without_costs
 from explorer.compiling.partitioning import Choice, Partitioner
 from explorer.compiling.profiling import Traced, traced_of
 from explorer.models.gpt import GPT, GPTConfig
+from explorer.saved_results import CompiledStep
 
 Made = tuple[nn.Module, Any]
 

@@ -13,13 +13,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import explorer
-from explorer.compiled_schedule import CompiledStep, saved_by
 from explorer.compiling.choosing import tagged
 from explorer.compiling.kernels import kernels_of
 from explorer.compiling.partitioning import Partitioner
 from explorer.compiling.profiling import Traced, traced_of
 from explorer.compiling.running import rehearsed_peak_bytes
 from explorer.device_profile import Cost, Device, Profile
+from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Free, Run, Schedule
 from explorer.simulation import simulate
 from explorer.solution import Status

@@ -16,8 +16,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import combinations
 
-from explorer.compiled_schedule import CompiledStep, Figures, saved_by
 from explorer.device_profile import Profile
+from explorer.saved_results import CompiledStep, Figures, saved_by
 from explorer.schedule import Schedule
 from explorer.solution import Solution
 from explorer.solvers.methods.answers import best_of, unsuited
