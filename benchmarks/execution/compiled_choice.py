@@ -4,8 +4,8 @@
 
 One run for each model: the peaks of PyTorch's own ``activation_memory_budget`` at seven ratios; three budgets; for
 each, our step within it, the quickest of PyTorch's that fit, and the one that a user would choose by interpolation
-between its peak at 1 and its smallest. Peaks are measured, PyTorch's on the CPU without computing loops; ours are those of
-real steps, but with ``--peaks``. Times are medians of steps that take turns.
+between its peak at 1 and its smallest. Peaks are measured, PyTorch's without computing loops; ours are those of real
+steps, but with ``--peaks``. Times are medians of steps that take turns.
 """
 
 from __future__ import annotations
