@@ -306,6 +306,43 @@ def reserved(rows: Rows) -> Iterable[str]:
         yield line(name, *("-" if x["overhead"] is None else f"{100 * x['overhead']:+.2f}%" for x in kinds))
 
 
+def compiled_choice(rows: Rows) -> Iterable[str]:
+    """Our choice of what a compiled step saves beside PyTorch's ratios, worst first."""
+    ours = sum(_keeps(x, "measured_bytes") for x in rows)
+    interpolated = sum(_keeps(x, "interpolated_bytes") for x in rows)
+    off = [abs(x["predicted_bytes"] / x["first_bytes"] - 1) for x in rows if x["predicted_bytes"] and x["first_bytes"]]
+    yield (
+        f"The budget is kept in {ours} of {len(rows)} cases; by the ratio that interpolation says in {interpolated}. "
+        f"The first prediction is off by at most {max(off, default=0):.1%}."
+    )
+    yield ""
+    yield from head(
+        *("model, share", "budget, MiB", "predicted", "ours, measured", "margin"),
+        *("PyTorch's ratio", "its peak", "ours / its time", "interpolated", "its peak"),
+    )
+    for row in sorted(rows, key=_over, reverse=True):
+        over = _over(row)
+        yield line(
+            *(row["case"], _mib(row["budget_bytes"]), _mib(row["predicted_bytes"]), _mib(row["measured_bytes"])),
+            *(_mib(row["margin_bytes"]), "none fits" if row["ratio"] is None else f"{row['ratio']:g}"),
+            *(_mib(row["ratio_bytes"]), "-" if over < 0 else f"{over:.3f}"),
+            *(f"{row['interpolated']:.2f}", _mib(row["interpolated_bytes"])),
+        )
+
+
+def _keeps(row: Mapping[str, Any], key: str) -> bool:
+    return row[key] is not None and row[key] <= row["budget_bytes"]
+
+
+def _over(row: Mapping[str, Any]) -> float:
+    """Our time over that of PyTorch's quickest; -1 where one of them was not timed."""
+    return -1.0 if row["ours_ms"] is None or row["ratio_ms"] is None else row["ours_ms"] / row["ratio_ms"]
+
+
+def _mib(amount: int | None) -> str:
+    return "-" if amount is None else f"{amount / MIB:.1f}"
+
+
 def addresses(rows: Rows) -> Iterable[str]:
     """Placements of schedules, those that took longest; and of MiniMalloc's instances."""
     schedules = [x for x in rows if x["kind"] == "schedule"]
@@ -337,6 +374,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "compare": compare,
     "run_methods": run_methods,
     "beside_compile": beside_compile,
+    "compiled_choice": compiled_choice,
     "exported": exported,
     "dominance": dominance,
     "checkmate": checkmate,

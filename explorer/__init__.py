@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from explorer.analysis.explaining import explain, explain_all, explain_operator
     from explorer.analysis.pricing import memory_price
     from explorer.analysis.residuals import residual, residual_by_run
+    from explorer.compiling import Compiled, compiled, compiled_within, profile_compiled
     from explorer.device_profile import Profile
     from explorer.execution import (
         ScheduledModule,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from widgets import Explorer, explore
 
 _HOMES = {
+    "Compiled": "explorer.compiling",
     "Explorer": "widgets",
     "Measurement": "explorer.measurement",
     "Placement": "explorer.placement",
@@ -56,7 +58,9 @@ _HOMES = {
     "TrainingGraph": "explorer.graph",
     "add_schedule": "explorer.execution",
     "apply": "explorer.execution",
+    "compiled": "explorer.compiling",
     "compiled_schedule": "explorer.execution",
+    "compiled_within": "explorer.compiling",
     "estimate": "explorer.profiling",
     "explain": "explorer.analysis.explaining",
     "explain_all": "explorer.analysis.explaining",
@@ -77,6 +81,7 @@ _HOMES = {
     "parse_bytes": "explorer.units",
     "place": "explorer.solvers",
     "profile": "explorer.profiling",
+    "profile_compiled": "explorer.compiling",
     "residual": "explorer.analysis.residuals",
     "residual_by_run": "explorer.analysis.residuals",
     "selective_schedule": "explorer.exporting",
@@ -88,6 +93,7 @@ _HOMES = {
     "update_within": "explorer.execution",
 }
 __all__ = [
+    "Compiled",
     "Explorer",
     "Measurement",
     "Placement",
@@ -102,7 +108,9 @@ __all__ = [
     "TrainingGraph",
     "add_schedule",
     "apply",
+    "compiled",
     "compiled_schedule",
+    "compiled_within",
     "estimate",
     "explain",
     "explain_all",
@@ -123,6 +131,7 @@ __all__ = [
     "parse_bytes",
     "place",
     "profile",
+    "profile_compiled",
     "residual",
     "residual_by_run",
     "selective_schedule",

@@ -219,6 +219,7 @@ class Identity:
         iteration: what is done with gradients.
         autocast: what the step was captured under; None where that was not noted: it fits all, if the operators do.
         fused: chains of calls were joined, for PyTorch's compiler to make kernels of.
+        compiled: it is what PyTorch's compiler makes of the step.
     """
 
     model: str
@@ -228,6 +229,7 @@ class Identity:
     iteration: Iteration = STEP_ALONE
     autocast: Autocast | None = None
     fused: bool = False
+    compiled: bool = False
 
     def difference(self, other: Identity) -> str | None:
         """In words, the first thing in which ``other`` differs; None where nothing does.
@@ -252,6 +254,12 @@ class Identity:
         if self.fused != other.fused:
             here, there = ("with" if x else "without" for x in (self.fused, other.fused))
             yield f"the captures differ: {here} fused chains here, {there} there: profile with the same fuse="
+        if self.compiled != other.compiled:
+            here, there = ("compiled" if x else "plain" for x in (self.compiled, other.compiled))
+            yield (
+                f"one step is compiled and the other is not: {here} here, {there} there. What profile_compiled and "
+                "'monet-compiled' plan runs by explorer.compiled, other schedules by explorer.apply too"
+            )
         if self.operators != other.operators:
             yield (
                 f"the captured operators differ ({here} here, {there} there): another forward "
@@ -273,6 +281,7 @@ class TrainingGraph:
         iteration: what is done with gradients.
         autocast: what it was captured under; None where that was not noted.
         fused: chains of calls were joined, for PyTorch's compiler to make kernels of.
+        compiled: its operators are the kernels of PyTorch's compiler, as far as they can be known.
     """
 
     model: str
@@ -284,6 +293,7 @@ class TrainingGraph:
     iteration: Iteration = STEP_ALONE
     autocast: Autocast | None = None
     fused: bool = False
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         """Check the structure, so that no later stage has to.
@@ -337,6 +347,7 @@ class TrainingGraph:
             iteration=self.iteration,
             autocast=self.autocast,
             fused=self.fused,
+            compiled=self.compiled,
         )
 
 

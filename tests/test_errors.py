@@ -66,7 +66,9 @@ def call(function: str, things: Things, **changes: Any) -> Any:
     of_profile = {"profile": things.profile, "schedule": things.schedule}
     right: dict[str, dict[str, Any]] = {
         "apply": {**model, "schedule": things.schedule},
+        "compiled": {**model, "schedule": things.schedule},
         "compiled_schedule": model,
+        "compiled_within": {**model, "budget": "1 GiB"},
         "estimate": {**model, "device": "T4"},
         "explain": {**of_profile, "tensor": things.profile.graph.storages[0].name},
         "explain_all": of_profile,
@@ -88,6 +90,7 @@ def call(function: str, things: Things, **changes: Any) -> Any:
         "parse_bytes": {"value": 1},
         "place": of_profile,
         "profile": model,
+        "profile_compiled": model,
         "residual": {**of_profile, "measurement": things.measurement},
         "residual_by_run": {**of_profile, "measured": ()},
         "simulate": of_profile,
@@ -113,6 +116,10 @@ def models(t: Things) -> list[Any]:
 
 def unscheduled(t: Things) -> list[Any]:
     return [*models(t), t.scheduled]
+
+
+def kinds_of_compiled(t: Things) -> list[Any]:
+    return [*kinds_of_models(t), "resnet50", t.profile]
 
 
 def profiles(t: Things) -> list[Any]:
@@ -193,6 +200,27 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "batch": batches,
         "encoding": [5, "", "fp4", []],
         "check": FLAGS,
+    },
+    "compiled": {
+        "model": kinds_of_compiled,
+        "schedule": schedules,
+        "batch": kinds_of_batches,
+        "loss": LOSSES,
+        "profile": lambda t: [5, "resnet50", t.schedule, t.profile],  # it is of a plain step
+        "measure": FLAGS,
+    },
+    "compiled_within": {
+        "model": kinds_of_compiled,
+        "batch": kinds_of_batches,
+        "budget": BUDGETS,
+        "loss": LOSSES,
+        "time_limit": SECONDS,
+    },
+    "profile_compiled": {
+        "model": kinds_of_compiled,
+        "batch": kinds_of_batches,
+        "loss": LOSSES,
+        "progress": CALLBACKS,
     },
     "compiled_schedule": {
         "model": unscheduled,

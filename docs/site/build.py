@@ -30,7 +30,7 @@ IN_A_BROWSER = ("app",)
 """Notebooks that are pages of their own, and have nothing to show here."""
 
 SECTIONS = {
-    "Capture and profile": ("profile", "estimate", "load_profile", "Profile", "TrainingGraph"),
+    "Capture and profile": ("profile", "profile_compiled", "estimate", "load_profile", "Profile", "TrainingGraph"),
     "Solve": ("solve", "smallest_budget", "trade_off", "largest_batch", "largest_sequence", "SolveSession"),
     "Schedules and what they take": (
         "Solution",
@@ -50,6 +50,9 @@ SECTIONS = {
         "export",
         "selective_schedule",
         "compiled_schedule",
+        "compiled",
+        "compiled_within",
+        "Compiled",
     ),
     "Measure": ("measure", "measure_runs", "measure_compiled", "Measurement", "residual", "residual_by_run"),
     "Explain": ("explain", "explain_all", "explain_operator", "memory_price"),

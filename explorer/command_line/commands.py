@@ -332,10 +332,15 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The Python file to write.")],
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
     form: Annotated[
-        str, typer.Option(help="python: the step itself; selective: torch.utils.checkpoint, a policy for each block.")
+        str,
+        typer.Option(
+            help="python: the step itself; selective: torch.utils.checkpoint, a policy for each block; compile: what "
+            "torch.compile saves."
+        ),
     ] = "python",
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="The schedule's, for the figures in a file of form selective.")
+        str | None,
+        typer.Option("--profile", "-p", help="The schedule's, for figures in files of forms selective, compile."),
     ] = None,
 ) -> None:
     """Write a schedule as one Python file that trains the model with torch alone."""

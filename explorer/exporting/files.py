@@ -9,7 +9,9 @@ from torch import nn
 from explorer.arguments import a_path
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
+from explorer.compiling import compiled
 from explorer.device_profile import Profile
+from explorer.exporting.compiled_file import compiled_text
 from explorer.exporting.python import python_text
 from explorer.exporting.selective import selective
 from explorer.exporting.selective_file import text_of
@@ -19,7 +21,7 @@ from explorer.simulation import simulate
 from explorer.torch_arguments import a_module
 from explorer.units import shown
 
-FORMS = "python", "selective"
+FORMS = "python", "selective", "compile"
 
 
 def export(
@@ -43,15 +45,18 @@ def export(
     blocks, for ``torch.utils.checkpoint``. It is coarser, and says so in the file: how far its simulated peak is from
     the schedule's, and what of the schedule it cannot say.
 
+    ``form="compile"`` writes what ``torch.compile`` is to save: tags for its partitioner, with the predicted peak. It
+    takes what ``compiled`` takes, and runs by the compiler's own kernels.
+
     Args:
         model: the schedule's, in training mode.
-        schedule: as for ``apply``.
+        schedule: as for ``apply``, or for ``compiled`` with that form.
         batch: likewise.
         path: of the file.
-        loss: likewise; a module with parameters cannot be written down.
-        form: ``"python"`` or ``"selective"``.
-        profile: the schedule's, for the figures that a file of the selective form has; without it they are of tensors
-            alone.
+        loss: likewise; a module with parameters cannot be written down. A file of the compile form is given it again.
+        form: ``"python"``, ``"selective"`` or ``"compile"``.
+        profile: the schedule's, for the figures that a file of the selective or the compile form has; without it they
+            are of tensors alone.
 
     Returns:
         ``path``.
@@ -64,10 +69,14 @@ def export(
     if form not in FORMS:
         raise ValueError(f"form is {shown(form)}; allowed: {', '.join(map(repr, FORMS))}")
     if profile is not None and form == "python":
-        raise ValueError(f"profile is {shown(profile)}; it is for form='selective', whose file has figures of it")
+        raise ValueError(
+            f"profile is {shown(profile)}; it is for form='selective' and form='compile', whose files have its figures"
+        )
     model = uncompiled(a_module(model))
     if form == "selective":
         text = _selective(model, schedule, batch, loss, profile)
+    elif form == "compile":
+        text = compiled_text(compiled(model, schedule, batch, loss=loss, profile=profile), with_loss=loss is not None)
     else:
         text = python_text(model, schedule, batch, loss=loss)
     try:

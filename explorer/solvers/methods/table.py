@@ -73,6 +73,7 @@ METHODS = {
     for method in (
         Method("monet", "MONeT", "monet:monet"),
         Method("monet-checkpointing", "MONeT, checkpointing alone", "monet:monet_checkpointing"),
+        Method("monet-compiled", "MONeT for torch.compile", "compiled:monet_compiled", Answers.CURVE),
         Method("checkmate", "Checkmate", "checkmate.solver:checkmate"),
         Method("checkmate-d", "Checkmate-D, aware of workspace", "checkmate.solver:checkmate_d"),
         Method("checkmate-o", "Checkmate-O, quickest convolutions", "checkmate.solver:checkmate_o"),

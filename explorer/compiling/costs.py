@@ -1,0 +1,103 @@
+"""What kernels of a compiled step take: libraries' are run and measured, loops cost what goes through memory."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from explorer.compiling.building import Work
+from explorer.compiling.kernels import bytes_of, is_view, name_of, val
+from explorer.device_profile import Cost
+from explorer.execution.memory import watch_cpu_memory
+
+_COPIED = 2**24
+_CALL_MS = 0.01
+_RUNS = 3
+_FOUR_DIMS = 4
+
+
+def costs_of(
+    work: Mapping[str, Work], *, device: torch.device, progress: Callable[[int, int, str], None]
+) -> dict[str, Cost]:
+    """Time and workspace by cost key.
+
+    Args:
+        work: what is run.
+        device: where.
+        progress: called with (done, total, what comes next).
+    """
+    byte_ms = _byte_ms(device)
+    found = {}
+    for done, (key, part) in enumerate(work.items()):
+        progress(done, len(work), key)
+        if part.kernel.outside:
+            found[key] = _measured(next(x for x in part.kernel.nodes if not is_view(x)), device)
+        else:
+            found[key] = Cost(_CALL_MS + part.traffic_bytes * byte_ms, 0)
+    progress(len(work), len(work), "done")
+    return found
+
+
+def _byte_ms(device: torch.device) -> float:
+    """How long a byte takes to be read or written, in a loop over large tensors."""
+    source = torch.zeros(_COPIED // 4, device=device)
+    into = torch.empty_like(source)
+    return _median_ms(lambda: torch.add(source, 1.0, out=into), device) / (2 * _COPIED)
+
+
+def _measured(node: fx.Node, device: torch.device) -> Cost:
+    """One call on random data; its memory beyond arguments and results."""
+    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda x: _material(x, node, device))
+    target: Any = node.target
+
+    def run() -> Any:
+        return target(*args, **kwargs)
+
+    with torch.no_grad():
+        run()
+        made_bytes = 0
+        if device.type == "cpu":
+            kept: list[Any] = []
+            peak_bytes = watch_cpu_memory(lambda: kept.append(run())).peak_bytes()
+            results = kept[0] if isinstance(kept[0], tuple | list) else (kept[0],)
+            made_bytes = max(0, peak_bytes - sum(x.nbytes for x in results if isinstance(x, torch.Tensor)))
+        return Cost(_median_ms(run, device), made_bytes + _laid_out_bytes(node))
+
+
+def _laid_out_bytes(node: fx.Node) -> int:
+    """A convolution's weight is copied first: the compiler's convolutions on the CPU have channels last."""
+    if name_of(node) not in ("convolution", "convolution_backward"):
+        return 0
+    weight = node.args[2 if name_of(node) == "convolution_backward" else 1]
+    assert isinstance(weight, fx.Node)
+    window = val(weight).shape[2:]
+    return bytes_of(weight) if max(window, default=1) > 1 else 0
+
+
+def _material(node: fx.Node, reader: fx.Node, device: torch.device) -> Any:
+    value = val(node)
+    if not isinstance(value, torch.Tensor):
+        return value
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+    made = made.normal_() if made.is_floating_point() else made.zero_()
+    if made.ndim == _FOUR_DIMS and name_of(reader).startswith("convolution"):
+        made = made.contiguous(memory_format=torch.channels_last)
+    return made
+
+
+def _median_ms(run: Callable[[], Any], device: torch.device) -> float:
+    times = []
+    for _ in range(_RUNS):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(times)

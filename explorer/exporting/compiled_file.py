@@ -1,0 +1,100 @@
+"""The text of a file that tells ``torch.compile`` what to save, on torch alone."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+from explorer.compiling import Compiled, partitioning
+from explorer.exporting.layout import WIDTH, section
+from explorer.harmless import in_docstring
+from explorer.units import format_bytes
+
+_SCHEDULED = '''
+
+def scheduled(model: nn.Module) -> nn.Module:
+    """The model, compiled with what is saved as above; train it in any loop, with its own parameters."""
+    return compiled(model, CHOICE)
+'''
+_SCHEDULED_WITH_LOSS = '''
+
+def scheduled(model: nn.Module, loss: Any) -> nn.Module:
+    """Model and loss, compiled with what is saved as above; train it in any loop, with the model's own parameters.
+
+    The loss must be the one that the plan was made with.
+    """
+    return compiled(Step(model, loss), CHOICE)
+'''
+
+
+def compiled_text(made: Compiled, *, with_loss: bool) -> str:
+    """All of the file.
+
+    Args:
+        made: what is said; its module is not run.
+        with_loss: the loss is not the model's own.
+    """
+    source = inspect.getsource(partitioning)
+    imports = source[source.index("from __future__") : source.index("\n\n@dataclass")]
+    functions = source[source.index("@dataclass") :]
+    choice = made.choice
+    table = [
+        "CHOICE = Choice(",
+        f"    graph={choice.graph!r},",
+        *_names("inputs", choice.inputs),
+        *_names("saved", choice.saved),
+        *_names("again", choice.again),
+        f"    torch_version={choice.torch_version!r},",
+        ")",
+    ]
+    parts = [
+        f'"""{_words(made, with_loss=with_loss)}"""\n',
+        imports,
+        section("how it is said to PyTorch's partitioner") + "\n\n",
+        functions.rstrip() + "\n\n",
+        section("what is saved, and what is computed again"),
+        "# Nodes of the graph that the compiler traces, in order.",
+        "\n".join(table),
+        (_SCHEDULED_WITH_LOSS if with_loss else _SCHEDULED).rstrip(),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _names(name: str, values: tuple[str, ...]) -> list[str]:
+    if not values:
+        return [f"    {name}=(),"]
+    lines = [""]
+    for value in values:
+        word = f"{value!r},"
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > WIDTH - 8:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return [f"    {name}=(", *(f"        {x}" for x in lines), "    ),"]
+
+
+def _words(made: Compiled, *, with_loss: bool) -> str:
+    schedule = made.schedule
+    use = "scheduled(model, loss)  # called with (inputs, target)" if with_loss else "scheduled(model)"
+    said = [
+        _wrapped(f"What torch.compile saves of {schedule.identity.model}, after a schedule: {schedule.method}."),
+        f"    model = {use}",
+        _wrapped(
+            f"{len(made.saved)} results are saved for the backward pass; a peak of "
+            f"{format_bytes(made.predicted_peak_bytes)} is predicted, model and batch included. The compiler decides "
+            "on the rest of what is in memory: measure a step before you rely on it."
+        ),
+    ]
+    if made.unsaid:
+        points = "\n".join(_wrapped(f"* {x}.") for x in made.unsaid)
+        said.append(f"What the schedule has and this form cannot say:\n{points}")
+    said.append(
+        _wrapped(
+            f"Made with and for torch {made.choice.torch_version}. Under another version it runs if that traces the "
+            "same graph, and says so at the first step if not. Batches of other shapes are refused."
+        )
+    )
+    return "\n\n".join(said) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(map(in_docstring, textwrap.wrap(text, WIDTH, break_long_words=True, break_on_hyphens=False)))
