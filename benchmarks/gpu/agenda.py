@@ -230,7 +230,7 @@ def _make_schedule(path: Path, *, name: str, share: float, options: Options) -> 
     peak = _peak_of(profile)
     found = solution_within(profile, int(share * peak), options)
     if found.schedule is None:
-        raise ValueError(f"{name} has no schedule within {share} of {explorer.format_bytes(peak)}")
+        raise ValueError(f"{name} has no schedule within {share:.2f} of {explorer.format_bytes(peak)}")
     found.schedule.save(path)
 
 

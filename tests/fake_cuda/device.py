@@ -45,7 +45,7 @@ def built(folder: Path | None = None, *, computing: bool = True) -> Path:
     sources = sorted((*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")))
     made_of = hashlib.sha256(b"".join(x.read_bytes() for x in sources) + torch.__version__.encode()).hexdigest()
     folder = FOLDER.parents[1] / "build" / "fake_cuda" if folder is None else folder
-    parts = (*PARTS, "kernels") if computing else PARTS
+    parts = (*PARTS, "kernels", "libraries") if computing else PARTS
     library = folder / f"libfakecuda-{made_of[:16]}-{len(parts)}.so"
     if library.exists():
         return library

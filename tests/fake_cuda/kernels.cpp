@@ -1,16 +1,14 @@
 // What the device computes: everything that PyTorch's CPU kernels can, on the memory of its tensors as it lies on the
 // host. Every call is a kernel of the current stream; results are allocated on the device, workspaces of libraries too.
-#include "device.h"
+#include "kernels.h"
 
 #include <ATen/ATen.h>
-#include <ATen/ExpandUtils.h>
 #include <ATen/native/Copy.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorIterator.h>
 #include <torch/library.h>
 
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -20,30 +18,8 @@
 #include <unordered_map>
 
 namespace fake {
-namespace {
 
 using at::Tensor;
-using torch::jit::Stack;
-
-// As PyTorch's default before Hopper; cuDNN's depends on the plan: something that follows the size of the call.
-constexpr size_t kCublasBytes = 8519680;
-constexpr size_t kLeastConvolutionBytes = 3 * (size_t{1} << 20) + 5;
-
-const std::set<std::string> kProducts = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
-const std::set<std::string> kConvolutions = {"aten::convolution", "aten::convolution_backward"};
-
-// Never destroyed: the allocator would be gone.
-auto& guard = *new std::mutex;
-auto& handles = *new std::map<std::tuple<std::thread::id, c10::DeviceIndex, c10::StreamId>, c10::DataPtr>;
-
-void take_handle() {
-  const auto where = here();
-  const std::lock_guard lock(guard);
-  auto& workspace = handles[{std::this_thread::get_id(), where.device, where.stream}];
-  if (!workspace) {
-    workspace = c10::GetAllocator(c10::DeviceType::CUDA)->allocate(kCublasBytes);
-  }
-}
 
 Tensor on_host(const Tensor& tensor) {
   const auto& storage = tensor.storage();
@@ -65,6 +41,30 @@ Tensor on_device(const Tensor& made) {
     used(result.storage().data(), true, "a result");
   }
   return result;
+}
+
+namespace {
+
+using torch::jit::Stack;
+
+// As PyTorch's default before Hopper; cuDNN's depends on the plan: something that follows the size of the call.
+constexpr size_t kCublasBytes = 8519680;
+constexpr size_t kLeastConvolutionBytes = 3 * (size_t{1} << 20) + 5;
+
+const std::set<std::string> kProducts = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
+const std::set<std::string> kConvolutions = {"aten::convolution", "aten::convolution_backward"};
+
+// Never destroyed: the allocator would be gone.
+auto& guard = *new std::mutex;
+auto& handles = *new std::map<std::tuple<std::thread::id, c10::DeviceIndex, c10::StreamId>, c10::DataPtr>;
+
+void take_handle() {
+  const auto where = here();
+  const std::lock_guard lock(guard);
+  auto& workspace = handles[{std::this_thread::get_id(), where.device, where.stream}];
+  if (!workspace) {
+    workspace = c10::GetAllocator(c10::DeviceType::CUDA)->allocate(kCublasBytes);
+  }
 }
 
 // The arguments of one call, as the CPU's kernels take them.
@@ -288,106 +288,6 @@ const Tensor& resize(const Tensor& self, at::IntArrayRef size, std::optional<at:
 
 void record_stream(Tensor& self, at::Stream stream) { used_on(self.storage().data(), stream.id()); }
 
-// cuDNN's is PyTorch's own here, with another name.
-std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm(
-    const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::optional<Tensor>& mean,
-    const std::optional<Tensor>& variance, bool training, double momentum, double epsilon) {
-  auto [result, saved_mean, saved_scale] =
-      at::native_batch_norm(input, weight, bias, mean, variance, training, momentum, epsilon);
-  return {result, saved_mean, saved_scale, at::empty({0}, input.options().dtype(at::kByte))};
-}
-
-std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(
-    const Tensor& input, const Tensor& gradient, const Tensor& weight, const std::optional<Tensor>& mean,
-    const std::optional<Tensor>& variance, const std::optional<Tensor>& saved_mean,
-    const std::optional<Tensor>& saved_scale, double epsilon, const Tensor& /*reserve*/) {
-  return at::native_batch_norm_backward(
-      gradient, input, weight, mean, variance, saved_mean, saved_scale, true, epsilon, {true, true, true});
-}
-
-// As ATen/native/cuda/Dropout.cu scales, which is not how the CPU's kernel does.
-std::tuple<Tensor, Tensor> dropout(const Tensor& input, double probability, std::optional<bool> train) {
-  const c10::DeviceGuard guard(input.device());
-  launched(here());
-  const auto source = on_host(input);
-  auto mask = at::ones_like(source, source.options().dtype(at::kBool));
-  if (!train.value_or(true) || probability == 0) {
-    return {on_device(source.clone()), on_device(mask)};
-  }
-  mask.bernoulli_(1 - probability);
-  const bool wide = source.scalar_type() == at::kDouble;
-  const double scale = wide ? 1 / (1 - probability) : double{1.0F / static_cast<float>(1 - probability)};
-  const auto made = source.to(wide ? at::kDouble : at::kFloat).mul(mask).mul_(probability == 1 ? 0 : scale);
-  return {on_device(made.to(source.scalar_type())), on_device(mask)};
-}
-
-struct Weights {
-  Tensor probabilities;
-  Tensor log_sum;
-};
-
-Weights weights_of(const Tensor& query, const Tensor& key, const Tensor& bias, bool causal, double scale) {
-  auto scores = at::matmul(query, key.transpose(-2, -1)).mul_(scale);
-  if (bias.defined()) {
-    scores += bias;
-  }
-  if (causal) {
-    const auto later = at::ones({query.size(-2), key.size(-2)}, query.options().dtype(at::kBool)).triu_(1);
-    scores.masked_fill_(later, -std::numeric_limits<double>::infinity());
-  }
-  return {at::softmax(scores, -1), at::logsumexp(scores, -1)};
-}
-
-double scale_of(const Tensor& query, std::optional<double> scale) {
-  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
-}
-
-// As the layouts of the memory-efficient kernel are: heads inside of tokens, sums filled up to 32.
-Tensor by_token(const Tensor& made) { return made.transpose(1, 2).contiguous().transpose(1, 2); }
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> attention(
-    const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, bool with_sums,
-    double dropout, bool causal, std::optional<double> scale) {
-  TORCH_CHECK(dropout == 0, "attention on this device drops nothing out");
-  const c10::DeviceGuard guard(query.device());
-  launched(here());
-  const auto q = on_host(query);
-  const auto v = on_host(value);
-  const auto mask = bias.has_value() && bias->defined() ? on_host(*bias) : Tensor();
-  const auto found = weights_of(q, on_host(key), mask, causal, scale_of(q, scale));
-  const auto tokens = with_sums ? (q.size(2) + 31) / 32 * 32 : 0;
-  auto sums = at::zeros({q.size(0), q.size(1), tokens}, q.options().dtype(at::kFloat));
-  if (with_sums) {
-    sums.narrow(2, 0, q.size(2)).copy_(found.log_sum);
-  }
-  const auto none = at::zeros({}, q.options().dtype(at::kLong));
-  auto result = on_device(by_token(at::matmul(found.probabilities, v)));
-  return {result, on_device(sums), on_device(none), on_device(none)};
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
-    const Tensor& gradient, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
-    const Tensor& /*result*/, const Tensor& /*sums*/, const Tensor& /*seed*/, const Tensor& /*offset*/,
-    double /*dropout*/, std::array<bool, 4> wanted, bool causal, std::optional<double> scale) {
-  const c10::DeviceGuard guard(query.device());
-  launched(here());
-  const auto g = on_host(gradient);
-  const auto q = on_host(query);
-  const auto k = on_host(key);
-  const auto v = on_host(value);
-  const auto by = scale_of(q, scale);
-  const auto mask = bias.defined() ? on_host(bias) : Tensor();
-  const auto p = weights_of(q, k, mask, causal, by).probabilities;
-  const auto of_p = at::matmul(g, v.transpose(-2, -1));
-  const auto of_scores = p * (of_p - (of_p * p).sum(-1, true));
-  const auto placed = [&](const Tensor& x) { return on_device(by_token(x)); };
-  auto of_q = placed(at::matmul(of_scores, k).mul_(by));
-  auto of_k = placed(at::matmul(of_scores.transpose(-2, -1), q).mul_(by));
-  auto of_v = placed(at::matmul(p.transpose(-2, -1), g));
-  auto of_bias = wanted[3] && bias.defined() ? on_device(at::sum_to(of_scores, bias.sizes()).contiguous()) : Tensor();
-  return {of_q, of_k, of_v, of_bias};
-}
-
 TORCH_LIBRARY_IMPL(_, CUDA, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&compute>());
 }
@@ -407,11 +307,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("set_.source_Storage_storage_offset", &at::native::set_storage_cpu_);
   library.impl("set_.source_Storage", static_cast<Tensor& (*)(Tensor&, at::Storage)>(&at::native::set_));
   library.impl("set_.source_Tensor", &at::native::set_tensor_);
-  library.impl("native_dropout", &dropout);
-  library.impl("cudnn_batch_norm", &batch_norm);
-  library.impl("cudnn_batch_norm_backward", &batch_norm_backward);
-  library.impl("_scaled_dot_product_efficient_attention", &attention);
-  library.impl("_scaled_dot_product_efficient_attention_backward", &attention_backward);
 }
 
 }  // namespace
