@@ -27,7 +27,6 @@ from explorer.kinds import a_profile, a_schedule
 from explorer.saved_results import saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
-from explorer.solvers import solve
 from explorer.summaries import Fact, Summarised
 from explorer.torch_arguments import a_model
 from explorer.torch_inductor import without_kernels
@@ -244,6 +243,8 @@ class _Fitting:
 
     def _round(self, planned_bytes: int) -> Compiled | None:
         """Plan, compile and measure; None where nothing fits, or nothing new comes."""
+        from explorer.solvers import solve  # a step is compiled and run without what finds schedules
+
         own = self.planner
         solution = solve(own.profile, budget=max(1, planned_bytes), method="monet-compiled", time_limit=own.time_limit)
         if solution.schedule is None or solution.peak_bytes is None or solution.time_ms is None:

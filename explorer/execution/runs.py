@@ -18,7 +18,7 @@ from explorer.execution.other_batches import plan_for
 from explorer.execution.scheduled import ScheduledModule, following
 from explorer.execution.steps import persistent_bytes, step_of, unchanged
 from explorer.measurement import RunMeasurement
-from explorer.torch_arguments import a_module
+from explorer.torch_arguments import a_batch, a_module
 from explorer.torch_private import forget_cublas_workspaces
 from explorer.units import shown
 
@@ -43,6 +43,7 @@ def measure_runs(
     """
     if not isinstance(a_module(module), ScheduledModule):
         raise ValueError(f"module is {shown(module)}; it must be what explorer.apply(model, schedule, batch) returns")
+    a_batch(batch, module)
     device = device_of(module)
     watch = _watch_cuda if device.type == "cuda" else _watch_cpu
     loss = type(module).plans[0].capture.loss
