@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from explorer.arguments import a_callback, a_loss
@@ -58,9 +59,12 @@ def profile_compiled(
         ValueError: the compiler cannot make one graph of the step, or the batch does not fit.
     """
     a_callback(progress, "progress")
-    traced = traced_of(model, batch, loss=loss)
-    device = device_of(model)
-    costs = costs_of(traced.built.work, device=device, progress=progress or (lambda *_: None))
+    return profile_of(traced_of(model, batch, loss=loss), device_of(model), progress=progress or (lambda *_: None))
+
+
+def profile_of(traced: Traced, device: torch.device, *, progress: Progress = lambda *_: None) -> Profile:
+    """Measure and count what a traced step takes on the device where it runs."""
+    costs = costs_of(traced.built.work, device=device, progress=progress)
     return Profile(traced.built.graph, costs, describe_device(device))
 
 

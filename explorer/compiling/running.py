@@ -15,13 +15,12 @@ from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import BatchLayout, uncompiled
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
-from explorer.compiling.costs import costs_of
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
-from explorer.compiling.profiling import Traced, traced_of
+from explorer.compiling.profiling import Traced, profile_of, traced_of
 from explorer.compiling.translating import Translated, translated
 from explorer.device_profile import Profile
-from explorer.execution.device import describe_device, device_of
+from explorer.execution.device import device_of
 from explorer.execution.measuring import measure as measured
 from explorer.kinds import a_profile, a_schedule
 from explorer.saved_results import saved_by
@@ -194,10 +193,7 @@ class Planner:
         a_number(time_limit, "time_limit", above=0, what="a positive number of seconds")
         model = uncompiled(a_model(model))
         traced = traced_of(model, batch, loss=loss)
-        device = device_of(model)
-        costs = costs_of(traced.built.work, device=device, progress=lambda *_: None)
-        profile = Profile(traced.built.graph, costs, describe_device(device))
-        return cls(model, batch, loss, traced, profile, time_limit)
+        return cls(model, batch, loss, traced, profile_of(traced, device_of(model)), time_limit)
 
     def within(self, budget: int | str, *, rehearse: bool = False) -> Compiled:
         """What ``compiled_within`` returns.

@@ -16,7 +16,7 @@ from explorer.compiling.kernels import base, is_view, val
 from explorer.compiling.partitioning import Choice
 from explorer.compiling.profiling import Traced
 from explorer.execution.applying import capture_for
-from explorer.graph import Optimization, Phase, TrainingGraph
+from explorer.graph import Optimization, TrainingGraph
 from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Run, Schedule
 from explorer.units import format_bytes
@@ -131,7 +131,7 @@ def _unsaid(graph: TrainingGraph, schedule: Schedule, lost: frozenset[int]) -> I
     if ways:
         told = ", ".join(f"{count} × {name}" for name, count in ways.most_common(_MOST_SAID))
         yield f"implementations: {told}; the compiler has its own kernels, and its own results in place"
-    own = {x for operator in graph.forward if operator.phase is Phase.FORWARD for x in operator.default().writes}
+    own = {x for operator in graph.forward for x in operator.default().writes}
     lost_own: Sequence[int] = sorted(x for x in lost & own if not graph.storages[x].held)
     if lost_own:
         amount = format_bytes(sum(graph.storages[x].bytes for x in lost_own))

@@ -65,9 +65,10 @@ def step_of(
     given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.is_leaf]
 
     def run() -> None:
-        before = [x.grad for x in given]
-        for tensor in given:
-            tensor.grad = None
+        with _gradients_apart(given):
+            step_once()
+
+    def step_once() -> None:
         # Like a training loop, hold all that the step returns until it has gone back.
         with torch.enable_grad(), region():
             if step is module:
@@ -84,11 +85,22 @@ def step_of(
             torch.autograd.backward(losses, ones)
         after_backward()
         finish()
-        for tensor, gradient in zip(given, before, strict=True):
-            tensor.grad = gradient
         del results, losses, ones
 
     return run
+
+
+@contextlib.contextmanager
+def _gradients_apart(tensors: list[torch.Tensor]) -> Iterator[None]:
+    """While open, they have no gradients of before; then those again, also where a step failed."""
+    before = [x.grad for x in tensors]
+    for tensor in tensors:
+        tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, gradient in zip(tensors, before, strict=True):
+            tensor.grad = gradient
 
 
 def _region(

@@ -79,3 +79,17 @@ def test_what_was_given_is_as_it_was(deed: str, tmp_path: Path) -> None:
     after = state(model, batch)
     assert before.keys() == after.keys()
     assert [name for name in before if not torch.equal(before[name], after[name])] == []
+
+
+def test_a_step_that_fails_leaves_the_gradient_of_its_batch() -> None:
+    model, batch = given()
+    before = state(model, batch)
+    model.last.register_full_backward_hook(_fail)
+    with pytest.raises(ArithmeticError):
+        explorer.measure(model, batch)
+    after = state(model, batch)
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []
+
+
+def _fail(*_: object) -> None:
+    raise ArithmeticError

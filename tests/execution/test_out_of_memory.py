@@ -77,13 +77,13 @@ def test_a_scheduled_step_names_the_operator_and_the_pass() -> None:
 class WideInTheMiddle(nn.Module):
     """Much memory in the backward pass when the last layer's gradients are complete."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(Enlarged.apply(self.first(x))).sum()
-
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Linear(8, 8)
         self.last = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(Enlarged.apply(self.first(x))).sum()
 
 
 def test_gradients_that_were_complete_go_with_the_step() -> None:

@@ -12,20 +12,17 @@ import math
 import random
 import time
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import combinations
 
 from explorer.device_profile import Profile
 from explorer.saved_results import CompiledStep, Figures, saved_by
-from explorer.schedule import Schedule
 from explorer.solution import Solution
 from explorer.solvers.methods.answers import best_of, unsuited
 from explorer.solvers.methods.monet import monet_checkpointing
 from explorer.solvers.options import Options
 
 _SHARE = 0.35  # of the time, for MONeT's own search
-_TOLERANCE = 0.02
 _TRIED = 24
 _FEW = 10  # results, of which every set is judged
 _TEMPERATURE = 0.004
@@ -46,12 +43,8 @@ def monet_compiled(profile: Profile, budgets_bytes: Sequence[int], *, options: O
     known: dict[frozenset[int], Figures] = {}
     for number, budget_bytes in enumerate(budgets_bytes):
         _Search(step, budget_bytes, known, options, number).run()
-    schedules = [_schedule(step, x, options.method) for x in _useful(known, budgets_bytes)]
+    schedules = [step.schedule(x, method=options.method) for x in _useful(known, budgets_bytes)]
     return best_of(profile, schedules, budgets_bytes, method=options.method)
-
-
-def _schedule(step: CompiledStep, saved: AbstractSet[int], method: str) -> Schedule:
-    return step.schedule(saved, method=method)
 
 
 def _useful(known: dict[frozenset[int], Figures], budgets_bytes: Sequence[int]) -> list[frozenset[int]]:
@@ -87,10 +80,9 @@ class _Search:
                     self._judged(frozenset(some))
             return
         everything = frozenset(self.step.choices) & self.step.read
-        starts = [self._let_go(everything), self._of_monet()]
-        starts += [x for x in self.known if self._score(x) < math.inf]
-        best = min(starts, key=self._score)
-        self._anneal(best)
+        for start in (self._let_go(everything), self._of_monet()):
+            self._judged(start)
+        self._anneal(min(self.known, key=self._score))
 
     def _judged(self, saved: frozenset[int]) -> Figures:
         if saved not in self.known:
@@ -132,9 +124,7 @@ class _Search:
 
     def _anneal(self, saved: frozenset[int]) -> None:
         choices = self.step.choices
-        if not choices:
-            return
-        now, best = self._score(saved), saved
+        now = self._score(saved)
         began = time.monotonic()
         while (moment := time.monotonic()) < self.ends:
             heat = _TEMPERATURE * (self.ends - moment) / max(1e-9, self.ends - began)
@@ -142,7 +132,6 @@ class _Search:
             score = self._score(other)
             if score < now or self.chance.random() < math.exp(-(score / now - 1.0) / max(1e-9, heat)):
                 saved, now = other, score
-                best = min(best, saved, key=self._score)
 
     def _changed(self, saved: frozenset[int], choices: Sequence[int]) -> frozenset[int]:
         """One in or out, one for another, or some in a row."""
