@@ -413,7 +413,7 @@ def test_a_tensor_is_dragged_to_another_address(page: Page, panels: Panels, shot
     panels.button("As planned").click()
     expect(panels.box.get_by_text("holds all that the step makes")).to_be_visible()
     panels.button("Caching allocator").click()
-    expect(panels.box.get_by_text("lies idle between")).to_be_visible()
+    expect(panels.box.get_by_text("caching allocator, simulated, takes")).to_be_visible()
     panels.box.screenshot(path=shots / "panel-addresses-caching.png")
     panels.button("One buffer").click()
     panels.layer.select_option("none")
