@@ -253,6 +253,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "budget": BUDGETS[1:],
         "device": [5, "toaster", "cuda", []],
         "autocast": AUTOCASTS,
+        "fuse": FLAGS,
         "optimizer": OPTIMIZERS,
         "update": [*UPDATES, "within"],
         "accumulate": FLAGS,

@@ -25,6 +25,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     budget: int | str | None = None,
     device: str | None = None,
     autocast: Any = None,
+    fuse: bool = False,
     optimizer: Any = None,
     update: str = "end",
     accumulate: bool = False,
@@ -48,6 +49,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
         budget: to solve for first: bytes, ``"8 GiB"``, or ``"80 %"`` of PyTorch's peak. None: the middle of the slider.
         device: as in ``explorer.profile``; only with a model.
         autocast: as in ``explorer.profile``; only with a model.
+        fuse: as in ``explorer.profile``; only with a model.
         optimizer: likewise, and so ``update``, ``accumulate`` and ``distributed``.
         update: when the optimizer updates parameters.
         accumulate: gradients are added to those of earlier microbatches.
@@ -73,6 +75,6 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     shown = parse_panels(panels)
     iteration = {"optimizer": optimizer, "update": update, "accumulate": accumulate, "distributed": distributed}
     what = model_or_profile_or_name
-    found = subject(what, batch, loss=loss, device=device, autocast=autocast, iteration=iteration)
+    found = subject(what, batch, loss=loss, device=device, autocast=autocast, fuse=fuse, iteration=iteration)
     choice.check(found.profile)
     return Explorer(found, budget=budget, choice=choice, panels=shown)

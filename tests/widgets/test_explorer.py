@@ -25,9 +25,9 @@ from tests.widgets.trained import Trained
 from widgets import Explorer
 
 
-def workers() -> list[psutil.Process]:
+def workers() -> set[psutil.Process]:
     """Solver processes of this one."""
-    return [x for x in psutil.Process().children() if "explorer.solvers.service.worker" in x.cmdline()]
+    return {x for x in psutil.Process().children() if "explorer.solvers.service.worker" in x.cmdline()}
 
 
 def threads() -> set[threading.Thread]:
@@ -365,12 +365,12 @@ def test_close_frees_processes_threads_and_widgets(trained: Trained) -> None:
     made.wait(120)
     made.budget_bytes = middle(made)
     assert threads() - others
-    assert len(workers()) == len(other_workers) + 1
+    assert len(workers() - other_workers) == 1
     made.close()
     made.close()
     assert made.status == "closed"
     assert threads() <= others
-    assert workers() == other_workers
+    assert workers() <= other_workers  # of which some may have ended since
     assert made._view.panels["timeline"].plot.comm is None
     assert "closed" in repr(made)
 

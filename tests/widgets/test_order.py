@@ -29,7 +29,7 @@ def test_other_orders_are_chosen_shown_and_left_again() -> None:
         assert not explored.choice.order
         assert explored.schedule is not None
         assert not explored.schedule.moved(profile.graph)
-        assert len(workers()) == len(other_workers) + 1
+        assert len(workers() - other_workers) == 1
         explored.configure(order=True)
         explored.wait()
         assert panel.order.value
@@ -37,4 +37,4 @@ def test_other_orders_are_chosen_shown_and_left_again() -> None:
         with pytest.raises(ValueError, match="order is 'best'; it must be True or False"):
             explored.configure(order="best")
     assert threads() <= others
-    assert workers() == other_workers
+    assert workers() <= other_workers  # of which some may have ended since

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from explorer import model_source
-from explorer.arguments import a_loss, a_path
+from explorer.arguments import a_flag, a_loss, a_path
 from explorer.autocast import Autocast
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
@@ -39,6 +39,7 @@ class Subject:
         loss: as in ``explorer.profile``.
         device: as in ``explorer.profile``.
         autocast: what a model is captured under, as it was where ``explore`` was called.
+        fuse: as in ``explorer.profile``.
         iteration: ``optimizer``, ``update``, ``accumulate`` and ``distributed`` as in ``explorer.profile``.
         bundled: name of the bundled profile whose model can stand in for ``model``.
     """
@@ -51,6 +52,7 @@ class Subject:
     loss: Any = None
     device: str | None = None
     autocast: Autocast | None = None
+    fuse: bool = False
     iteration: Mapping[str, Any] = field(default_factory=dict)
     bundled: str | None = None
 
@@ -73,6 +75,7 @@ class Subject:
                     loss=self.loss,
                     device=self.device,
                     autocast=self.autocast,
+                    fuse=self.fuse,
                     progress=progress,
                     **self.iteration,
                 )
@@ -186,17 +189,27 @@ def _cuda_available() -> bool:
 
 
 def subject(
-    what: Any, batch: Any, *, loss: Any, device: str | None, autocast: Any, iteration: Mapping[str, Any]
+    what: Any,
+    batch: Any,
+    *,
+    loss: Any,
+    device: str | None,
+    autocast: Any,
+    fuse: bool = False,
+    iteration: Mapping[str, Any],
 ) -> Subject:
     """Recognise what ``explore`` was given; a name or path is not looked at yet.
 
     Raises:
         ValueError: it is neither a model with a batch, nor a profile, nor a text.
     """
+    a_flag(fuse, "fuse")
     if isinstance(what, Profile | str | Path):
-        if any(x is not None for x in (batch, loss, device, autocast)) or dict(iteration) != USUAL:
+        asked = any(x is not None for x in (batch, loss, device, autocast)) or fuse
+        if asked or dict(iteration) != USUAL:
             raise ValueError(
-                "a profile already has its batch, loss, device, autocast and optimizer; give those with a model only"
+                "a profile already has its batch, loss, device, autocast, kernels and optimizer; "
+                "give those with a model only"
             )
         if isinstance(what, Profile):
             return Subject(what.graph.model, what)
@@ -225,5 +238,12 @@ def subject(
 
     planned(model, loss, **iteration)  # what is wrong with it is said at once
     return Subject(
-        type(what).__name__, model=what, batch=batch, loss=loss, device=device, autocast=casts, iteration=iteration
+        type(what).__name__,
+        model=what,
+        batch=batch,
+        loss=loss,
+        device=device,
+        autocast=casts,
+        fuse=fuse,
+        iteration=iteration,
     )

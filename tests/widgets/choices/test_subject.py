@@ -11,7 +11,7 @@ import torch
 
 import explorer
 from explorer.autocast import Autocast
-from explorer.schedule import keep_all
+from explorer.schedule import Run, keep_all
 from tests.widgets.trained import Trained
 from widgets.choices.subject import USUAL, subject
 
@@ -75,6 +75,35 @@ def test_autocast_is_that_of_the_call_although_another_thread_profiles() -> None
         found.measured(keep_all(profile.graph), steps=1, plain=True, stage=lambda *_: None)
     with pytest.raises(ValueError, match="autocast is 'int8'; allowed"):
         explorer.explore(model, batch, autocast="int8")
+
+
+class _Chain(torch.nn.Module):
+    """Layers whose middles need not be kept where one kernel makes them."""
+
+    def __init__(self) -> None:
+        """Random weights."""
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(256, 256) for _ in range(4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A number."""
+        for layer in self.layers:
+            y = layer(x)
+            x = x + torch.tanh(y) * torch.sigmoid(y)
+        return x.square().mean()
+
+
+@pytest.mark.thorough  # compiles
+def test_kernels_of_the_compiler_are_chosen_and_run() -> None:
+    model, batch = _Chain(), torch.randn(256, 256)
+    with explorer.explore(model, batch, fuse=True) as made:
+        made.wait(300)
+        assert made.schedule is not None
+        used = {x.implementation for x in made.schedule.steps if isinstance(x, Run)}
+        assert any("fused" in x for x in used), used
+        made.run()
+        made.wait(300)
+        assert made.measurement is not None
 
 
 def test_schedules_of_an_estimate_do_not_run_where_there_is_no_gpu() -> None:

@@ -404,7 +404,7 @@ def test_explorers_leave_nothing(trained: Trained) -> None:
                 made.wait(120)  # the others close while they open, and the benchmark has twenty
         made._work.activity.wait(60)
     assert set(_instances) == before
-    assert workers() == other_workers
+    assert workers() <= other_workers  # of which some may have ended since
     assert not [x for x in threads() - other_threads if x.is_alive()]
 
 
