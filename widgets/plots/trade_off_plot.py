@@ -1,4 +1,4 @@
-"""Overhead against memory: where the schedule stands among those that other budgets allow."""
+"""Memory against overhead, as beside the timeline: where the schedule stands among those that other budgets allow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter
 from widgets.scene.trade_off import TradeOff
 
-_POINT = "%{x:.3~r} GiB, %{y:+.1f} %<extra></extra>"
+_POINT = "%{y:.3~r} GiB, %{x:+.1f} %<extra></extra>"
 _LOOKS = (
     (style.ORANGE, "dash", "x"),
     (style.GREEN, "dot", "cross"),
@@ -27,8 +27,8 @@ def trade_off_figure(known: TradeOff) -> Figure:
         **base_layout(310, title),
         title={"text": title, "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
         legend={"x": 1, "y": 1, "xanchor": "right", "yanchor": "top"},
-        xaxis=axis("peak memory (GiB)"),
-        yaxis=axis("extra time (%)", rangemode="tozero"),
+        xaxis=axis("extra time (%)", rangemode="tozero"),
+        yaxis=axis("peak memory (GiB)"),
         hovermode="closest",
     )
     return Figure(list(_traces(known)), layout)
@@ -41,7 +41,7 @@ def _traces(known: TradeOff) -> Iterator[Trace]:
         _points(known, known.instant),
         "instant schedule: ",
         mode="lines+markers",
-        line={"color": style.SKY, "width": 2, "shape": "hv"},
+        line={"color": style.SKY, "width": 2, "shape": "vh"},
         marker={"size": 5, "color": style.SKY},
     )
     for number, (title, solutions) in enumerate(known.others):
@@ -51,7 +51,7 @@ def _traces(known: TradeOff) -> Iterator[Trace]:
             sorted(_points(known, solutions)),
             f"{title}: ",
             mode="lines+markers",
-            line={"color": colour, "width": 1.5, "shape": "hv", "dash": dash},
+            line={"color": colour, "width": 1.5, "shape": "vh", "dash": dash},
             marker={"size": 6, "color": colour, "symbol": symbol},
         )
     yield _trace(
@@ -110,9 +110,9 @@ def _points(known: TradeOff, solutions: Iterable[Solution]) -> list[tuple[int, f
 def _trace(name: str, points: list[tuple[int, float]], hover: str, *, mode: str = "markers", **look: Any) -> Trace:
     return scatter(
         name=name,
-        x=[x / style.GIB for x, _ in points],
-        y=[y for _, y in points],
-        customdata=[x for x, _ in points],
+        x=[overhead for _, overhead in points],
+        y=[peak / style.GIB for peak, _ in points],
+        customdata=[peak for peak, _ in points],
         mode=mode,
         hovertemplate=hover + _POINT,
         cliponaxis=False,

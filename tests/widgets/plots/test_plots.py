@@ -106,10 +106,10 @@ def test_trade_off_and_layers_put_the_schedule_where_it_belongs(trained: Trained
     )
     known = TradeOff(plain, (replace(solution, budget_bytes=timeline.peak_bytes),)).with_answer(solution)
     traces = by_name(trade_off_figure(known)) | by_name(layers_figure(profile, plain, timeline))
-    assert traces["this schedule"].x == (timeline.peak_bytes / style.GIB,)
-    assert traces["this schedule"].y == pytest.approx((100 * (timeline.time_ms / plain.time_ms - 1),))
-    assert traces["proven bound"].y == pytest.approx((-10.0,))
-    assert traces["no recomputation"].y == (0.0,)
+    assert traces["this schedule"].y == (timeline.peak_bytes / style.GIB,)
+    assert traces["this schedule"].x == pytest.approx((100 * (timeline.time_ms / plain.time_ms - 1),))
+    assert traces["proven bound"].x == pytest.approx((-10.0,))
+    assert traces["no recomputation"].x == (0.0,)
     assert sum(traces["recomputation"].y) == pytest.approx(timeline.recompute_time_ms)
     boundary = plain.operators.index(profile.graph.forward_count)
     kept = [x for x in plain.alive_at(boundary) if x.category is Category.SAVED]
@@ -127,7 +127,7 @@ def test_a_budget_that_none_fits_draws_no_point_and_no_bound(trained: Trained) -
     none = Solution(Status.INFEASIBLE, 1024, bounds=(Bound(plain.time_ms, BoundScope.PROBLEM),))
     traces = by_name(trade_off_figure(TradeOff(plain, ()).with_answer(none)))
     assert not {"this schedule", "proven bound"} & set(traces)
-    assert list(traces["solved"].x) == []
+    assert list(traces["solved"].y) == []
 
 
 def test_answers_that_others_beat_are_not_drawn(trained: Trained) -> None:
@@ -136,9 +136,9 @@ def test_answers_that_others_beat_are_not_drawn(trained: Trained) -> None:
     early = replace(small, budget_bytes=2000, peak_bytes=2000, time_ms=1.1 * plain.time_ms)
     large = replace(small, budget_bytes=3000, peak_bytes=3000, time_ms=0.8 * plain.time_ms)
     known = TradeOff(plain, (small,)).with_answer(early).with_answer(large)
-    assert by_name(trade_off_figure(known))["solved"].x == (3000 / style.GIB,)
+    assert by_name(trade_off_figure(known))["solved"].y == (3000 / style.GIB,)
     again = known.with_answer(replace(early, peak_bytes=1500, time_ms=0.85 * plain.time_ms))
-    assert by_name(trade_off_figure(again))["solved"].x == (3000 / style.GIB, 1500 / style.GIB)
+    assert by_name(trade_off_figure(again))["solved"].y == (3000 / style.GIB, 1500 / style.GIB)
 
 
 def test_layers_named_by_numbers_stay_names(trained: Trained) -> None:
