@@ -108,6 +108,31 @@ def profile(  # noqa: PLR0913 - an option for each thing that users may want to 
 
 
 @app.command()
+def profile_compiled(
+    model: Annotated[str, _MODEL],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; MODEL-compiled.json if not given.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's batch.")] = None,
+    image_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's images: {_SIZE}.")] = None,
+    volume_size: Annotated[str | None, typer.Option(help=f"Of a bundled model's volumes: {_SIZE}.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Of a bundled model's sequences.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
+) -> None:
+    """Measure the kernels that torch.compile makes of a training step, for solve --method monet-compiled."""
+    import explorer
+
+    target = output or Path(f"{file_stem(model.rpartition(':')[2])}-compiled.json")
+    check_folder(target)
+    sizes = sizes_of(batch_size, image_size, volume_size, sequence_length)
+    made, batch, loss = model_of(model, sizes, device=device)
+    with progress_bar() as progress:
+        result = explorer.profile_compiled(made, batch, loss=loss, progress=progress)
+    result.save(target)
+    PlainConsole().print(f"{summary(result)} Wrote {target}")
+
+
+@app.command()
 def estimate(  # noqa: PLR0913 - likewise
     model: Annotated[str, _MODEL],
     device: Annotated[

@@ -8,7 +8,7 @@ be saved: that is what schedules of this graph decide.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import torch
@@ -150,7 +150,7 @@ class _Building:
             return
         random = any(_draws(x) for x in kernel.nodes)
         ways = [self._way("first" if random else "as compiled", kernel, reads, writes, random=random)]
-        ways += self._in_place(kernel, reads, writes)
+        ways += self._in_place(kernel, ways[0])
         if random or len(writes) > 1:
             ways += self._again(kernel)
         self._operator(kernel, Phase.FORWARD, ways)
@@ -164,7 +164,7 @@ class _Building:
         if not writes:
             return
         way = self._way("as compiled", kernel, reads, writes)
-        self._operator(kernel, Phase.BACKWARD, [way, *self._in_place(kernel, reads, writes)])
+        self._operator(kernel, Phase.BACKWARD, [way, *self._in_place(kernel, way)])
 
     def _operator(self, kernel: Kernel, phase: Phase, ways: Sequence[Implementation]) -> None:
         main = kernel.writes[0]
@@ -201,21 +201,14 @@ class _Building:
         self.work.setdefault(key, Work(kernel, kernel.traffic_bytes))
         return key
 
-    def _in_place(self, kernel: Kernel, reads: Sequence[int], writes: Sequence[int]) -> Iterator[Implementation]:
-        """The same with a result where an argument was, which the compiler does wherever nothing reads that later."""
+    def _in_place(self, kernel: Kernel, way: Implementation) -> Iterator[Implementation]:
+        """``way`` with a result where an argument was, which the compiler does wherever nothing reads that later."""
         for read in kernel.reads:
             number = self.number.get(self._owner(read))
             if number is None or self.storages[number].role.persistent or is_view(read):
                 continue
             if any(kernel.may_overwrite(read, x) for x in kernel.writes):
-                yield Implementation(
-                    f"{INPLACE}{self.storages[number].name}",
-                    tuple(reads),
-                    tuple(writes),
-                    self._cost(kernel),
-                    When.FIRST,
-                    overwrites=number,
-                )
+                yield replace(way, name=f"{INPLACE}{self.storages[number].name}", overwrites=number)
 
     def _again(self, kernel: Kernel) -> Iterator[Implementation]:
         """Some of the results, from what the kernel reads or from others of its results."""

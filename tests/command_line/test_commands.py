@@ -85,6 +85,18 @@ def test_profile_solve_simulate_run() -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_a_compiled_step_is_profiled_solved_and_written() -> None:
+    said = call("profile-compiled", "mymodels:make")
+    assert "Wrote make-compiled.json" in said
+    plain = explorer.simulate(p := explorer.load_profile("make-compiled.json"), explorer.keep_all(p.graph))
+    budget = f"{int(0.9 * plain.peak_bytes)} B"
+    call("solve", "make-compiled.json", "-b", budget, "-o", "s.json", "--time-limit", "1", "--method", "monet-compiled")
+    call("export", "mymodels:make", "s.json", "-o", "step.py", "--form", "compile", "-p", "make-compiled.json")
+    assert "torch.compile" in Path("step.py").read_text(encoding="utf-8")
+    assert "runs by explorer.compiled" in call("run", "mymodels:make", "s.json", code=2)
+
+
+@pytest.mark.usefixtures("here")
 def test_pins_are_honoured_and_wrong_ones_refused() -> None:
     call("profile", "mymodels:make", "-o", "mlp.json")
     loaded = explorer.load_profile("mlp.json")

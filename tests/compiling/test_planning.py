@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -62,6 +64,29 @@ def test_choices_are_judged_as_the_simulator_judges_their_schedules(profile: Pro
         line = simulate(profile, schedule)
         assert (figures.peak_bytes, figures.time_ms) == (line.peak_bytes, pytest.approx(line.time_ms))
         assert saved & step.read <= saved_by(profile.graph, schedule)
+
+
+def convolutions() -> nn.Module:
+    torch.manual_seed(0)
+    layers = [x for _ in range(3) for x in (nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU())]
+    return nn.Sequential(nn.Unflatten(1, (2, 4, 4)), *layers, nn.Flatten(), nn.Dropout(0.1), nn.Linear(32, 32))
+
+
+def rectified() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*(x for _ in range(6) for x in (nn.Linear(32, 32), nn.ReLU())))
+
+
+@pytest.mark.parametrize("made", [convolutions, rectified])
+def test_whatever_is_saved_is_judged_as_the_simulator_does(made: Callable[[], nn.Module]) -> None:
+    built = traced_of(made(), BATCH, loss=F.mse_loss).built
+    costs = {key: Cost(x.traffic_bytes / 1e6, 0) for key, x in built.work.items()}
+    step = CompiledStep(Profile(built.graph, costs, Device("test", "cpu", "none")))
+    chance = random.Random(0)
+    for _ in range(200):
+        saved = frozenset(x for x in step.choices if chance.random() < 0.5)
+        figures, line = step.judge(saved), simulate(step.profile, step.schedule(saved, method="test"))
+        assert (figures.peak_bytes, figures.time_ms) == (line.peak_bytes, pytest.approx(line.time_ms))
 
 
 def test_the_method_finds_the_best_of_all_choices(profile: Profile) -> None:
