@@ -21,6 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
 MIB = 2**20
 Rows = list[dict[str, Any]]
+_NOTHING = re.compile(r"-0\.0+%")
 _SLOWEST = 5
 """Placements of schedules that have rows of their own."""
 _WORTH = 0.005
@@ -101,7 +102,7 @@ def fusing(rows: Rows) -> Iterable[str]:
     yield from head("model", "chains", "kernels", "may be chosen", *(f"at {x:g}" for x in shares), "smallest budget")
     for row in rows:
         for number, (way, times) in enumerate(row["times"].items()):
-            begin = (row["model"], row["chains"], row["kernels"]) if not number else ("", "", "")
+            begin = (row["model"], str(row["chains"]), str(row["kernels"])) if not number else ("", "", "")
             cells = ["-" if x is None else f"{x - 1:+.1%}" for x in times]
             yield line(*begin, way, *cells, f"{row['smallest'][way]:.3f}")
 
@@ -391,7 +392,7 @@ def head(*names: str) -> Sequence[str]:
 
 def line(*cells: str) -> str:
     """A row."""
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join('+' + x[1:] if _NOTHING.fullmatch(x) else x for x in cells)} |"
 
 
 if __name__ == "__main__":

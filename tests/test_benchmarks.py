@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from benchmarks import report
 from benchmarks.cases import (
     MODEL_CASES,
     PAPER_PROGRAMS,
@@ -103,6 +105,15 @@ def test_every_file_of_results_says_where_it_comes_from(file: Path) -> None:
     assert content["results"]
     assert content["provenance"]
     assert all(x.get("commit") or re.search("commit [0-9a-f]{10}", x["note"]) for x in content["provenance"])
+
+
+def test_tables_of_the_documentation_are_of_the_stored_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "figures.md"
+    shutil.copy(report.PAGE, page)
+    before = page.read_text(encoding="utf-8")
+    monkeypatch.setattr(report, "PAGE", page)
+    report.main()
+    assert page.read_text(encoding="utf-8") == before
 
 
 def test_documentation_names_benchmarks_that_exist() -> None:
