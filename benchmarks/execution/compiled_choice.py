@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from explorer.compiling.running import Planner, rehearsed_peak_bytes
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import model_spec
 from explorer.models.gpt import GPT, GPTConfig
+from explorer.models.unet import UNet
 from explorer.models.vit import ViT
 from explorer.torch_private import activation_budget
 
@@ -56,9 +58,9 @@ def resnet50() -> Made:
 
 
 def unet() -> Made:
-    """Encoder and decoder with connections between them."""
-    spec = model_spec("unet")
-    return WithLoss(spec), spec.batch(batch_size=2, image_size=(64, 96))
+    """Encoder and decoder with connections between them; a quarter as wide, so that weights are not most of its memory."""
+    spec = replace(model_spec("unet"), build=partial(UNet, width=16))
+    return WithLoss(spec), spec.batch(batch_size=4, image_size=96)
 
 
 def gpt() -> Made:
