@@ -58,7 +58,7 @@ def resnet50() -> Made:
 
 
 def unet() -> Made:
-    """Encoder and decoder with connections between them; a quarter as wide, so that weights are not most of its memory."""
+    """Encoder and decoder joined at each level; a quarter as wide, so that weights are not most of its memory."""
     spec = replace(model_spec("unet"), build=partial(UNet, width=16))
     return WithLoss(spec), spec.batch(batch_size=4, image_size=96)
 
