@@ -311,9 +311,11 @@ def compiled_choice(rows: Rows) -> Iterable[str]:
     """Our choice of what a compiled step saves beside PyTorch's ratios, worst first."""
     ours = sum(_keeps(x, "measured_bytes") for x in rows)
     interpolated = sum(_keeps(x, "interpolated_bytes") for x in rows)
+    theirs = sum(x["ratio"] is not None for x in rows)
     off = [abs(x["predicted_bytes"] / x["first_bytes"] - 1) for x in rows if x["predicted_bytes"] and x["first_bytes"]]
     yield (
-        f"The budget is kept in {ours} of {len(rows)} cases; by the ratio that interpolation says in {interpolated}. "
+        f"A step that keeps its budget is found in {ours} of {len(rows)} cases; one of PyTorch's ratios does in "
+        f"{theirs}, the one that interpolation says in {interpolated}. "
         f"The first prediction is off by at most {max(off, default=0):.1%}."
     )
     yield ""
