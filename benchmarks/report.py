@@ -22,6 +22,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
 MIB = 2**20
 Rows = list[dict[str, Any]]
 _NOTHING = re.compile(r"-0\.0+%")
+"""A difference that rounds to none, which has no sign to tell."""
 _SLOWEST = 5
 """Placements of schedules that have rows of their own."""
 _WORTH = 0.005

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,12 @@ from widgets import Explorer
 
 def workers() -> set[psutil.Process]:
     """Solver processes of this one."""
-    return {x for x in psutil.Process().children() if "explorer.solvers.service.worker" in x.cmdline()}
+    found = set()
+    for process in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # it ends just now, as those of the tests before may
+            if "explorer.solvers.service.worker" in process.cmdline():
+                found.add(process)
+    return found
 
 
 def threads() -> set[threading.Thread]:
