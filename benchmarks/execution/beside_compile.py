@@ -160,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help=", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--fuse", action="store_true", help="offer kernels for chains of calls, too")
     parser.add_argument("--json", type=Path, help="also put the rows here")
     options = parser.parse_args()
     run = record(options)
@@ -169,13 +170,13 @@ def main() -> None:
     )
     rows = []
     for name in options.models or MODELS:
-        rows.append(measured(name, rounds=options.rounds))
+        rows.append(measured(name, fuse=options.fuse, rounds=options.rounds))
         show(rows[-1])
     if options.json:
         add_rows(options.json, [asdict(row) for row in rows], run, by="model")
 
 
-def measured(name: str, *, rounds: int) -> Row:
+def measured(name: str, *, fuse: bool, rounds: int) -> Row:
     """Measure one model in all ways."""
     torch.manual_seed(0)
     model, batch = MODELS[name]()
@@ -183,7 +184,7 @@ def measured(name: str, *, rounds: int) -> Row:
     peaks = {x: explorer.measure_compiled(model, batch, activation_memory_budget=x, steps=1) for x in _RATIOS}
     ratio = min(peaks, key=lambda x: peaks[x].peak_bytes)
     compiled_bytes = peaks[ratio].peak_bytes
-    profile = explorer.profile(model, batch)
+    profile = explorer.profile(model, batch, fuse=fuse)
     least = explorer.smallest_budget(profile)
     assert least.minimum is not None
     budgets = {"least": least.minimum.budget_bytes, "there": compiled_bytes}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -35,16 +35,21 @@ _ALONG_ROWS = (
 """Sums over rows (gradients of a norm's weight) among them: the compiler makes one loop of those, too."""
 _APART = (aten.threshold_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default)
 """They have ways that read a bit for each number, or the output, which is there anyway."""
-_LEAST_NUMBERS = 4096
+LEAST_NUMBERS = 4096
 """Of a group's largest tensor: a kernel takes seconds to compile."""
 _MOST_CALLS = 60
 _MOST_BETWEEN = 2
 
 
-def chains_of(nodes: Sequence[fx.Node], traced: Traced) -> list[list[fx.Node]]:
+def chains_of(nodes: Sequence[fx.Node], traced: Traced, *, apart: Collection[fx.Node] = ()) -> list[list[fx.Node]]:
     """Calls that read each other, and that all can run where the last of them does.
 
     Others may stand between, such as the second linear layer of a gated one, if they read nothing of the chain.
+
+    Args:
+        nodes: of a pass, in order.
+        traced: their graph.
+        apart: those that may be in no chain.
     """
     updates = {node for _, node in traced.mutations}
     changed = changed_storages(traced)
@@ -52,7 +57,7 @@ def chains_of(nodes: Sequence[fx.Node], traced: Traced) -> list[list[fx.Node]]:
     place = {node: at for at, node in enumerate(calls)}
     chain_of: dict[fx.Node, list[fx.Node]] = {}
     for at, node in enumerate(calls):
-        if node in updates or not is_fusible(node) or changed & storages(node.all_input_nodes):
+        if node in updates or node in apart or not is_fusible(node) or changed & storages(node.all_input_nodes):
             continue
         own = [node]
         for source in dict.fromkeys(y for x in node.all_input_nodes for y in below(x) if y in chain_of):
@@ -69,13 +74,25 @@ def chains_of(nodes: Sequence[fx.Node], traced: Traced) -> list[list[fx.Node]]:
 
 def is_fusible(node: fx.Node) -> bool:
     """May the compiler run it, and is there no way to run it that needs less than it would?"""
+    if node.target in _ALONG_ROWS:
+        return _is_plain_call(node)
+    return node.target not in _APART and works_by_number(node)
+
+
+def _is_plain_call(node: fx.Node) -> bool:
+    """Is it a call that makes one tensor of others, as eager mode makes it?"""
     if node.op != "call_function" or not isinstance(value_of(node), torch.Tensor) or not node.all_input_nodes:
         return False
-    if any(x in node.meta for x in (AS_EAGER, OWN_RESULTS, ROLE)) or node.target in _APART:
+    return not any(x in node.meta for x in (AS_EAGER, OWN_RESULTS, ROLE))
+
+
+def works_by_number(node: fx.Node) -> bool:
+    """May the compiler run it, each number of its result by itself?"""
+    if not _is_plain_call(node):
         return False
     if node.target is aten._to_copy.default:
         return set(node.kwargs) == {"dtype"}
-    if node.target in _ALONG_ROWS or node.target in POINTWISE_WITHOUT_TAG:
+    if node.target in POINTWISE_WITHOUT_TAG:
         return True
     pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
     return pointwise and not draws_random_numbers(node) and not changes_its_arguments(node)
@@ -83,7 +100,7 @@ def is_fusible(node: fx.Node) -> bool:
 
 def _is_worth_it(chain: Sequence[fx.Node]) -> bool:
     largest = max(value_of(x).numel() for x in chain)
-    return len(chain) > 1 and largest >= _LEAST_NUMBERS
+    return len(chain) > 1 and largest >= LEAST_NUMBERS
 
 
 def below(node: fx.Node) -> Iterator[fx.Node]:

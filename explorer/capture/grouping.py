@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from torch import fx
 
 from explorer.capture.chains import Memory, base, below, chains_of, readers, views
 from explorer.capture.joining import element_of
+from explorer.capture.normalisations import chains_before_normalisation, fused_ways, normalised_again
 from explorer.capture.normalise import is_view
 from explorer.capture.passes import passes_of
 from explorer.capture.recomputing import from_source, layout, step
@@ -36,17 +38,25 @@ def join_groups(traced: Traced) -> Traced:
     """
     passes = passes_of(traced)
     memory = Memory(traced, [*passes[0], *passes[1]])
-    chains = [[x for x in chains_of(nodes, traced) if memory.allows(x)] for nodes in passes]
+    before = [x for x in chains_before_normalisation(passes[1], traced) if memory.allows(x)]
+    apart = {y for x in before for y in x}
+    chains = [[x for x in chains_of(nodes, traced, apart=apart) if memory.allows(x)] for nodes in passes]
     instead: dict[fx.Node, fx.Node] = {}
+    for chain in before:
+        found = _Chain.of([*chain, *sorted(chain[-1].users)], traced)
+        if found is not None:
+            instead |= found.join(traced, again=normalised_again(found.given, found.group()), in_place=True)
     for phase, later in zip(chains, (passes[1], ()), strict=True):
         for chain in phase:
             found = _Chain.of(chain, traced)
             if found is not None:
-                instead |= found.join(traced, later=frozenset(later))
+                again = None if later else from_source(found.given, found.group())
+                instead |= found.join(traced, later=frozenset(later), again=again)
     for node in traced.graph.nodes:
         if AS_EAGER in node.meta:
             target, *arguments = node.meta[AS_EAGER]
             node.meta[AS_EAGER] = (target, *fx.map_arg(tuple(arguments), lambda x: instead.get(x, x)))
+    fused_ways(passes_of(traced)[0])
     traced.graph.lint()
     return replace(
         traced,
@@ -86,27 +96,34 @@ class _Chain:
             return None
         return cls(tuple(inside), tuple(given), tuple(results), place)
 
-    def join(self, traced: Traced, *, later: AbstractSet[fx.Node]) -> dict[fx.Node, fx.Node]:
+    def join(
+        self,
+        traced: Traced,
+        *,
+        later: AbstractSet[fx.Node] = frozenset(),
+        again: tuple[Group, tuple[fx.Node, ...]] | None = None,
+        in_place: bool = False,
+    ) -> dict[fx.Node, fx.Node]:
         """Put the joined call in the place of the chain; returns what stands for what.
 
         Args:
             traced: the graph.
             later: calls of the backward pass, if the chain is of the forward pass; else none.
+            again: in the backward pass, another group with the same results, and what it reads.
+            in_place: may its first result take the memory of something given?
         """
         group = self.group()
         alone: tuple[int, ...] = ()
-        again, source = None, ()
         if later:
             named = {x for x in traced.outputs if isinstance(x, fx.Node)}
             others = {*later, *self.calls}
             read_on = [not others.issuperset(readers(x)) or bool(named & views(x)) for x in self.results]
             alone = tuple(at for at, wanted in enumerate(read_on) if wanted)
             alone = alone if len(alone) < len(self.results) else ()
-        else:
-            again, source = from_source(self.given, group) or (None, ())
+        over = next((x for x in self.given if in_place and fits_over(x, self.results[0])), None)
         graph = traced.graph
         with graph.inserting_after(self.place):
-            args: Any = (group, self.given, alone, again, source)
+            args: Any = (group, self.given, alone, *(again or (None, ())), over)
             joined = graph.call_function(group_of_calls, args)
         values = tuple(map(value_of, self.results))
         joined.meta = {
@@ -162,6 +179,7 @@ class _Chain:
 
 def _label(group: Group) -> str:
     """Short, for people: what is computed, in order."""
-    names = [str(x.target).split(".")[1].strip("_") for x in group.steps if not getattr(x.target, "is_view", False)]
-    found = list(dict.fromkeys(names))
+    calls = [x.target for x in group.steps if x.target is not operator.getitem]
+    names = [str(x).split(".")[1].strip("_") for x in calls if not getattr(x, "is_view", False)]
+    found = list(dict.fromkeys(x.removeprefix("native_") for x in names))
     return "_".join([*found[:_NAMED], *(["etc"] if len(found) > _NAMED else [])])

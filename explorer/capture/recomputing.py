@@ -34,7 +34,7 @@ def from_source(given: Sequence[fx.Node], group: Group) -> tuple[Group, tuple[fx
     plans = [_Plan.of(joined, numbers) for joined, numbers in wanted.items()]
     read = dict.fromkeys(x for x in given if x not in derived)
     read |= dict.fromkeys(node for plan in plans for node in plan.read.values())
-    steps = _Steps({node: at for at, node in enumerate(read)}, len(read))
+    steps = Steps({node: at for at, node in enumerate(read)}, len(read))
     for plan in plans:
         own = {number: steps.number[node] for number, node in plan.read.items()}
         for number in plan.made:
@@ -82,7 +82,7 @@ class _Plan:
 
 
 @dataclass
-class _Steps:
+class Steps:
     """Steps as they are put together.
 
     Attributes:

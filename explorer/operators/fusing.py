@@ -28,21 +28,33 @@ def fused(group: Group, given: Sequence[torch.Tensor]) -> Any:
     run = _COMPILED.get(key)
     if run is None:
         run = _COMPILED[key] = compiled(group, given)
-    found = run(*given)
-    return found[0] if len(found) == 1 else tuple(found)
+    made = iter(run(*given))
+    over = dict(group.over)
+    found = tuple(given[over[x]] if x in over else next(made) for x in group.results)
+    return found[0] if len(found) == 1 else found
 
 
 @rule(group_of_calls)
 def ways_of_group(node: fx.Node) -> Iterator[Variant]:
-    """As one kernel; without what the backward pass alone reads; from what that is made from."""
+    """As one kernel; without what the backward pass alone reads; from what that is made from; over an argument."""
     args: Any = node.args
-    group, given, alone, again, source = args
+    group, given, alone, again, source, over = args
     kind: dict[str, Any] = {"exact": False, "optimization": Optimization.FUSED}
     yield Variant("fused", fused, (group, given), **kind)
     if alone:
         yield Variant("fused, alone", fused, (group.only(alone), given), outputs=tuple(alone), **kind)
+    if over is not None:
+        yield Variant("fused, in place", fused, (_over(group, given, over), given), **kind, overwrites=over)
     if again is not None:
         yield Variant("fused, from source", fused, (again, source), **kind)
+        if over is not None:
+            args = (_over(again, source, over), source)
+            yield Variant("fused, from source, in place", fused, args, **kind, overwrites=over)
+
+
+def _over(group: Group, given: Sequence[fx.Node], place: fx.Node) -> Group:
+    """With the first result in the memory of what is given there."""
+    return group.writing(group.results[0], over=list(given).index(place))
 
 
 def compiled(group: Group, given: Sequence[torch.Tensor]) -> Run:
@@ -97,7 +109,9 @@ def graph_of(group: Group) -> fx.GraphModule:
     for step in group.steps:
         args, kwargs = mapped((step.args, step.kwargs), lambda x: values[x.number])
         values.append(graph.call_function(step.target, args, dict(kwargs)))
-    graph.output(tuple(values[x] for x in group.results))
+    for number, place in group.over:
+        graph.call_function(aten.copy_.default, (values[place], values[number]))
+    graph.output(tuple(values[x] for x in group.returned()))
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
@@ -106,7 +120,9 @@ def one_by_one(group: Group) -> Run:
 
     def run(*given: torch.Tensor) -> Sequence[torch.Tensor]:
         found = group_of_calls(group, given)
-        return (found,) if len(group.results) == 1 else found
+        found = (found,) if len(group.results) == 1 else found
+        own = group.returned()
+        return [tensor for number, tensor in zip(group.results, found, strict=True) if number in own]
 
     return run
 
@@ -116,7 +132,7 @@ class _Checked:
 
     def __init__(self, run: Run, group: Group) -> None:
         self.run = run
-        self.group = group
+        self.layouts = tuple(group.returned().values())
         self.apart: tuple[int, ...] | None = None
 
     def __call__(self, *given: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -127,7 +143,7 @@ class _Checked:
             return found
         made = list(found)
         for place in self.apart:
-            shape, strides, dtype = self.group.layouts[place]
+            shape, strides, dtype = self.layouts[place]
             made[place] = torch.empty_strided(shape, strides, dtype=dtype, device=made[place].device).copy_(made[place])
         return made
 
@@ -135,7 +151,7 @@ class _Checked:
         """Places of the results that are to be copied."""
         known = {storage_key(x) for x in given}
         copied = []
-        for place, (tensor, layout) in enumerate(zip(found, self.group.layouts, strict=True)):
+        for place, (tensor, layout) in enumerate(zip(found, self.layouts, strict=True)):
             key = storage_key(tensor)
             if key in known or (tuple(tensor.shape), tensor.stride(), tensor.dtype) != layout:
                 copied.append(place)

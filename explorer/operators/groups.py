@@ -65,12 +65,14 @@ class Group:
         steps: in order.
         results: numbers of the values that are asked for.
         layouts: of the results.
+        over: numbers of values that are written over what is given, each with the place of that.
     """
 
     given: tuple[Layout, ...]
     steps: tuple[GroupStep, ...]
     results: tuple[int, ...]
     layouts: tuple[Layout, ...] = field(repr=False)
+    over: tuple[tuple[int, int], ...] = ()
 
     def freeing(self) -> Group:
         """The same, each step with what is of no use after it."""
@@ -78,14 +80,15 @@ class Group:
         for at, step in enumerate(self.steps):
             last |= dict.fromkeys((*step.reads(), at + len(self.given)), at)
         dying: list[list[int]] = [[] for _ in self.steps]
+        staying = {*self.results, *dict(self.over)}
         for number, at in last.items():
-            if number >= len(self.given) and number not in self.results:
+            if number >= len(self.given) and number not in staying:
                 dying[at].append(number)
         steps = tuple(replace(x, frees=tuple(y)) for x, y in zip(self.steps, dying, strict=True))
         return replace(self, steps=steps)
 
     def only(self, results: Sequence[int]) -> Group:
-        """With some of its results, given by their places, and no more steps than lead to these."""
+        """With some of its results, given by their places, and no more steps than lead to these; over nothing."""
         numbers = [self.results[x] for x in results]
         needed = self.leading_to(numbers, ())
         kept = [x for x in range(len(self.steps)) if x + len(self.given) in needed]
@@ -105,6 +108,15 @@ class Group:
                 if number >= len(self.given) and number not in known:
                     pending.extend(self.steps[number - len(self.given)].reads())
         return found
+
+    def writing(self, number: int, *, over: int) -> Group:
+        """The same with a value written over what is given at that place."""
+        return replace(self, over=(*self.over, (number, over))).freeing()
+
+    def returned(self) -> dict[int, Layout]:
+        """Results that take memory of their own, by number, with their layouts."""
+        over = dict(self.over)
+        return {x: layout for x, layout in zip(self.results, self.layouts, strict=True) if x not in over}
 
     @cached_property
     def key(self) -> str:
@@ -144,5 +156,8 @@ def group_of_calls(group: Group, given: Sequence[torch.Tensor], *_: Any) -> Any:
         del args, kwargs
         for x in step.frees:
             del values[x]
+    for number, place in group.over:
+        given[place].copy_(values[number])
+        values[number] = given[place]
     found = tuple(values[x] for x in group.results)
     return found[0] if len(found) == 1 else found

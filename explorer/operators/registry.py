@@ -30,6 +30,9 @@ ROLE = "explorer.role"
 LABEL = "explorer.label"
 """In the notes of a call: what it is called, where that is not how its target is."""
 
+WAYS = "explorer.ways"
+"""In the notes of a call: ways to run it that depend on more of the graph than the call, as ``Variant``s."""
+
 _CAPTURED_FOR: ContextVar[str | None] = ContextVar("captured for", default=None)
 
 # Results of calls that make compact tensors, by callable and layouts: fake calls take milliseconds each.
@@ -110,7 +113,8 @@ def variants_of(node: fx.Node) -> tuple[Variant, ...]:
     when = When.FIRST if draws_random_numbers(node) or changes_its_arguments(node) else When.ALWAYS
     target, args, kwargs = node.meta.get(AS_EAGER, (node.target, node.args, node.kwargs))
     own = Variant(DEFAULT, target, args, node.meta.get(OWN_RESULTS), when=when, kwargs=dict(kwargs))
-    return (own, *(variant for function in _RULES.get(node.target, ()) for variant in function(node)))
+    ruled = (variant for function in _RULES.get(node.target, ()) for variant in function(node))
+    return (own, *ruled, *node.meta.get(WAYS, ()))
 
 
 @contextmanager

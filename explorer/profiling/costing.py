@@ -5,16 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
-from explorer.capture.building import Call
 from explorer.device_profile import Cost
 from explorer.execution.device import describe_device
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.out_of_memory import OutOfMemory, named
 from explorer.operators import cudnn_plans
+from explorer.operators.fusing import fused
+from explorer.profiling.comparing import Halves, Subject, halves_like_wholes, in_turns
 from explorer.profiling.material import Material
 
 _MIN_REPEATS = 3
@@ -34,30 +34,11 @@ _ADVICE = "Profile a smaller batch, or free what else is on the device."
 _ENDLESS_BYTES = 2**50
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A call to measure.
-
-    Attributes:
-        call: of a captured operator.
-        name: of the operator, for the progress bar.
-        written_bytes: what the storages that the graph knows it writes add to those it reads (nothing, if it works in
-            place); what it takes beyond them is workspace.
-        rival: key of PyTorch's own call with these results; None for such a call, and for what is always to be had.
-        care: PyTorch's own calls are run more often: everything else is compared with them.
-    """
-
-    call: Call
-    name: str
-    written_bytes: int
-    rival: str | None = None
-    care: bool = True
-
-
 def measure_costs(
     subjects: Mapping[str, Subject],
     *,
     sequences: Sequence[Sequence[str]],
+    halves: Sequence[Halves],
     device: torch.device,
     report: Callable[[str], None],
 ) -> dict[str, Cost]:
@@ -69,6 +50,7 @@ def measure_costs(
     Args:
         subjects: by key; a rival stands before those that have it.
         sequences: every key, in one of these at least: calls in the order of a step, PyTorch's own in the first.
+        halves: operators that may run whole or in two.
         device: ``"cpu"`` or ``"cuda"``.
         report: called with a name before each call is measured, and once besides.
 
@@ -82,8 +64,10 @@ def measure_costs(
     report("workspaces")
     with torch.no_grad():
         if device.type == "cpu":
-            return _cpu_costs(subjects, sequences, material, report)
-        return _cuda_costs(subjects, material, device, report)
+            costs = _cpu_costs(subjects, sequences, material, report)
+            return in_turns(costs, subjects=subjects, halves=halves, run_ms=lambda x: _once_ms(x, material))
+        costs = _cuda_costs(subjects, material, device, report)
+        return costs | halves_like_wholes(halves, costs)
 
 
 def _cuda_costs(
@@ -229,6 +213,8 @@ def _cpu_first_runs(subjects: Mapping[str, Subject], material: Material) -> dict
     def run_one(key: str, subject: Subject) -> float:
         with named(f"operator {subject.name!r}", advice=_ADVICE):
             run = material.runnable(subject.call)
+            if subject.call.target is fused:
+                run()  # the first time, the compiler works
             start = time.perf_counter()
             with torch.profiler.record_function(_SPAN + key):
                 run()

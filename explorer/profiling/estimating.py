@@ -25,12 +25,13 @@ from explorer.operators.convolution import (
     run_weight_gradient,
 )
 from explorer.operators.cudnn_algorithms import Algorithms
+from explorer.profiling.comparing import halves_like_wholes, halves_of
 from explorer.profiling.convolution_costs import Part
 from explorer.profiling.convolutions import Convolutions, Plans, Precisions, geometry_of
 from explorer.profiling.counting import Counting, bytes_moved
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
 from explorer.profiling.kernel_workspace import kernel_workspace_bytes
-from explorer.profiling.profiling import Progress, halves_like_wholes, planned, subjects_of, uses_cublas
+from explorer.profiling.profiling import Progress, planned, subjects_of, uses_cublas
 from explorer.profiling.rates import Family, KernelWork, time_ms
 from explorer.profiling.updating import Updates, parameter_names
 from explorer.torch_arguments import a_model
@@ -170,7 +171,7 @@ def estimate_capture(
             costs[key] = counting.cost(subject.call, written_bytes=subject.written_bytes)
     if progress is not None:
         progress(len(subjects), len(subjects), "done")
-    costs |= halves_like_wholes(graph, costs)
+    costs |= halves_like_wholes(halves_of(graph), costs)
     return Profile(graph, costs, _described(spec, graph))
 
 

@@ -26,7 +26,8 @@ from explorer.graph import TrainingGraph
 from explorer.iteration import STEP_ALONE, Buckets, Iteration
 from explorer.operators.encodings import Encoding
 from explorer.operators.fusing import why_not
-from explorer.profiling.costing import Subject, measure_costs
+from explorer.profiling.comparing import Subject, halves_of
+from explorer.profiling.costing import measure_costs
 from explorer.profiling.updating import Updates, parameter_names
 from explorer.rearranging import UPDATE
 from explorer.schedule import keep_all
@@ -194,7 +195,8 @@ def profile_capture(
     uncast = torch.autocast(device.type, enabled=False)
     apart = explained(model, batch, loss=captured.loss, callbacks=True)
     with on_device(device), unchanged(model, loss=captured.loss), apart, uncast:
-        costs = measure_costs(subjects, sequences=_sequences(captured.graph), device=device, report=report)
+        sequences, halves = _sequences(captured.graph), halves_of(captured.graph)
+        costs = measure_costs(subjects, sequences=sequences, halves=halves, device=device, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
     plain = None
@@ -212,7 +214,6 @@ def profile_capture(
     # Tensors that the code finds elsewhere are in memory too, though the model does not know of them.
     constants = {captured.built.storage_of[x.node] for x in captured.traced.inputs if x.source is Source.CONSTANT}
     elsewhere_bytes = sum(round_up(captured.graph.storages[x].bytes, described.rounding_bytes) for x in constants)
-    costs |= halves_like_wholes(captured.graph, costs)
     raw = Profile(captured.graph, costs, described)
     report("done")
     eager_peak_bytes = None if plain is None else plain.peak_bytes + elsewhere_bytes
@@ -246,24 +247,6 @@ def uses_cublas(graph: TrainingGraph) -> bool:
     return any(operator.target.startswith(_CUBLAS) for operator in graph.operators)
 
 
-def halves_like_wholes(graph: TrainingGraph, costs: dict[str, Cost]) -> dict[str, Cost]:
-    """Costs of operators' own halves, scaled to take together as long as the whole.
-
-    PyTorch computes the whole by the same two kernels: a difference in what was measured is chance, and would count as
-    if a schedule with the whole could be quicker than any with the halves.
-    """
-    scaled: dict[str, Cost] = {}
-    for second in (x for x in graph.backward if x.optional):
-        written = set(second.default().writes)
-        operator = next(x for x in graph.backward if written & set(x.default().writes))
-        first = next(x for x in operator.implementations if not written & set(x.writes))
-        keys = (first.cost, second.default().cost)
-        if first.optimization is None and not scaled.keys() & keys:
-            factor = costs[operator.default().cost].time_ms / sum(costs[key].time_ms for key in keys)
-            scaled |= {key: replace(costs[key], time_ms=costs[key].time_ms * factor) for key in keys}
-    return scaled
-
-
 def subjects_of(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
     """One call for each cost key, in execution order, PyTorch's own first."""
     found: dict[str, Subject] = {}
@@ -272,9 +255,11 @@ def subjects_of(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
     def size(storages: Iterable[int]) -> int:
         return sum(round_up(graph.storages[x].bytes, rounding_bytes) for x in storages)
 
-    for number in range(max(len(x.implementations) for x in graph.operators)):
-        for operator in graph.operators:
-            if number >= len(operator.implementations) or operator.target == TANGENTS:
+    calls = [x for x in graph.operators if x.target != TANGENTS]
+    before = dict(zip(calls[1:], (x.implementations[0].cost for x in calls), strict=False))
+    for number in range(max(len(x.implementations) for x in calls)):
+        for operator in calls:
+            if number >= len(operator.implementations):
                 continue
             implementation = operator.implementations[number]
             if implementation.cost in found:
@@ -287,6 +272,7 @@ def subjects_of(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
                 name=operator.name,
                 written_bytes=size(implementation.writes) - size(over),
                 rival=rival.cost if alternative and rival is not implementation else None,
+                before=before.get(operator),
                 care=number == 0 and not operator.optional,
             )
     return found
