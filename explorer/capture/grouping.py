@@ -120,7 +120,8 @@ class _Chain:
             read_on = [not others.issuperset(readers(x)) or bool(named & views(x)) for x in self.results]
             alone = tuple(at for at, wanted in enumerate(read_on) if wanted)
             alone = alone if len(alone) < len(self.results) else ()
-        over = next((x for x in self.given if in_place and fits_over(x, self.results[0])), None)
+        able = [x for x in self.given if in_place and fits_over(x, self.results[0])]
+        over = next((x for x in able if again is None or x in again[1]), None)
         graph = traced.graph
         with graph.inserting_after(self.place):
             args: Any = (group, self.given, alone, *(again or (None, ())), over)

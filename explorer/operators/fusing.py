@@ -46,10 +46,11 @@ def ways_of_group(node: fx.Node) -> Iterator[Variant]:
     if over is not None:
         yield Variant("fused, in place", fused, (_over(group, given, over), given), **kind, overwrites=over)
     if again is not None:
-        yield Variant("fused, from source", fused, (again, source), **kind)
+        normalises = any(x.target is aten.native_batch_norm_backward.default for x in again.steps)
+        name = "fused, from statistics" if normalises else "fused, from source"
+        yield Variant(name, fused, (again, source), **kind)
         if over is not None:
-            args = (_over(again, source, over), source)
-            yield Variant("fused, from source, in place", fused, args, **kind, overwrites=over)
+            yield Variant(f"{name}, in place", fused, (_over(again, source, over), source), **kind, overwrites=over)
 
 
 def _over(group: Group, given: Sequence[fx.Node], place: fx.Node) -> Group:

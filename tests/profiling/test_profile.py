@@ -16,6 +16,7 @@ import explorer
 from explorer.capture import capture
 from explorer.capture.building import TANGENTS
 from explorer.execution.optimizers import NAMES, Updater
+from explorer.profiling.comparing import halves_of
 from explorer.profiling.material import Material, _Arguments
 from explorer.schedule import keep_all
 from explorer.solvers.problem.building import problem_of
@@ -40,10 +41,15 @@ def test_every_call_has_a_cost_and_the_sum_is_the_step(profiled: explorer.Profil
     assert all(cost.time_ms > 0 for cost in convolutions.values())
 
 
-def test_halves_take_as_long_as_the_whole(profiled: explorer.Profile) -> None:
+def test_halves_take_no_less_than_the_whole(profiled: explorer.Profile) -> None:
+    """What was measured less is chance, and would count as if schedules with halves were quicker than plain PyTorch."""
     problem = problem_of(profiled, optimizations=())
-    assert problem.base_time_ms == pytest.approx(problem.for_bounds.base_time_ms)
-    assert any(x.optional for x in profiled.graph.backward)
+    assert problem.base_time_ms >= problem.for_bounds.base_time_ms * (1 - 1e-9)
+    halves = halves_of(profiled.graph)
+    assert halves
+    for x in halves:
+        together_ms = sum(profiled.costs[y].time_ms for y in (x.first, x.second))
+        assert together_ms >= profiled.costs[x.whole].time_ms * (1 - 1e-9)
 
 
 def test_workspace_is_what_is_taken_beyond_results(profiled: explorer.Profile) -> None:

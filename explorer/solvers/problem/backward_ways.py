@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator
 from explorer.solvers.problem.sets import in_all
 
+_SMALL = 1 / 64
+_CLEARLY = 0.97
 Chosen = Mapping[int, Sequence[Implementation]]
 Group = tuple[int, tuple[Implementation, ...]]
 """An operator, and implementations of it that read the same gradients and make the same."""
@@ -222,7 +225,10 @@ class BackwardWays:
         return over not in self.made or all(x <= place for x in self.readers.get(over, ()))
 
     def _best(self, family: Family) -> Division:
-        """The way that takes least memory, then the one in most pieces: what one alone reads may go before the next."""
+        """The way that takes least memory, then the one in most pieces: what one alone reads may go before the next.
+
+        A small operator is not taken to pieces that take longer.
+        """
         pinned = {x.id: self.wanted[x.id].name for x in (family.whole, *family.parts) if x.id in self.wanted}
         able = [
             way
@@ -232,11 +238,29 @@ class BackwardWays:
         if not able:
             raise ValueError(f"pins contradict each other: with them, {family.whole.name!r} cannot do its work")
 
-        def cost(way: Division) -> tuple[int, int, float]:
-            quickest_ms = sum(min(map(self._ms, group)) for _, group in way.groups)
-            return self._extra_bytes(way), -len(way.groups), quickest_ms
+        def quickest_ms(way: Division) -> float:
+            return sum(min(map(self._ms, group)) for _, group in way.groups)
 
-        return min(able, key=cost)
+        best = min(able, key=lambda x: (self._extra_bytes(x), -len(x.groups), quickest_ms(x)))
+        for way in able:
+            if len(way.groups) == 1 and quickest_ms(way) < _CLEARLY * quickest_ms(best) and self._is_small(way):
+                best = way
+        return best
+
+    def _is_small(self, way: Division) -> bool:
+        """Is what it reads, makes and works with a small part of what the forward pass makes?"""
+        size = self.profile.allocated_bytes
+        ((_, group),) = way.groups
+        bytes_ = self._extra_bytes(way) + sum(
+            size(self.graph.storages[x]) for x in {*group[0].reads, *group[0].writes} if x not in self.graph.persistent
+        )
+        return bytes_ <= _SMALL * self._forward_bytes
+
+    @cached_property
+    def _forward_bytes(self) -> int:
+        """Of all that the forward pass makes."""
+        made = {x for op in self.graph.forward for x in op.default().writes}
+        return sum(self.profile.allocated_bytes(self.graph.storages[x]) for x in made)
 
     def _extra_bytes(self, way: Division) -> int:
         """The least that it takes beyond what is read and made; a whole may write over something, and take less."""

@@ -1,0 +1,175 @@
+"""Batch normalisation in kernels with the calls around it: same results and running statistics, in less memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import explorer
+from explorer.capture import Capture, capture
+from explorer.graph import Implementation, Optimization
+from explorer.operators.fusing import fused
+from explorer.schedule import Run, keep_all
+from explorer.simulation import simulate
+from tests.fuzz.checking import chains_joined
+from tests.schedules import random_schedule
+
+Activation = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Model(nn.Module):
+    """Convolutions, normalised and activated, with a connection around some; the last is where PyTorch's peak is."""
+
+    def __init__(self, activation: Activation, dimensions: int = 2, **options: Any) -> None:
+        super().__init__()
+        convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1]
+        norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[dimensions - 1]
+        self.first = convolution(2, 8, 3, padding=1, bias=False)
+        self.second = convolution(8, 8, 3, padding=1, bias=False)
+        self.last = convolution(8, 64, 1)
+        self.norms = nn.ModuleList(norm(8, **options) for _ in range(3))
+        self.shortcut = convolution(8, 8, 1, bias=False)
+        self.activation = activation
+        for x in self.parameters():
+            nn.init.normal_(x, 0.3, 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A loss."""
+        x = self.activation(self.norms[0](self.first(x)))
+        y = self.norms[1](self.second(x)) + self.norms[2](self.shortcut(x))
+        y = self.activation(y)
+        return self.last(y).exp().log1p().square().mean()
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": F.relu,
+    "relu in place": lambda x: F.relu(x, inplace=True),
+    "relu6": F.relu6,
+    "leaky relu": lambda x: F.leaky_relu(x, 0.1),
+    "silu": F.silu,
+    "silu by hand": lambda x: x * torch.sigmoid(x),
+    "hard swish": F.hardswish,
+    "hard sigmoid": F.hardsigmoid,
+    "gelu": F.gelu,
+    "elu": F.elu,
+    "softplus": F.softplus,
+    "mish": F.mish,
+    "tanh": torch.tanh,
+    "twice read": lambda x: F.relu(x) + x.sin(),
+    "scaled": lambda x: (x * 2.0).clamp(-1.0, 3.0),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "no running statistics": {"track_running_stats": False},
+    "no weight": {"affine": False},
+    "in one dimension": {"dimensions": 1},
+    "in three dimensions": {"dimensions": 3},
+    "other figures": {"momentum": 0.3, "eps": 1e-2},
+}
+CASES = [(x, "plain") for x in ACTIVATIONS] + [("relu", x) for x in OPTIONS if x != "plain"]
+cases = pytest.mark.parametrize(("activation", "options"), CASES)
+SIZES = {1: (2, 2, 512), 2: (2, 2, 24, 24), 3: (2, 2, 8, 8, 8)}
+
+
+def sample(activation: str, options: str = "plain", dtype: torch.dtype = torch.float64) -> tuple[Model, torch.Tensor]:
+    torch.manual_seed(0)
+    chosen = OPTIONS[options]
+    model = Model(ACTIVATIONS[activation], **chosen).to(dtype).train()
+    return model, torch.randn(*SIZES[chosen.get("dimensions", 2)], dtype=dtype)
+
+
+def ways(captured: Capture) -> dict[tuple[str, str], Implementation]:
+    return {
+        (x.name, y.name): y
+        for x in captured.graph.operators
+        for y in x.implementations
+        if captured.built.calls[x.id, y.name].target is fused
+    }
+
+
+def as_exact(way: Implementation) -> bool:
+    return way.exact or way.optimization is Optimization.FUSED
+
+
+@cases
+def test_whatever_is_fused_nothing_changes(activation: str, options: str) -> None:
+    """By the calls that kernels stand for; gradients, and statistics that a step leaves behind."""
+    model, batch = sample(activation, options)
+    eager = copy.deepcopy(model)
+    expected = after_a_step(eager, eager, batch)
+    with chains_joined():
+        graph = capture(model, batch, fuse=True).graph
+        seen = set()
+        for seed in range(8):
+            schedule = random_schedule(graph, seed, keep=(0.0, 0.5, 1.0)[seed % 3], allowed=as_exact)
+            seen |= {x.implementation for x in schedule.steps if isinstance(x, Run)}
+            own = copy.deepcopy(model)
+            found = after_a_step(explorer.apply(own, schedule, batch, check=False), own, batch)
+            for x, y in zip(found, expected, strict=True):
+                torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-11)
+        assert {"fused, statistics", "fused, from statistics"} <= seen
+
+
+@cases
+def test_plain_peak_and_bits_stay(activation: str, options: str) -> None:
+    model, batch = sample(activation, options)
+    with chains_joined():
+        profile = explorer.profile(model, batch, fuse=True)
+        plain = simulate(profile, keep_all(profile.graph)).peak_bytes
+        assert profile.eager_peak_bytes is not None
+        assert plain <= 1.001 * profile.eager_peak_bytes
+        eager, own = copy.deepcopy(model), copy.deepcopy(model)
+        expected = after_a_step(eager, eager, batch)
+        scheduled = explorer.apply(own, keep_all(profile.graph), batch, check=False)
+        assert all(map(torch.equal, expected, after_a_step(scheduled, own, batch)))
+
+
+@pytest.mark.parametrize("activation", ["relu6", "silu by hand"])
+def test_kernels_keep_gradients_and_memory(activation: str) -> None:
+    """Within 1e-5 of those in double precision, and in the memory that was predicted."""
+    model, batch = sample(activation, dtype=torch.float32)
+    double = copy.deepcopy(model).double()
+    exact = after_a_step(double, double, batch.double())
+    profile = explorer.profile(model, batch, fuse=True)
+    for seed in range(4):
+        schedule = random_schedule(profile.graph, seed, keep=(1.0, 0.5)[seed % 2], allowed=lambda _: True)
+        own = copy.deepcopy(model)
+        scheduled = explorer.apply(own, schedule, batch, check=False)
+        for found, expected in zip(after_a_step(scheduled, own, batch), exact, strict=True):
+            if expected.is_floating_point():
+                assert float((found.double() - expected).norm() / expected.norm()) < 1e-5
+        assert simulate(profile, schedule).peak_bytes == explorer.measure(scheduled, batch, steps=1).peak_bytes
+
+
+def test_one_call_backward_reads_the_source_alone() -> None:
+    """Neither the normalised tensor nor the activation; and it may write over the gradient that arrives."""
+    captured = capture(*sample("relu6"), fuse=True)
+    graph = captured.graph
+    (name,) = {x for x, way in ways(captured) if way == "fused, from statistics, in place"}
+    assert name == "hardtanh_backward_batch_norm_backward"
+    operator = next(x for x in graph.operators if x.name == name)
+    way = operator.implementation("fused, from statistics, in place")
+    made = {graph.storages[x].name for x in way.reads}
+    assert "convolution" in made
+    assert not made & {"batch_norm", "hardtanh"}
+    assert way.overwrites in way.reads
+
+
+def test_small_normalisations_stay_as_they_are() -> None:
+    """A kernel takes seconds to compile."""
+    model, _ = sample("relu")
+    assert not [x for x in ways(capture(model, torch.randn(1, 2, 4, 4).double(), fuse=True)) if "batch_norm" in x[0]]
+
+
+def after_a_step(module: nn.Module, model: nn.Module, batch: torch.Tensor) -> list[torch.Tensor]:
+    """The model's gradients and buffers after a step of a module that trains it."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    module(batch).backward()
+    return [x.clone() for x in (*(x.grad for x in model.parameters()), *model.buffers()) if x is not None]
