@@ -1,4 +1,4 @@
-"""What kernels of chains of calls are worth to language models, by estimates for GPUs.
+"""What kernels of chains of calls and of normalisations are worth, by estimates for GPUs.
 
     python -m benchmarks.methods.fusing [MODEL …] [--device A100-80GB] [--seconds 4] [--json FILE]
 
@@ -25,7 +25,7 @@ _SHARES = (1.0, 0.5, 0.25)
 _WAYS: dict[str, Callable[[Implementation], bool]] = {
     "joined": lambda _: True,
     "whole kernels alone": lambda x: x.name == "fused",
-    "not from source": lambda x: x.name != "fused, from source",
+    "not from source": lambda x: not x.name.startswith(("fused, from source", "fused, from statistics")),
 }
 
 
@@ -37,7 +37,7 @@ class Row:
         model: its name.
         device: for which it is estimated.
         operators: with chains apart, and joined.
-        chains: how many were joined.
+        chains: how many operators have a kernel: chains that were joined, and normalisations.
         kernels: how many of them are different.
         shares: of plain PyTorch's peak.
         times: by what may be chosen, at these shares, over plain PyTorch's time; None: no schedule.
@@ -93,7 +93,8 @@ def of_model(name: str, *, device: str, seconds: float) -> Row:
             for x in _SHARES
         ]
         times[way] = tuple(None if x.time_ms is None else x.time_ms / plain.time_ms for x in solved)
-    groups = [x.implementations[1].cost for x in joined.graph.operators if any(map(_is_fused, x.implementations))]
+    ways = [[y.cost for y in x.implementations if _is_fused(y)] for x in joined.graph.operators]
+    groups = [x[0] for x in ways if x]
     return Row(
         model=name,
         device=device,

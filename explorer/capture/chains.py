@@ -10,6 +10,7 @@ from torch import fx
 
 from explorer.capture.middles import POINTWISE_WITHOUT_TAG
 from explorer.capture.normalise import changed_storages, is_view, tensors_of
+from explorer.capture.passes import EQUALITIES
 from explorer.capture.traced import Traced
 from explorer.operators.inplace import ACCUMULATES
 from explorer.operators.registry import (
@@ -33,6 +34,14 @@ _ALONG_ROWS = (
     aten.cat.default,
 )
 """Sums over rows (gradients of a norm's weight) among them: the compiler makes one loop of those, too."""
+_POINTWISE = (
+    *POINTWISE_WITHOUT_TAG,
+    aten.hardshrink_backward.default,
+    aten.hardsigmoid_backward.default,
+    aten.hardtanh_backward.default,
+    aten.leaky_relu_backward.default,
+    aten.softshrink_backward.default,
+)
 _APART = (aten.threshold_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default)
 """They have ways that read a bit for each number, or the output, which is there anyway."""
 LEAST_NUMBERS = 4096
@@ -92,7 +101,9 @@ def works_by_number(node: fx.Node) -> bool:
         return False
     if node.target is aten._to_copy.default:
         return set(node.kwargs) == {"dtype"}
-    if node.target in POINTWISE_WITHOUT_TAG:
+    if node.target in EQUALITIES:
+        return False  # the forward pass has to know what is compared
+    if node.target in _POINTWISE:
         return True
     pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
     return pointwise and not draws_random_numbers(node) and not changes_its_arguments(node)

@@ -45,8 +45,9 @@ def join_groups(traced: Traced) -> Traced:
     for chain in before:
         found = _Chain.of([*chain, *sorted(chain[-1].users)], traced)
         if found is not None:
-            instead |= found.join(traced, again=normalised_again(found.given, found.group()), in_place=True)
-    for phase, later in zip(chains, (passes[1], ()), strict=True):
+            again = normalised_again(found.given, found.group(), traced, deep=True)
+            instead |= found.join(traced, again=again, in_place=True)
+    for phase, later in zip(chains, (passes_of(_renewed(traced, instead))[1], ()), strict=True):
         for chain in phase:
             found = _Chain.of(chain, traced)
             if found is not None:
@@ -56,8 +57,14 @@ def join_groups(traced: Traced) -> Traced:
         if AS_EAGER in node.meta:
             target, *arguments = node.meta[AS_EAGER]
             node.meta[AS_EAGER] = (target, *fx.map_arg(tuple(arguments), lambda x: instead.get(x, x)))
-    fused_ways(passes_of(traced)[0])
     traced.graph.lint()
+    renewed = _renewed(traced, instead)
+    fused_ways(renewed)
+    return renewed
+
+
+def _renewed(traced: Traced, instead: dict[fx.Node, fx.Node]) -> Traced:
+    """With nodes in the place of those that they stand for."""
     return replace(
         traced,
         outputs=tuple(instead.get(x, x) if isinstance(x, fx.Node) else x for x in traced.outputs),
@@ -120,6 +127,7 @@ class _Chain:
             read_on = [not others.issuperset(readers(x)) or bool(named & views(x)) for x in self.results]
             alone = tuple(at for at, wanted in enumerate(read_on) if wanted)
             alone = alone if len(alone) < len(self.results) else ()
+        in_place = in_place and self.results[0].target is operator.getitem
         able = [x for x in self.given if in_place and fits_over(x, self.results[0])]
         over = next((x for x in able if again is None or x in again[1]), None)
         graph = traced.graph

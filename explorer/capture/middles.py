@@ -25,11 +25,6 @@ POINTWISE_WITHOUT_TAG = (
     aten.softplus_backward.default,
     aten.elu_backward.default,
     aten.hardswish_backward.default,
-    aten.hardtanh_backward.default,
-    aten.hardsigmoid_backward.default,
-    aten.hardshrink_backward.default,
-    aten.leaky_relu_backward.default,
-    aten.softshrink_backward.default,
 )
 """Calls that are not marked as such, but compute each number by itself."""
 MOST_STEPS = 40

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,8 @@ import torch
 from torch import fx
 
 from explorer.capture.chains import LEAST_NUMBERS, readers, storages, works_by_number
-from explorer.capture.normalise import changed_storages, is_view
+from explorer.capture.normalise import backward_nodes, changed_storages, is_view
+from explorer.capture.passes import passes_of
 from explorer.capture.recomputing import Steps, layout, step
 from explorer.capture.traced import Traced
 from explorer.graph import Optimization, When
@@ -30,6 +32,7 @@ from explorer.operators.registry import (
     Variant,
     all_arguments,
     changes_its_arguments,
+    is_precise,
     origin,
     output_of,
     value_of,
@@ -41,6 +44,7 @@ _KEEPING = aten._native_batch_norm_legit.default
 _NO_STATISTICS = aten._native_batch_norm_legit.no_stats
 _FUNCTIONAL = aten._native_batch_norm_legit_functional.default
 _MOST_CALLS = 12
+_DEPTH = 4
 _LEAST_SHARE = 1 / 32
 """Of the largest normalised tensor: a kernel takes seconds to compile, and small layers little time and memory."""
 Remade = tuple[Group, tuple[fx.Node, ...]]
@@ -82,17 +86,20 @@ def _least_numbers(sources: Sequence[fx.Node]) -> float:
     return max(LEAST_NUMBERS, largest * _LEAST_SHARE)
 
 
-def normalised_again(given: Sequence[fx.Node], group: Group) -> Remade | None:
+def normalised_again(given: Sequence[fx.Node], group: Group, traced: Traced, *, deep: bool = False) -> Remade | None:
     """The group with what it reads made of normalisations' sources and statistics; None where it reads none.
 
     Args:
         given: what it reads.
         group: what it computes.
+        traced: the graph.
+        deep: also make what works number by number behind one normalisation again.
     """
-    plan = _Plan()
+    changed = changed_storages(traced)
+    plan = _Plan(backward_nodes(traced), changed, deep)
     for x in given:
         plan.visit(x)
-    if not plan.made:
+    if not plan.made or changed & storages(plan.read):
         return None
     steps = Steps({node: at for at, node in enumerate(plan.read)}, len(plan.read))
     for node in plan.made:
@@ -105,25 +112,35 @@ def normalised_again(given: Sequence[fx.Node], group: Group) -> Remade | None:
     return Group(tuple(map(layout, plan.read)), tuple(steps.made), results, group.layouts).freeing(), tuple(plan.read)
 
 
-def fused_ways(forward: Sequence[fx.Node]) -> None:
+def fused_ways(traced: Traced) -> None:
     """Note the ways to run normalisations, and the calls behind them, that the compiler makes kernels of.
 
     Args:
-        forward: the pass's nodes, once chains are joined.
+        traced: its chains are joined.
     """
-    calls = [x for x in forward if x.target in (_KEEPING, _NO_STATISTICS)]
-    least = _least_numbers([x.args[0] for x in calls])  # type: ignore[misc]  # the first is a node
-    large = {x for x in calls if value_of(x.args[0]).numel() >= least}  # type: ignore[arg-type]  # likewise
+    forward = passes_of(traced)[0]
+    calls = [x for x in forward if x.target in (_KEEPING, _NO_STATISTICS) and output_of(x, 0) is not None]
+    least = _least_numbers([_source(x) for x in calls])
+    large = {x for x in calls if value_of(_source(x)).numel() >= least}
     behind: set[fx.Node] = set()
     for node in forward:
-        if any(origin(x) in large for x in node.all_input_nodes) and (way := _from_statistics(node)):
+        if any(origin(x) in large for x in node.all_input_nodes) and (way := _from_statistics(node, traced)):
             node.meta[WAYS] = (way,)
             behind.add(node)
     for call in large:
-        call.meta[WAYS] = tuple(_of_normalisation(call, behind))
+        output = output_of(call, 0)
+        assert output is not None, "only those were taken"
+        alone = behind.issuperset(set(readers(output)).intersection(forward))
+        # In half precision the compiler rounds statistics to it on the CPU, which PyTorch's own kernels do not.
+        call.meta[WAYS] = tuple(_of_normalisation(call, alone=alone)) if is_precise(_source(call)) else ()
 
 
-def _from_statistics(node: fx.Node) -> Variant | None:
+def _source(call: fx.Node) -> fx.Node:
+    source: Any = call.args[0]
+    return source
+
+
+def _from_statistics(node: fx.Node, traced: Traced) -> Variant | None:
     """What is read behind a normalisation, from the normalisation's source."""
     outputs, group, given = None, None, tuple(node.all_input_nodes)
     if node.target is group_of_calls:
@@ -134,20 +151,17 @@ def _from_statistics(node: fx.Node) -> Variant | None:
     elif works_by_number(node):
         numbers = {x: at for at, x in enumerate(given)}
         group = Group(tuple(map(layout, given)), (step(node, numbers),), (len(given),), (layout(node),))
-    found = None if group is None else normalised_again(given, group)
+    found = None if group is None else normalised_again(given, group, traced)
     return None if found is None else _variant("fused, from statistics", found, outputs)
 
 
-def _of_normalisation(call: fx.Node, behind: set[fx.Node]) -> Iterator[Variant]:
+def _of_normalisation(call: fx.Node, *, alone: bool) -> Iterator[Variant]:
     """Whole; and without its result, where all that the forward pass makes of it can be made of the source."""
     source, weight, bias, *others = all_arguments(call)
     first = When.FIRST if changes_its_arguments(call) else When.ALWAYS
-    output = output_of(call, 0)
-    assert output is not None, "a normalisation's result is read"
     results = [x for x in (0, 1, 2) if output_of(call, x) is not None]
     yield _variant("fused", _kernel(call, results, source, weight, bias, others), tuple(results), when=first)
-    forward = [x for x in readers(output) if "autograd_backward" not in x.meta]
-    if behind.issuperset(forward) and results == [0, 1, 2]:
+    if alone and results == [0, 1, 2]:
         yield _variant("fused, statistics", _kernel(call, [1, 2], source, None, None, others), (1, 2), when=first)
 
 
@@ -180,36 +194,43 @@ class _Plan:
     """What is made again, in order, and what is read for it.
 
     Attributes:
+        backward: nodes of the backward pass, which are read.
+        changed: storages that the forward pass changes: what reads them is not made again.
+        deep: make more than normalised tensors again.
         made: nodes of the forward pass.
         read: others, each once.
     """
 
+    backward: AbstractSet[fx.Node]
+    changed: AbstractSet[int]
+    deep: bool
     made: list[fx.Node] = field(default_factory=list)
     read: dict[fx.Node, None] = field(default_factory=dict)
 
     def visit(self, node: fx.Node) -> None:
-        """Make it again if it is made of normalised tensors alone, number by number, or read it."""
+        """Make it again if it is made of one normalised tensor, number by number, or read it."""
         if node in self.made or node in self.read:
             return
         norm = _Normalisation.of(node)
         if norm is not None:
             self.read |= dict.fromkeys(x for x in norm.inputs if x is not None)
             self.made.append(node)
-        elif _leads_from_normalised(node):
+        elif self.deep and len(self._normalised_below(node, _DEPTH)) == 1:
             for x in node.all_input_nodes:
                 self.visit(x)
             self.made.append(node)
         else:
             self.read[node] = None
 
-
-def _leads_from_normalised(node: fx.Node, depth: int = 4) -> bool:
-    if _Normalisation.of(node) is not None:
-        return True
-    backward = "autograd_backward" in node.meta
-    if depth == 0 or backward or not works_by_number(node):
-        return False
-    return any(_leads_from_normalised(x, depth - 1) for x in node.all_input_nodes)
+    def _normalised_below(self, node: fx.Node, depth: int) -> set[fx.Node]:
+        """The normalised tensors that it is made of, so many calls away at most."""
+        if _Normalisation.of(node) is not None:
+            return {node}
+        if depth == 0 or node in self.backward or not works_by_number(node):
+            return set()
+        if self.changed & storages(node.all_input_nodes):
+            return set()
+        return set().union(*(self._normalised_below(x, depth - 1) for x in node.all_input_nodes))
 
 
 @dataclass(frozen=True)

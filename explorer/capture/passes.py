@@ -13,7 +13,7 @@ from explorer.operators.registry import changes_its_arguments, draws_random_numb
 from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
-_EQUALITIES = (aten.eq.Tensor, aten.ne.Tensor)
+EQUALITIES = (aten.eq.Tensor, aten.ne.Tensor)
 
 
 def passes_of(traced: Traced) -> tuple[list[fx.Node], list[fx.Node]]:
@@ -108,5 +108,5 @@ def compared_for_equality(forward: list[fx.Node], backward: list[fx.Node]) -> se
     It looks for the largest number where it was found. One side may be kept and the other computed again: unless the
     same numbers come out, nothing is equal, and the gradient is zero divided by zero.
     """
-    compared = [x for node in backward if node.target in _EQUALITIES for x in node.all_input_nodes]
+    compared = [x for node in backward if node.target in EQUALITIES for x in node.all_input_nodes]
     return _leading_to(compared) & set(forward)

@@ -13,8 +13,10 @@ from explorer.device_profile import Cost
 from explorer.graph import TrainingGraph
 
 _NEAR = 1.15
+"""Up to this share of its rival's time, an alternative may prove quicker."""
 _LEAST_TURNS, _MOST_TURNS = 3, 25
 _TURNS_S = 0.15
+"""For each: more says more of short calls; of long ones, three turns say enough."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Subject:
         name: of the operator, for the progress bar.
         written_bytes: what the storages that the graph knows it writes add to those it reads (nothing, if it works in
             place); what it takes beyond them is workspace.
-        rival: key of PyTorch's own call with these results; None for such a call, and for what is always to be had.
+        rival: key of the first call with these results, or of PyTorch's own; None for those, and for what is always to
+            be had.
         before: key of PyTorch's own call of the operator before; None where that is the first.
         care: PyTorch's own calls are run more often: everything else is compared with them.
     """
@@ -79,6 +82,7 @@ def in_turns(
     subjects: Mapping[str, Subject],
     halves: Sequence[Halves],
     run_ms: Callable[[Subject], float],
+    report: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Cost]:
     """Costs in which what may be quicker than PyTorch's own call was measured in turns with it, and halves with wholes.
 
@@ -87,15 +91,17 @@ def in_turns(
 
     Args:
         costs: of all calls, by key.
-        subjects: the calls.
+        subjects: the calls that fit into memory.
         halves: operators that may run whole or in two.
         run_ms: runs a call and tells how long it took.
+        report: called with a name before each.
     """
     found = dict(costs)
     for x in halves:
         share, error = _share((x.first, x.second), x.whole, subjects, run_ms)
         found |= _scaled(x, costs, max(1.0, share - error))
     for key, subject in subjects.items():
+        report(subject.name)
         rival = subject.rival
         if rival is not None and costs[key].time_ms < _NEAR * costs[rival].time_ms:
             share, error = _share((key,), rival, subjects, run_ms)

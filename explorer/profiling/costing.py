@@ -64,8 +64,10 @@ def measure_costs(
     report("workspaces")
     with torch.no_grad():
         if device.type == "cpu":
-            costs = _cpu_costs(subjects, sequences, material, report)
-            return in_turns(costs, subjects=subjects, halves=halves, run_ms=lambda x: _once_ms(x, material))
+            costs, fitting = _cpu_costs(subjects, sequences, material)
+            return in_turns(
+                costs, subjects=fitting, halves=halves, run_ms=lambda x: _once_ms(x, material), report=report
+            )
         costs = _cuda_costs(subjects, material, device, report)
         return costs | halves_like_wholes(halves, costs)
 
@@ -101,8 +103,8 @@ def _cpu_costs(
     subjects: Mapping[str, Subject],
     sequences: Sequence[Sequence[str]],
     material: Material,
-    report: Callable[[str], None],
-) -> dict[str, Cost]:
+) -> tuple[dict[str, Cost], dict[str, Subject]]:
+    """Costs of all, and those that fit into memory."""
     first = _cpu_first_runs(subjects, material)
     slow = {key for key, subject in subjects.items() if _is_slow(key, subject, first)}
     samples: dict[str, list[float]] = {key: [] for key in subjects}
@@ -111,7 +113,6 @@ def _cpu_costs(
             _time_among_others(group, subjects, material, samples)
     costs: dict[str, Cost] = {}
     for key, subject in subjects.items():
-        report(subject.name)
         rival = None if subject.rival is None else costs[subject.rival]
         if key not in first:
             assert rival is not None
@@ -124,7 +125,7 @@ def _cpu_costs(
             rival_ms = first[subject.rival][0]
             time_ms = _not_by_chance(first_ms, subject, material, rival_ms) * min(1.0, rival.time_ms / rival_ms)
         costs[key] = Cost(time_ms, workspace)
-    return costs
+    return costs, {key: x for key, x in subjects.items() if key in first}
 
 
 def _is_slow(key: str, subject: Subject, first: Mapping[str, tuple[float, int]]) -> bool:

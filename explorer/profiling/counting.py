@@ -255,11 +255,16 @@ class _Prices:
     def fused(self, call: Call) -> Cost:
         """One kernel that reads and writes once what goes in and comes out; another one where it sums over rows.
 
-        What that makes is as wide as a row, and less than what it is made from.
+        What that makes is as wide as a row, and less than what it is made from. Where sums over the batch are read by
+        what makes a tensor as large (a normalisation, and its backward pass), what they are sums of is read twice.
         """
         group, given = call.args
         moved = sum(bytes_moved(x.meta["val"]) for x in given) + sum(map(_bytes_of, group.layouts))
         largest = max(prod(shape) for shape, *_ in (*group.given, *group.layouts))
+        norms = [x for x in group.steps if "batch_norm" in str(x.target)]
+        if norms and max(prod(shape) for shape, *_ in group.layouts) == largest:
+            again = 2 if any("backward" in str(x.target) for x in norms) else 1
+            moved += sum(sorted(map(_bytes_of, group.given))[-again:])
         kernels = 1 + any(shape and shape[-1] > 1 and prod(shape) < largest for shape, *_ in group.layouts)
         return Cost(time_ms(KernelWork(Family.ELEMENTWISE, moved_bytes=moved, kernels=kernels), self.spec), 0)
 

@@ -266,6 +266,7 @@ def subjects_of(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:
                 continue
             alternative = number > 0 and implementation.optimization is not None
             rival = next(x for x in operator.implementations if x.writes == implementation.writes)
+            rival = operator.implementations[0] if rival is implementation else rival
             over = () if implementation.overwrites is None else (implementation.overwrites,)
             found[implementation.cost] = Subject(
                 call=captured.built.calls[operator.id, implementation.name],

@@ -167,6 +167,112 @@ def test_small_normalisations_stay_as_they_are() -> None:
     assert not [x for x in ways(capture(model, torch.randn(1, 2, 4, 4).double(), fuse=True)) if "batch_norm" in x[0]]
 
 
+class Shifted(Model):
+    """What is added behind a normalisation changes in the forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__(F.silu)
+        self.register_buffer("shift", torch.ones(1, 8, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A loss."""
+        x = self.norms[0](self.first(x))
+        y = F.silu(x + self.shift) + F.silu(self.norms[1](self.second(x)).sin() + self.shift)
+        self.shift.add_(1.0)
+        return self.last(y).exp().log1p().square().mean()
+
+
+class Unread(Model):
+    """A normalisation that is there for its statistics alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A loss."""
+        self.norms[2](self.first(x))
+        return super().forward(x)
+
+
+class Largest(Model):
+    """The backward pass looks where the largest number was."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A loss."""
+        y = F.silu(self.norms[0](self.first(x)))
+        return y.amax((2, 3)).square().sum() + self.last(y).exp().log1p().square().mean()
+
+
+class Returned(Model):
+    """The normalised tensor is a result, too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A loss."""
+        y = self.norms[0](self.first(x))
+        return self.last(F.relu(y)).exp().log1p().square().mean() + 0 * y.detach().sum()
+
+
+class Deep(Model):
+    """Blocks that add to what they get: each reads the result before it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A loss."""
+        x = self.norms[0](self.first(x))
+        for norm in (self.norms[1], self.norms[2], self.norms[0]):
+            x = x + norm(self.second(x))
+        return self.last(x).exp().log1p().square().mean()
+
+
+class Frozen(Model):
+    """Weights of a normalisation need no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(F.relu)
+        self.norms[0].requires_grad_(requires_grad=False)
+        self.norms[1].weight.requires_grad_(requires_grad=False)
+
+
+UNUSUAL: dict[str, Callable[[], Model]] = {
+    "a buffer that changes": Shifted,
+    "nobody reads it": lambda: Unread(F.relu),
+    "the largest": lambda: Largest(F.silu),
+    "returned": lambda: Returned(F.relu),
+    "one after another": lambda: Deep(F.relu),
+    "frozen": Frozen,
+    "channels last": lambda: Model(F.relu).to(memory_format=torch.channels_last),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_unusual_models(kind: str) -> None:
+    torch.manual_seed(0)
+    model = UNUSUAL[kind]().double().train()
+    batch = torch.randn(*SIZES[2], dtype=torch.float64)
+    eager = copy.deepcopy(model)
+    expected = after_a_step(eager, eager, batch)
+    with chains_joined():
+        graph = capture(model, batch, fuse=True).graph
+        for seed in range(8):
+            schedule = random_schedule(graph, seed, keep=(0.0, 0.5, 1.0)[seed % 3], allowed=as_exact)
+            own = copy.deepcopy(model)
+            found = after_a_step(explorer.apply(own, schedule, batch, check=False), own, batch)
+            for x, y in zip(found, expected, strict=True):
+                torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-11)
+
+
+def test_what_is_made_again_reads_one_source() -> None:
+    """However many blocks are before it."""
+    captured = capture(Deep(F.relu).train(), torch.randn(*SIZES[2]), fuse=True)
+    again = [x for (_, way), x in ways(captured).items() if way == "fused, from statistics"]
+    assert again
+    assert max(len(x.reads) for x in again) <= 7
+
+
+def test_halves_keep_their_statistics() -> None:
+    """Kernels in half precision would round them on the CPU."""
+    model, batch = sample("relu", dtype=torch.float32)
+    captured = capture(model, batch, fuse=True, autocast="bfloat16")
+    assert not [way for (name, way) in ways(captured) if name.startswith("batch_norm") and way.startswith("fused")]
+    assert [way for (_, way) in ways(captured) if way == "fused, from statistics"]
+
+
 def after_a_step(module: nn.Module, model: nn.Module, batch: torch.Tensor) -> list[torch.Tensor]:
     """The model's gradients and buffers after a step of a module that trains it."""
     for parameter in model.parameters():

@@ -16,7 +16,9 @@ from explorer.graph import Implementation, Operator
 from explorer.solvers.problem.sets import in_all
 
 _SMALL = 1 / 64
+"""Of all that the forward pass makes."""
 _CLEARLY = 0.97
+"""What a whole takes of its pieces' time to count as quicker."""
 Chosen = Mapping[int, Sequence[Implementation]]
 Group = tuple[int, tuple[Implementation, ...]]
 """An operator, and implementations of it that read the same gradients and make the same."""
@@ -251,10 +253,9 @@ class BackwardWays:
         """Is what it reads, makes and works with a small part of what the forward pass makes?"""
         size = self.profile.allocated_bytes
         ((_, group),) = way.groups
-        bytes_ = self._extra_bytes(way) + sum(
-            size(self.graph.storages[x]) for x in {*group[0].reads, *group[0].writes} if x not in self.graph.persistent
-        )
-        return bytes_ <= _SMALL * self._forward_bytes
+        used = {y for x in group for y in (*x.reads, *x.writes)} - self.graph.persistent
+        used_bytes = self._extra_bytes(way) + sum(size(self.graph.storages[x]) for x in used)
+        return used_bytes <= _SMALL * self._forward_bytes
 
     @cached_property
     def _forward_bytes(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from pyscipopt import Eventhdlr, Model
-from pyscipopt.scip import PY_SCIP_EVENTTYPE, PY_SCIP_PARAMSETTING, Event, Expr, ExprCons, Term
+from pyscipopt.scip import PY_SCIP_EVENTTYPE, PY_SCIP_PARAMSETTING, PY_SCIP_STAGE, Event, Expr, ExprCons, Term
 
 from explorer.solution import Statistics
 from explorer.solvers.programs.milp import Milp, MilpResult, MilpStatus
@@ -189,9 +189,10 @@ class _Watcher(Eventhdlr):
 def _stop(model: Model, solving: threading.Thread) -> None:
     """Interrupt SCIP until it has ended: one interrupt is lost if it comes between two stages."""
     while solving.is_alive():
-        # Between stages SCIP refuses; the next turn asks again.
-        with contextlib.suppress(Exception):
-            model.interruptSolve()
+        # Between stages SCIP refuses, in this one with lines on the user's screen; the next turn asks again.
+        if model.getStage() != PY_SCIP_STAGE.INITSOLVE:
+            with contextlib.suppress(Exception):
+                model.interruptSolve()
         solving.join(_POLL_S)
 
 
