@@ -120,8 +120,9 @@ def compiled_graph(
             stack.enter_context(context)
         with FakeTensorMode():
             given: list[Any] = [torch.empty_strided(x, y, dtype=dtype, device=device) for x, y, dtype in layouts]
-        # Weights are arguments like others: nothing may be folded into the code.
-        with settings.patch(keep_output_stride=True, freezing=False):
+        # Weights are arguments like others: nothing may be folded into the code. What several loops use is computed in
+        # each rather than kept in a tensor of its own, though it reads the five that a normalisation does.
+        with settings.patch(keep_output_stride=True, freezing=False, realize_reads_threshold=8):
             made: Any = _inductor.compile(module, given)
     return made
 

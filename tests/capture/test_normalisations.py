@@ -145,6 +145,10 @@ def test_kernels_keep_gradients_and_memory(activation: str) -> None:
             if expected.is_floating_point():
                 assert float((found.double() - expected).norm() / expected.norm()) < 1e-5
         assert simulate(profile, schedule).peak_bytes == explorer.measure(scheduled, batch, steps=1).peak_bytes
+    for operator in (x for x in profile.graph.backward if x.name.endswith("batch_norm_backward")):
+        for way in (x for x in operator.implementations if x.name.endswith("in place") and "fused" in x.name):
+            assert way.overwrites is not None
+            assert profile.workspace_bytes(way) < profile.allocated_bytes(profile.graph.storages[way.overwrites]) / 8
 
 
 def test_one_call_backward_reads_the_source_alone() -> None:
