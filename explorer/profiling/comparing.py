@@ -15,7 +15,7 @@ from explorer.graph import TrainingGraph
 _NEAR = 1.15
 """Up to this share of its rival's time, an alternative may prove quicker."""
 _LEAST_TURNS, _MOST_TURNS = 3, 25
-_TURNS_S = 0.15
+_TURNS_S = 0.04
 """For each: more says more of short calls; of long ones, three turns say enough."""
 
 
