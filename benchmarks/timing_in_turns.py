@@ -6,10 +6,11 @@ to the operating system cost page faults (GPT-2's table of words: up to 100 ms o
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
+
+from explorer.profiling.comparing import median_with_error
 
 
 def times_in_turns_ms(runs: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, list[float]]:
@@ -36,7 +37,4 @@ def paired_ratio(times_ms: list[float], base_ms: list[float]) -> tuple[float, fl
     Returns:
         The median over rounds, and its standard error, from the middle 80 % of them.
     """
-    ratios = sorted(x / base for x, base in zip(times_ms, base_ms, strict=True))
-    tail = len(ratios) // 10
-    middle = ratios[tail : len(ratios) - tail]
-    return statistics.median(ratios), 1.25 * statistics.stdev(middle) / math.sqrt(len(ratios))
+    return median_with_error([x / base for x, base in zip(times_ms, base_ms, strict=True)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from explorer.graph import Implementation, Operator, Phase, TrainingGraph
+from explorer.graph import Implementation, Operator, Optimization, Phase, TrainingGraph
 from explorer.schedule import Run, Schedule, with_frees
 
 Allowed = Callable[[Implementation], bool]
@@ -24,6 +24,11 @@ def random_schedule(
         in_place: the share of runs that overwrite what is read nowhere later, of those that can.
     """
     return _Drawing(graph, random.Random(seed), keep, allowed, in_place).schedule()
+
+
+def exact_or_fused(way: Implementation) -> bool:
+    """For ``allowed``: what computes PyTorch's bits, or a kernel that stands for calls that do."""
+    return way.exact or way.optimization is Optimization.FUSED
 
 
 def keep_all_apart(graph: TrainingGraph) -> Schedule:

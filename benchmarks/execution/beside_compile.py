@@ -1,6 +1,6 @@
 """Networks beside ``torch.compile``: eager mode, compiled steps, and ours at the same peak and as small as can be.
 
-    python -m benchmarks.execution.beside_compile [MODEL …] [--rounds 5] [--json FILE]
+    python -m benchmarks.execution.beside_compile [MODEL …] [--fuse] [--rounds 5] [--json FILE]
 
 All in one run: peaks are measured, times are medians of steps that take turns. ``torch.compile`` is asked for three of
 its activation budgets; the smallest of its peaks counts, and its time there. Models other than ours are Hugging Face's,

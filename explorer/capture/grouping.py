@@ -6,16 +6,17 @@ import operator
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from torch import fx
 
+from explorer.capture.batch_norm import Remaking, chains_before_normalisation, fused_ways
 from explorer.capture.chains import Memory, base, below, chains_of, readers, views
 from explorer.capture.joining import element_of
-from explorer.capture.normalisations import chains_before_normalisation, fused_ways, normalised_again
 from explorer.capture.normalise import is_view
 from explorer.capture.passes import passes_of
-from explorer.capture.recomputing import from_source, layout, step
+from explorer.capture.recomputing import Remade, from_source, layout, step
 from explorer.capture.traced import Traced
 from explorer.operators.groups import Group, group_of_calls
 from explorer.operators.inplace import ACCUMULATES
@@ -42,16 +43,17 @@ def join_groups(traced: Traced) -> Traced:
     apart = {y for x in before for y in x}
     chains = [[x for x in chains_of(nodes, traced, apart=apart) if memory.allows(x)] for nodes in passes]
     instead: dict[fx.Node, fx.Node] = {}
+    remaking = Remaking.of(traced)
     for chain in before:
         found = _Chain.of([*chain, *sorted(chain[-1].users)], traced)
         if found is not None:
-            again = normalised_again(found.given, found.group(), traced, deep=True)
+            again = remaking.from_statistics(found.given, found.group, deep=True)
             instead |= found.join(traced, again=again, in_place=True)
     for phase, later in zip(chains, (passes_of(_renewed(traced, instead))[1], ()), strict=True):
         for chain in phase:
             found = _Chain.of(chain, traced)
             if found is not None:
-                again = None if later else from_source(found.given, found.group())
+                again = None if later else from_source(found.given, found.group)
                 instead |= found.join(traced, later=frozenset(later), again=again)
     for node in traced.graph.nodes:
         if AS_EAGER in node.meta:
@@ -108,7 +110,7 @@ class _Chain:
         traced: Traced,
         *,
         later: AbstractSet[fx.Node] = frozenset(),
-        again: tuple[Group, tuple[fx.Node, ...]] | None = None,
+        again: Remade | None = None,
         in_place: bool = False,
     ) -> dict[fx.Node, fx.Node]:
         """Put the joined call in the place of the chain; returns what stands for what.
@@ -119,7 +121,7 @@ class _Chain:
             again: in the backward pass, another group with the same results, and what it reads.
             in_place: may its first result take the memory of something given?
         """
-        group = self.group()
+        group = self.group
         alone: tuple[int, ...] = ()
         if later:
             named = {x for x in traced.outputs if isinstance(x, fx.Node)}
@@ -127,9 +129,7 @@ class _Chain:
             read_on = [not others.issuperset(readers(x)) or bool(named & views(x)) for x in self.results]
             alone = tuple(at for at, wanted in enumerate(read_on) if wanted)
             alone = alone if len(alone) < len(self.results) else ()
-        in_place = in_place and self.results[0].target is operator.getitem
-        able = [x for x in self.given if in_place and fits_over(x, self.results[0])]
-        over = next((x for x in able if again is None or x in again[1]), None)
+        over = self._given_to_overwrite(again) if in_place else None
         graph = traced.graph
         with graph.inserting_after(self.place):
             args: Any = (group, self.given, alone, *(again or (None, ())), over)
@@ -166,6 +166,14 @@ class _Chain:
                 joined.graph.erase_node(node)
         return instead
 
+    def _given_to_overwrite(self, again: Remade | None) -> fx.Node | None:
+        """What both groups read and the gradient of a normalisation's source fits over; the first of such."""
+        if self.results[0].target is not operator.getitem:
+            return None  # that gradient is of no use, or not the first result
+        able = (x for x in self.given if fits_over(x, self.results[0]))
+        return next((x for x in able if again is None or x in again[1]), None)
+
+    @cached_property
     def group(self) -> Group:
         """The calls."""
         number = {node: at for at, node in enumerate((*self.given, *self.calls))}

@@ -14,8 +14,11 @@ from explorer.operators.feed_forward import Value
 from explorer.operators.groups import Group, GroupStep, Layout, group_of_calls
 from explorer.operators.registry import origin, output_of, value_of
 
+Remade = tuple[Group, tuple[fx.Node, ...]]
+"""A group, and what it reads."""
 
-def from_source(given: Sequence[fx.Node], group: Group) -> tuple[Group, tuple[fx.Node, ...]] | None:
+
+def from_source(given: Sequence[fx.Node], group: Group) -> Remade | None:
     """A backward group that makes again what forward groups made for the backward pass alone.
 
     Args:

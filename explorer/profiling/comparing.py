@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from explorer.capture.building import Call
@@ -80,9 +80,10 @@ def in_turns(
     costs: Mapping[str, Cost],
     *,
     subjects: Mapping[str, Subject],
+    fitting: Collection[str],
     halves: Sequence[Halves],
     run_ms: Callable[[Subject], float],
-    report: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None],
 ) -> dict[str, Cost]:
     """Costs in which what may be quicker than PyTorch's own call was measured in turns with it, and halves with wholes.
 
@@ -91,7 +92,8 @@ def in_turns(
 
     Args:
         costs: of all calls, by key.
-        subjects: the calls that fit into memory.
+        subjects: the calls.
+        fitting: keys of those that fit into memory.
         halves: operators that may run whole or in two.
         run_ms: runs a call and tells how long it took.
         report: called with a name before each.
@@ -103,7 +105,8 @@ def in_turns(
     for key, subject in subjects.items():
         report(subject.name)
         rival = subject.rival
-        if rival is not None and costs[key].time_ms < _NEAR * costs[rival].time_ms:
+        both_fit = key in fitting and rival in fitting
+        if rival is not None and both_fit and costs[key].time_ms < _NEAR * costs[rival].time_ms:
             share, error = _share((key,), rival, subjects, run_ms)
             found[key] = replace(costs[key], time_ms=found[rival].time_ms * (share + error))
     return found
@@ -129,6 +132,11 @@ def _share(
                 run_ms(subjects[before])
             times_ms.append(sum(run_ms(subjects[x]) for x in turn))
         shares.append(times_ms[0] / times_ms[1])
-    shares.sort()
-    middle = shares[len(shares) // 8 : len(shares) - len(shares) // 8]
-    return statistics.median(middle), 1.25 * statistics.stdev(middle) / math.sqrt(len(middle))
+    return median_with_error(shares)
+
+
+def median_with_error(ratios: Sequence[float]) -> tuple[float, float]:
+    """The median of three ratios or more, and its standard error, from the middle 80 % of them."""
+    tail = len(ratios) // 10
+    middle = sorted(ratios)[tail : len(ratios) - tail]
+    return statistics.median(ratios), 1.25 * statistics.stdev(middle) / math.sqrt(len(ratios))

@@ -66,7 +66,12 @@ def measure_costs(
         if device.type == "cpu":
             costs, fitting = _cpu_costs(subjects, sequences, material)
             return in_turns(
-                costs, subjects=fitting, halves=halves, run_ms=lambda x: _once_ms(x, material), report=report
+                costs,
+                subjects=subjects,
+                fitting=fitting,
+                halves=halves,
+                run_ms=lambda x: _once_ms(x, material),
+                report=report,
             )
         costs = _cuda_costs(subjects, material, device, report)
         return costs | halves_like_wholes(halves, costs)
@@ -103,8 +108,8 @@ def _cpu_costs(
     subjects: Mapping[str, Subject],
     sequences: Sequence[Sequence[str]],
     material: Material,
-) -> tuple[dict[str, Cost], dict[str, Subject]]:
-    """Costs of all, and those that fit into memory."""
+) -> tuple[dict[str, Cost], set[str]]:
+    """Costs of all, and the keys of those that fit into memory."""
     first = _cpu_first_runs(subjects, material)
     slow = {key for key, subject in subjects.items() if _is_slow(key, subject, first)}
     samples: dict[str, list[float]] = {key: [] for key in subjects}
@@ -125,7 +130,7 @@ def _cpu_costs(
             rival_ms = first[subject.rival][0]
             time_ms = _not_by_chance(first_ms, subject, material, rival_ms) * min(1.0, rival.time_ms / rival_ms)
         costs[key] = Cost(time_ms, workspace)
-    return costs, {key: x for key, x in subjects.items() if key in first}
+    return costs, set(first)
 
 
 def _is_slow(key: str, subject: Subject, first: Mapping[str, tuple[float, int]]) -> bool:

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 import explorer
 from explorer.capture import Capture, capture
-from explorer.graph import Implementation, Operator, Optimization
+from explorer.graph import Operator, Optimization
 from explorer.operators.groups import Group, group_of_calls
 from explorer.schedule import Run, keep_all
 from explorer.simulation import simulate
 from tests.fuzz.checking import chains_joined
-from tests.schedules import random_schedule
+from tests.schedules import exact_or_fused, random_schedule
 
 Middle = Callable[[torch.Tensor], torch.Tensor]
 WIDTH = 64
@@ -82,10 +82,6 @@ def groups(captured: Capture) -> list[Operator]:
     return [x for x in captured.graph.operators if calls.get((x.id, "fused")) is not None]
 
 
-def as_exact(way: Implementation) -> bool:
-    return way.exact or way.optimization is Optimization.FUSED
-
-
 @names
 def test_chains_are_joined(name: str) -> None:
     model, batch = sample(name)
@@ -120,7 +116,7 @@ def test_whatever_of_a_chain_is_made_again(name: str) -> None:
         graph = capture(model, batch, fuse=True).graph
         expected = gradients(model, batch)
         for seed in range(6):
-            schedule = random_schedule(graph, seed, keep=(0.0, 0.5)[seed % 2], allowed=as_exact)
+            schedule = random_schedule(graph, seed, keep=(0.0, 0.5)[seed % 2], allowed=exact_or_fused)
             scheduled = explorer.apply(model, schedule, batch, check=False)
             assert all(torch.equal(x, y) for x, y in zip(expected, gradients(scheduled, batch), strict=True)), seed
 

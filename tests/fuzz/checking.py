@@ -99,7 +99,7 @@ def chains_joined() -> Iterator[None]:
     """While open, chains of calls are joined, short ones too, and kernels for them make the calls one by one."""
     with (
         mock.patch("explorer.capture.chains.LEAST_NUMBERS", 1),
-        mock.patch("explorer.capture.normalisations.LEAST_NUMBERS", 1),
+        mock.patch("explorer.capture.batch_norm.LEAST_NUMBERS", 1),
         mock.patch("explorer.operators.fusing.compiled", lambda group, _: one_by_one(group)),
         mock.patch.dict("explorer.operators.fusing._COMPILED", clear=True),
     ):

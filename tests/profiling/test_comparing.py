@@ -13,7 +13,7 @@ from explorer.device_profile import Cost
 from explorer.profiling.comparing import Halves, Subject, in_turns
 
 CALL = Call(torch.relu, (), {}, (), is_tuple=False)
-ORDER = ("before", "own", "quick", "chance", "slow", "whole", "first", "second")
+ORDER = ("before", "own", "quick", "chance", "slow", "too large", "after", "whole", "first", "second")
 
 
 def subject(name: str, *, rival: str | None = None) -> Subject:
@@ -22,11 +22,20 @@ def subject(name: str, *, rival: str | None = None) -> Subject:
 
 def found(costs: dict[str, float], times_ms: dict[str, Any], halves: list[Halves] | None = None) -> dict[str, float]:
     """Costs after calls took these times, each in turn."""
-    rivals = {"quick": "own", "chance": "own", "slow": "own"}
+    rivals = {"quick": "own", "chance": "own", "slow": "own", "too large": "own", "after": "too large"}
     subjects = {x: subject(x, rival=rivals.get(x)) for x in ORDER if x in costs}
     later = {x: cycle(y if isinstance(y, list) else [y]) for x, y in times_ms.items()}
     given = {x: Cost(y, 0) for x, y in costs.items()}
-    result = in_turns(given, subjects=subjects, halves=halves or [], run_ms=lambda x: next(later[x.name]))
+    told: list[str] = []
+    result = in_turns(
+        given,
+        subjects=subjects,
+        fitting=set(subjects) - {"too large"},
+        halves=halves or [],
+        run_ms=lambda x: next(later[x.name]),
+        report=told.append,
+    )
+    assert told == list(subjects)
     return {x: y.time_ms for x, y in result.items()}
 
 
@@ -41,6 +50,12 @@ def test_what_looked_quick_by_chance_does_not_count_as_quicker() -> None:
 
 def test_what_is_slow_is_not_run_again() -> None:
     assert found({"before": 1.0, "own": 10.0, "slow": 20.0}, {"before": 1.0, "own": 10.0})["slow"] == 20.0
+
+
+def test_what_does_not_fit_is_not_run_again() -> None:
+    """Nor what has it for a rival."""
+    costs = {"before": 1.0, "own": 10.0, "too large": 10.0, "after": 9.0}
+    assert found(costs, {"before": 1.0, "own": 10.0}) == costs
 
 
 @pytest.mark.parametrize(("first_ms", "factor"), [(4.0, 1.0), (5.0, 1.0), (7.0, 1.2)])

@@ -19,7 +19,7 @@ from torch import fx
 from explorer.capture.chains import LEAST_NUMBERS, readers, storages, works_by_number
 from explorer.capture.normalise import backward_nodes, changed_storages, is_view
 from explorer.capture.passes import passes_of
-from explorer.capture.recomputing import Steps, layout, step
+from explorer.capture.recomputing import Remade, Steps, layout, step
 from explorer.capture.traced import Traced
 from explorer.graph import Optimization, When
 from explorer.operators.feed_forward import Value
@@ -47,8 +47,6 @@ _MOST_CALLS = 12
 _DEPTH = 4
 _LEAST_SHARE = 1 / 32
 """Of the largest normalised tensor: a kernel takes seconds to compile, and small layers little time and memory."""
-Remade = tuple[Group, tuple[fx.Node, ...]]
-"""A group, and what it reads."""
 
 
 def chains_before_normalisation(nodes: Sequence[fx.Node], traced: Traced) -> list[list[fx.Node]]:
@@ -86,30 +84,56 @@ def _least_numbers(sources: Sequence[fx.Node]) -> float:
     return max(LEAST_NUMBERS, largest * _LEAST_SHARE)
 
 
-def normalised_again(given: Sequence[fx.Node], group: Group, traced: Traced, *, deep: bool = False) -> Remade | None:
-    """The group with what it reads made of normalisations' sources and statistics; None where it reads none.
+@dataclass(frozen=True)
+class Remaking:
+    """Makes normalised tensors again where they are read.
 
-    Args:
-        given: what it reads.
-        group: what it computes.
-        traced: the graph.
-        deep: also make what works number by number behind one normalisation again.
+    Attributes:
+        backward: nodes of the backward pass, which are read.
+        changed: storages that the forward pass changes: what reads them is not made again.
     """
-    changed = changed_storages(traced)
-    plan = _Plan(backward_nodes(traced), changed, deep)
-    for x in given:
-        plan.visit(x)
-    if not plan.made or changed & storages(plan.read):
-        return None
-    steps = Steps({node: at for at, node in enumerate(plan.read)}, len(plan.read))
-    for node in plan.made:
-        norm = _Normalisation.of(node)
-        steps.number[node] = norm.steps(node, steps) if norm else steps.add(step(node, steps.number))
-    number = {place: steps.number[node] for place, node in enumerate(given)}
-    for place, own in enumerate(group.steps, start=len(given)):
-        number[place] = steps.add(own.renumbered(number))
-    results = tuple(number[x] for x in group.results)
-    return Group(tuple(map(layout, plan.read)), tuple(steps.made), results, group.layouts).freeing(), tuple(plan.read)
+
+    backward: AbstractSet[fx.Node]
+    changed: AbstractSet[int]
+
+    @classmethod
+    def of(cls, traced: Traced) -> Remaking:
+        """In this graph, also while calls of its backward pass are joined."""
+        return cls(backward_nodes(traced), changed_storages(traced))
+
+    def from_statistics(self, given: Sequence[fx.Node], group: Group, *, deep: bool = False) -> Remade | None:
+        """The group with what it reads made of normalisations' sources and statistics; None where it reads none.
+
+        Args:
+            given: what it reads.
+            group: what it computes.
+            deep: also make what works number by number behind one normalisation again.
+        """
+        plan = _Plan(self, deep)
+        for x in given:
+            plan.visit(x)
+        if not plan.made or self.changed & storages(plan.read):
+            return None
+        steps = Steps({node: at for at, node in enumerate(plan.read)}, len(plan.read))
+        for node in plan.made:
+            norm = _Normalisation.of(node)
+            steps.number[node] = norm.steps(node, steps) if norm else steps.add(step(node, steps.number))
+        number = {place: steps.number[node] for place, node in enumerate(given)}
+        for place, own in enumerate(group.steps, start=len(given)):
+            number[place] = steps.add(own.renumbered(number))
+        results = tuple(number[x] for x in group.results)
+        read = tuple(plan.read)
+        return Group(tuple(map(layout, read)), tuple(steps.made), results, group.layouts).freeing(), read
+
+    def normalised_below(self, node: fx.Node, depth: int) -> set[fx.Node]:
+        """The normalised tensors that it is made of, so many calls away at most."""
+        if _Normalisation.of(node) is not None:
+            return {node}
+        if depth == 0 or node in self.backward or not works_by_number(node):
+            return set()
+        if self.changed & storages(node.all_input_nodes):
+            return set()
+        return set().union(*(self.normalised_below(x, depth - 1) for x in node.all_input_nodes))
 
 
 def fused_ways(traced: Traced) -> None:
@@ -123,8 +147,9 @@ def fused_ways(traced: Traced) -> None:
     least = _least_numbers([_source(x) for x in calls])
     large = {x for x in calls if value_of(_source(x)).numel() >= least}
     behind: set[fx.Node] = set()
+    remaking = Remaking.of(traced)
     for node in forward:
-        if any(origin(x) in large for x in node.all_input_nodes) and (way := _from_statistics(node, traced)):
+        if any(origin(x) in large for x in node.all_input_nodes) and (way := _behind_normalisation(node, remaking)):
             node.meta[WAYS] = (way,)
             behind.add(node)
     for call in large:
@@ -140,7 +165,7 @@ def _source(call: fx.Node) -> fx.Node:
     return source
 
 
-def _from_statistics(node: fx.Node, traced: Traced) -> Variant | None:
+def _behind_normalisation(node: fx.Node, remaking: Remaking) -> Variant | None:
     """What is read behind a normalisation, from the normalisation's source."""
     outputs, group, given = None, None, tuple(node.all_input_nodes)
     if node.target is group_of_calls:
@@ -151,7 +176,7 @@ def _from_statistics(node: fx.Node, traced: Traced) -> Variant | None:
     elif works_by_number(node):
         numbers = {x: at for at, x in enumerate(given)}
         group = Group(tuple(map(layout, given)), (step(node, numbers),), (len(given),), (layout(node),))
-    found = None if group is None else normalised_again(given, group, traced)
+    found = None if group is None else remaking.from_statistics(given, group)
     return None if found is None else _variant("fused, from statistics", found, outputs)
 
 
@@ -194,15 +219,13 @@ class _Plan:
     """What is made again, in order, and what is read for it.
 
     Attributes:
-        backward: nodes of the backward pass, which are read.
-        changed: storages that the forward pass changes: what reads them is not made again.
+        within: the graph.
         deep: make more than normalised tensors again.
         made: nodes of the forward pass.
         read: others, each once.
     """
 
-    backward: AbstractSet[fx.Node]
-    changed: AbstractSet[int]
+    within: Remaking
     deep: bool
     made: list[fx.Node] = field(default_factory=list)
     read: dict[fx.Node, None] = field(default_factory=dict)
@@ -215,22 +238,12 @@ class _Plan:
         if norm is not None:
             self.read |= dict.fromkeys(x for x in norm.inputs if x is not None)
             self.made.append(node)
-        elif self.deep and len(self._normalised_below(node, _DEPTH)) == 1:
+        elif self.deep and len(self.within.normalised_below(node, _DEPTH)) == 1:
             for x in node.all_input_nodes:
                 self.visit(x)
             self.made.append(node)
         else:
             self.read[node] = None
-
-    def _normalised_below(self, node: fx.Node, depth: int) -> set[fx.Node]:
-        """The normalised tensors that it is made of, so many calls away at most."""
-        if _Normalisation.of(node) is not None:
-            return {node}
-        if depth == 0 or node in self.backward or not works_by_number(node):
-            return set()
-        if self.changed & storages(node.all_input_nodes):
-            return set()
-        return set().union(*(self._normalised_below(x, depth - 1) for x in node.all_input_nodes))
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 import explorer
 from explorer.capture import Capture, capture
-from explorer.graph import Implementation, Optimization
+from explorer.graph import Implementation
 from explorer.operators.fusing import fused
 from explorer.schedule import Run, keep_all
 from explorer.simulation import simulate
 from tests.fuzz.checking import chains_joined
-from tests.schedules import random_schedule
+from tests.schedules import exact_or_fused, random_schedule
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
@@ -93,10 +93,6 @@ def ways(captured: Capture) -> dict[tuple[str, str], Implementation]:
     }
 
 
-def as_exact(way: Implementation) -> bool:
-    return way.exact or way.optimization is Optimization.FUSED
-
-
 @cases
 def test_whatever_is_fused_nothing_changes(activation: str, options: str) -> None:
     """By the calls that kernels stand for; gradients, and statistics that a step leaves behind."""
@@ -107,7 +103,7 @@ def test_whatever_is_fused_nothing_changes(activation: str, options: str) -> Non
         graph = capture(model, batch, fuse=True).graph
         seen = set()
         for seed in range(8):
-            schedule = random_schedule(graph, seed, keep=(0.0, 0.5, 1.0)[seed % 3], allowed=as_exact)
+            schedule = random_schedule(graph, seed, keep=(0.0, 0.5, 1.0)[seed % 3], allowed=exact_or_fused)
             seen |= {x.implementation for x in schedule.steps if isinstance(x, Run)}
             own = copy.deepcopy(model)
             found = after_a_step(explorer.apply(own, schedule, batch, check=False), own, batch)
@@ -254,7 +250,7 @@ def test_unusual_models(kind: str) -> None:
     with chains_joined():
         graph = capture(model, batch, fuse=True).graph
         for seed in range(8):
-            schedule = random_schedule(graph, seed, keep=(0.0, 0.5, 1.0)[seed % 3], allowed=as_exact)
+            schedule = random_schedule(graph, seed, keep=(0.0, 0.5, 1.0)[seed % 3], allowed=exact_or_fused)
             own = copy.deepcopy(model)
             found = after_a_step(explorer.apply(own, schedule, batch, check=False), own, batch)
             for x, y in zip(found, expected, strict=True):
