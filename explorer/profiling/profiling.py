@@ -80,7 +80,8 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
             or ``torch.float16`` (with ``torch.amp.GradScaler``), or their names. None: under what is active here. The
             profile and its schedules note it; the scheduled module is called under the same.
         fuse: also offer kernels that PyTorch's compiler makes of chains of calls and of batch normalisation
-            (docs/implementations.md), which takes some seconds for each kind, once. Where it does not work, there are none, which a warning says.
+            (docs/implementations.md), which takes some seconds for each kind, once. Where it does not work, there are
+            none, which a warning says.
         progress: called as the work goes on.
 
     Returns:
