@@ -6,6 +6,7 @@ reads messages, and ends the process when the session's end of the pipe is gone.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
@@ -237,6 +238,8 @@ class _Server:
         # First: refinement would wait for a search that comes last.
         self.bridged[0] = 1
         _come_last()
+        gc.freeze()
+        gc.enable()
         self.loaded.set()
         self.messages.put(_Wake())
         while True:
@@ -303,6 +306,7 @@ def main() -> None:
     """Serve until standard input ends."""
     events = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with events
+    gc.disable()  # all that is made until the first answer stays: to look for garbage in it took a third of that time
     setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     messages = _Mail()
     threading.Thread(target=_read, args=(sys.stdin.buffer, messages), name="messages", daemon=True).start()
