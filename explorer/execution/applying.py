@@ -46,8 +46,8 @@ def apply(
             PyTorch, if that takes no more memory than the schedule, as a smaller last batch may (see ``add_schedule``).
         check: run one step of both on the sample batch and compare; passed once, the same graph and schedule are not
             checked again. Model and batch stay as they are.
-        buffer: on the CPU, run steps in one buffer without fragmentation: the allocations of the first two are noted
-            and placed, and those of later ones answered at their addresses. What outlives a step, and what it
+        buffer: run steps in one buffer without fragmentation, on the CPU or CUDA: the allocations of the first two are
+            noted and placed, and those of later ones answered at their addresses. What outlives a step, and what it
             allocates otherwise than planned, comes from PyTorch's allocator. Compiled at its first use.
 
     Returns:
@@ -56,14 +56,14 @@ def apply(
 
     Raises:
         ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid; or, with
-            ``buffer``, there is no C++ compiler, or the model is not on the CPU.
+            ``buffer``, there is no C++ compiler, or none of CUDA's headers for a model there.
     """
     a_flag(check, "check")
-    if a_flag(buffer, "buffer") and (kind := device_of(a_module(model)).type) != "cpu":
-        raise ValueError(f"buffer=True is for models on the CPU, and this one is on {kind!r}: leave it out there")
+    a_flag(buffer, "buffer")
     if other_batches not in (ERROR, PLAIN):
         raise ValueError(f"other_batches is {shown(other_batches)}; allowed: 'error' or 'plain', as PyTorch does them")
     model = uncompiled(model)
+    steps_buffer = StepBuffer(device_of(a_module(model))) if buffer else None
     plan = _plan(model, schedule, batch, loss=loss, encoding=encoding)
     kind = scheduled_class(type(model), plan, other_batches=other_batches)
     module = cast("ScheduledModule", object.__new__(kind))
@@ -71,8 +71,7 @@ def apply(
     plan.bind(module)
     if check:
         check_step(module, model, batch, capture=plan.capture, schedule=plan.schedule)
-    if buffer:
-        plan.bindings[module].buffer = StepBuffer()
+    plan.bindings[module].buffer = steps_buffer
     return module
 
 

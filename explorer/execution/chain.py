@@ -92,6 +92,8 @@ class Step:
                 "backward() was called twice on one scheduled step, whose activations are gone: run the forward pass "
                 "again"
             )
+        if self.buffer is not None:
+            self.buffer.go_on()
         saved, self.saved = self.saved, None
         if any(_version(x) != version for x, version in zip(saved, self.versions, strict=True)):
             raise RuntimeError(

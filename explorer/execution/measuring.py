@@ -77,9 +77,10 @@ def measure(
         base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
         buffer = buffer_of(module)
         if buffer is not None:
-            while buffer.use is None:  # its first steps are noted
+            while buffer.use is None and not buffer.given_up:  # its first steps are noted
                 run()
-            base_bytes += buffer.use.buffer_bytes
+            base_bytes += 0 if buffer.use is None else buffer.use.buffer_bytes
+            buffer.expect_more()
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         tell(0, steps + 1)

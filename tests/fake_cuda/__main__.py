@@ -7,12 +7,14 @@ nothing.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import runpy
 import subprocess
 import sys
+from contextlib import suppress
 
-from tests.fake_cuda.device import load
+from tests.fake_cuda.device import FOLDER, built_caching, load
 
 LIBRARY = "FAKE_CUDA"
 """Environment: the library, where it has been built."""
@@ -31,6 +33,10 @@ def main() -> None:
     from tests.fake_cuda.cuda import install
 
     install(loaded, capability=capability())
+    with suppress(ValueError):  # without CUDA's headers there are no steps in one buffer
+        ctypes.CDLL(str(built_caching()), mode=ctypes.RTLD_GLOBAL)
+        os.environ["CPATH"] = str(FOLDER / "headers")
+        os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(FOLDER.parents[1] / "build" / "fake_cuda" / "extensions"))
     if sys.argv[1] in ("tests.gpu", "benchmarks.gpu.agenda"):
         from tests.gpu.checks import SIZES
 

@@ -72,7 +72,7 @@ class NoDevice final : public c10::impl::DeviceGuardImplInterface {
   }
   void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    fake::used_on(data.get(), stream.id());
+    fake::record_stream(data, stream);
   }
 
  private:
@@ -124,6 +124,9 @@ namespace fake {
 
 Where here() { return {current_device, current_streams[current_device]}; }
 c10::StreamId new_stream() { return ++streams; }
+void (*record_stream)(const c10::DataPtr&, const c10::Stream&) = [](const c10::DataPtr& block, const c10::Stream& stream) {
+  used_on(block.get(), stream.id());
+};
 
 extern "C" {
 

@@ -1,6 +1,7 @@
 // What the parts of the device that is not there know of each other.
 #pragma once
 
+#include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
@@ -31,5 +32,8 @@ void host_waits_for_all();
 // Memory, which lies on the host (memory.cpp). Addresses are those of storages.
 void used(const void* address, bool written, const char* by);
 void used_on(const void* address, c10::StreamId stream);
+
+// What Tensor.record_stream asks: used_on, or the caching allocator (caching.cpp).
+extern void (*record_stream)(const c10::DataPtr& block, const c10::Stream& stream);
 
 }  // namespace fake

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,14 +40,12 @@ def built(folder: Path | None = None, *, computing: bool = True) -> Path:
     Returns:
         Its path, with the sources it was made of in its name.
     """
-    import torch
     from torch.utils.cpp_extension import include_paths
 
-    sources = sorted((*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")))
-    made_of = hashlib.sha256(b"".join(x.read_bytes() for x in sources) + torch.__version__.encode()).hexdigest()
+    sources = sorted(x for x in (*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")) if x.stem != "caching")
     folder = FOLDER.parents[1] / "build" / "fake_cuda" if folder is None else folder
     parts = (*PARTS, "kernels", "libraries") if computing else PARTS
-    library = folder / f"libfakecuda-{made_of[:16]}-{len(parts)}.so"
+    library = folder / f"libfakecuda-{_digest(sources)}-{len(parts)}.so"
     if library.exists():
         return library
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,6 +64,34 @@ def built(folder: Path | None = None, *, computing: bool = True) -> Path:
         subprocess.run(linked, check=True)
         partial.replace(library)
     return library
+
+
+def built_caching() -> Path:
+    """The library of ``caching.cpp``, for after ``load``; where the product's own extensions are compiled as well.
+
+    Raises:
+        ValueError: there are none of CUDA's headers.
+    """
+    from torch.utils.cpp_extension import include_paths
+
+    from explorer.execution.buffer import cuda_headers
+
+    source, headers = FOLDER / "caching.cpp", (*cuda_headers(), FOLDER / "headers")
+    library = FOLDER.parents[1] / "build" / "fake_cuda" / f"libfakecaching-{_digest([source, FOLDER / 'device.h'])}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        partial = library.with_suffix(f".{os.getpid()}")
+        folders = [f"-I{x}" for x in (*include_paths(), *headers)]
+        options = ["-O1", "-std=c++20", "-fPIC", "-shared", *folders]
+        subprocess.run(["c++", *options, str(source), "-o", str(partial)], check=True)
+        partial.replace(library)
+    return library
+
+
+def _digest(sources: Iterable[Path]) -> str:
+    import torch
+
+    return hashlib.sha256(b"".join(x.read_bytes() for x in sources) + torch.__version__.encode()).hexdigest()[:16]
 
 
 def load(library: str | os.PathLike[str]) -> ctypes.CDLL:

@@ -286,7 +286,7 @@ const Tensor& resize(const Tensor& self, at::IntArrayRef size, std::optional<at:
   return self;
 }
 
-void record_stream(Tensor& self, at::Stream stream) { used_on(self.storage().data(), stream.id()); }
+void is_used_on(Tensor& self, at::Stream stream) { record_stream(self.storage().data_ptr(), stream); }
 
 TORCH_LIBRARY_IMPL(_, CUDA, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&compute>());
@@ -299,7 +299,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
   library.impl("resize_", &resize);
-  library.impl("record_stream", &record_stream);
+  library.impl("record_stream", &is_used_on);
   library.impl("as_strided", &at::native::as_strided_tensorimpl);
   library.impl("view", &at::native::view);
   library.impl("_reshape_alias", &at::native::_reshape_alias);

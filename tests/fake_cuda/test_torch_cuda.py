@@ -28,7 +28,7 @@ CHECKS = (
         for model in ("resnet50", "unet", "gpt2")
     ),
     *("estimate, resnet50", "estimates, float32", "estimates, bfloat16", "estimate under autocast", "cuDNN"),
-    *("dropout", "another stream", "CUDA graph", "out of memory"),
+    *("dropout", "one buffer", "another stream", "CUDA graph", "out of memory"),
 )
 
 
@@ -58,6 +58,13 @@ def test_memory_that_fails_at_any_allocation(model: str) -> None:
 def test_streams_devices_and_threads() -> None:
     said: dict[str, list[str]] = json.loads(ran("tests.fake_cuda.streams"))
     assert len(said) == 8
+    assert not any(said.values()), said
+
+
+def test_steps_in_one_buffer() -> None:
+    """By the allocator that a GPU gets, around what stands for PyTorch's caching one."""
+    said: dict[str, list[str]] = json.loads(ran("tests.fake_cuda.buffered"))
+    assert len(said) == 7
     assert not any(said.values()), said
 
 

@@ -325,6 +325,27 @@ def a_side_stream_makes_no_difference(kind: str) -> None:
     assert worst <= CLOSE[torch.float32], f"gradients on another stream are {worst:.1e} apart"
 
 
+def steps_run_in_one_buffer(kind: str) -> None:
+    """Nothing beside the plan, no fragmentation, and gradients as without."""
+    model, batch, loss = on_device("resnet50", kind, dtype=torch.float64)
+    schedule = random_schedule(capture(model, batch, loss=loss).graph, 0, keep=0.5)
+    plain = explorer.apply(copy.deepcopy(model), schedule, batch, loss=loss)
+    expected = gradients(plain, batch, loss)
+    try:
+        buffered = explorer.apply(copy.deepcopy(model), schedule, batch, loss=loss, buffer=True)
+    except ValueError as error:
+        raise Skipped(str(error)) from error
+    for _ in range(4):
+        buffered.zero_grad(set_to_none=True)
+        found = gradients(buffered, batch, loss)
+    worst = max(float((x - y).norm() / y.norm().clamp_min(1e-7)) for x, y in zip(found, expected, strict=True))
+    assert worst <= CLOSE[torch.float64], f"gradients of steps in one buffer are {worst:.1e} apart"
+    use = explorer.measure(buffered, batch, steps=1).buffer
+    assert use is not None, "there was no memory for the buffer"
+    assert use.misses == 0, f"{use.misses} allocations are not as planned, {use.served} are"
+    assert use.buffer_bytes == use.load_bytes, f"the buffer is {use.fragmentation:.1%} above its load"
+
+
 def a_cuda_graph_is_refused(kind: str) -> None:
     """Before anything runs, so that the capture can be left."""
     if kind != "cuda":
@@ -360,6 +381,7 @@ CHECKS = (
         for part in ("forward", "weight_gradient", "input_gradient")
     ),
     Check("dropout", dropout_from_its_mask_has_the_bits_of_the_kernel),
+    Check("one buffer", steps_run_in_one_buffer),
     Check("another stream", a_side_stream_makes_no_difference),
     Check("CUDA graph", a_cuda_graph_is_refused),
     Check("out of memory", the_device_is_usable_after_running_out_of_memory),
