@@ -23,6 +23,9 @@ OWN_SEGMENT_BYTES = 10 * MIB
 SEGMENT_ROUNDING_BYTES = 2 * MIB
 """``kRoundLarge``"""
 
+EXPANDABLE_ROOM_BYTES = 2**50 // LARGE_SEGMENT_BYTES * LARGE_SEGMENT_BYTES
+"""Addresses of an expandable segment: more than any device has, of whole pages; large blocks' begins behind so many."""
+
 
 class DeviceFullError(Exception):
     """The device has too little memory, also after all that is cached was returned to it."""
@@ -227,7 +230,7 @@ class CachingAllocator:
                 at = at.after
             if there >= size_bytes:
                 return block
-        room = 2**50 // LARGE_SEGMENT_BYTES * LARGE_SEGMENT_BYTES  # more than any device has; of whole pages
+        room = EXPANDABLE_ROOM_BYTES
         block = Block(0 if pool.small else room, room, pool.small, free=True, mapped=False)
         pool.add_unmapped(block)
         return block

@@ -15,7 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from explorer.caching_allocator import SEGMENT_ROUNDING_BYTES, CachingAllocator, DeviceFullError
+from explorer.caching_allocator import (
+    EXPANDABLE_ROOM_BYTES,
+    SEGMENT_ROUNDING_BYTES,
+    CachingAllocator,
+    DeviceFullError,
+)
 from explorer.caching_allocator import Block as Taken
 from explorer.device_profile import Profile
 from explorer.graph import Role
@@ -201,7 +206,20 @@ def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None) -> R
                 break
     except DeviceFullError:
         return None
-    return replace(steps[-1], fixed=fixed)
+    found = replace(steps[-1], fixed=fixed)
+    return _close_up(found) if expandable else found
+
+
+def _close_up(found: Reserved) -> Reserved:
+    """The segment of large blocks right behind that of small ones, not where addresses would let that grow to."""
+    room, unit = EXPANDABLE_ROOM_BYTES, SEGMENT_ROUNDING_BYTES
+    small = max((x.offset_bytes + x.bytes for x in (*found.blocks, *found.fixed) if x.offset_bytes < room), default=0)
+    less = room - -(-small // unit) * unit
+
+    def closer(x: Any) -> Any:
+        return replace(x, offset_bytes=x.offset_bytes - less) if x.offset_bytes >= room else x
+
+    return replace(found, blocks=tuple(map(closer, found.blocks)), fixed=tuple(map(closer, found.fixed)))
 
 
 def _take(allocator: CachingAllocator, wanted: Sequence[Lasting]) -> tuple[Lasting, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -11,6 +12,7 @@ import ipywidgets
 
 from explorer.device_profile import Profile
 from explorer.harmless import in_html
+from explorer.reserved import Allocator
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solvers import solve
@@ -23,7 +25,8 @@ from widgets.plots.addresses_plot import addresses_figure, order_figure, unit_of
 from widgets.scene.addresses import AddressMap, address_map, reserved_map
 from widgets.scene.scene import Scene
 
-_ADDRESSES, _RESERVED, _ORDER = "One buffer", "Caching allocator", "Order of operators"
+_ADDRESSES, _RESERVED, _EXPANDABLE = "One buffer", "Caching allocator", "Expandable segments"
+_ORDER = "Order of operators"
 _TIME_LIMIT_S = 10.0
 _NAMED = 3  # tensors that are in the way
 
@@ -73,8 +76,13 @@ class AddressesPanel:
         self._shown: AddressMap | None = None
         self._chosen: int | None = None
         self._setting = False  # the offset, which is then not someone's wish
-        tooltips = ("Where tensors lie as planned", "Where PyTorch's allocator on CUDA puts them", "What moved")
-        self.of = ipywidgets.ToggleButtons(options=(_ADDRESSES, _RESERVED, _ORDER), tooltips=tooltips)
+        views = {
+            _ADDRESSES: "Where tensors lie as planned",
+            _RESERVED: "Where PyTorch's allocator on CUDA puts them",
+            _EXPANDABLE: "The same with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            _ORDER: "What moved",
+        }
+        self.of = ipywidgets.ToggleButtons(options=tuple(views), tooltips=tuple(views.values()))
         self.told = ipywidgets.HTML()
         self.plot = Plot("addresses", on_pick=self._pick, on_drag=self._drag)
         self.offset = ipywidgets.BoundedFloatText(
@@ -225,14 +233,15 @@ def sentence(found: AddressMap) -> str:
     return f"{whole}, {gap:.2%} above the {load} alive at once. Click a tensor, then drag it."
 
 
-def reserved(profile: Profile, schedule: Schedule) -> Reserved:
+def reserved(profile: Profile, schedule: Schedule, *, allocator: Allocator = Allocator.CACHING) -> Reserved:
     """As it is on a CUDA device, by simulation, whatever device the profile is of."""
-    line = simulate(profile, schedule, allocator="caching")
+    line = simulate(profile, schedule, allocator=allocator.value)
     found = line.reservation
     assert found is not None, "it was asked for"
     taken, alive = format_bytes(found.peak_bytes), format_bytes(found.allocated_peak_bytes)
-    told = f"PyTorch's caching allocator, simulated, takes {taken} for this step, of which at most {alive} is in use: "
-    told += f"{found.fragmentation:.1%} lies idle between. A device of {format_bytes(found.smallest_limit_bytes)} "
+    how = " with expandable segments" if allocator is Allocator.EXPANDABLE else ""
+    told = f"PyTorch's caching allocator{how}, simulated, takes {taken} for this step, of which at most {alive} is in "
+    told += f"use: {found.fragmentation:.1%} lies idle between. A device of {format_bytes(found.smallest_limit_bytes)} "
     flushes = f", if all that is cached is given back {found.flushes} times a step" if found.flushes else ""
     return Reserved(reserved_map(profile, line, found), f"{told}is enough{flushes}.")
 
@@ -262,7 +271,12 @@ def placed(profile: Profile, schedule: Schedule) -> AddressMap:
     return address_map(profile, simulate(profile, schedule), placement)
 
 
-_LOOKED_FOR = {_ADDRESSES: placed, _RESERVED: reserved, _ORDER: ordered}
+_LOOKED_FOR = {
+    _ADDRESSES: placed,
+    _RESERVED: reserved,
+    _EXPANDABLE: partial(reserved, allocator=Allocator.EXPANDABLE),
+    _ORDER: ordered,
+}
 
 
 def _layers(scene: Scene) -> frozenset[str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from explorer.device_profile import Profile
 from explorer.placement import Block, Placement
-from explorer.reserved import Allocator, Reservation
+from explorer.reserved import Reservation
 from explorer.timeline import Category, Lifetime, Timeline
 from widgets.scene.allocations import describe
 
@@ -130,9 +130,8 @@ def reserved_map(profile: Profile, timeline: Timeline, found: Reservation) -> Ad
     Args:
         profile: of the timeline.
         timeline: of a schedule.
-        found: what the caching allocator, not the expandable one, makes of that schedule.
+        found: what the caching allocator makes of that schedule.
     """
-    assert found.allocator is Allocator.CACHING, "its segments follow each other from address 0"
     reserved = found.unlimited
     stays = {(x.storage, x.start): x for x in timeline.lifetimes}
     rectangles = [

@@ -454,10 +454,11 @@ def test_a_tensor_is_moved_by_hand_and_back(opened: Explorer) -> None:
     assert panel.offset.disabled
 
 
-def test_what_the_caching_allocator_does_is_drawn_and_not_to_be_dragged(opened: Explorer) -> None:
+@pytest.mark.parametrize("view", ["Caching allocator", "Expandable segments"])
+def test_what_the_caching_allocator_does_is_drawn_and_not_to_be_dragged(opened: Explorer, view: str) -> None:
     open_tab(opened, "addresses")
     panel = _addresses(opened, "holds")
-    panel.of.value = "Caching allocator"
+    panel.of.value = view
     _addresses(opened, "lies idle between")
     figure = json.loads(panel.plot.figure)
     assert {"reserved", "load", "parameters"} <= {x["name"] for x in figure["data"]}

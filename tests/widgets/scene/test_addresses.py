@@ -75,9 +75,10 @@ def test_a_bundled_network_has_every_block(subtests: pytest.Subtests) -> None:
             assert len(found.rectangles) == sum(max(1, len(x.storages)) for x in placement.blocks)
 
 
-def test_in_the_allocators_segments_everything_lies_apart(trained: Trained) -> None:
+@pytest.mark.parametrize("allocator", ["caching", "expandable"])
+def test_in_the_allocators_segments_everything_lies_apart(trained: Trained, allocator: str) -> None:
     profile = trained.profile
-    line = simulate(profile, keep_all(profile.graph), allocator="caching")
+    line = simulate(profile, keep_all(profile.graph), allocator=allocator)
     reservation = line.reservation
     assert reservation is not None
     found = reserved_map(profile, line, reservation)
