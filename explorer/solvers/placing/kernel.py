@@ -71,7 +71,7 @@ class State(NamedTuple):
         blame: (sections,), how often there was no room.
         levels: (n + 1, LEVEL), the stack.
         trail: (many, 3), what to put back: rectangle, lowest, least.
-        count: (3,), states left, length of the trail, and up to which length it takes what a search can do without.
+        count: (3,), states and tries left, length of the trail, and up to which length it takes what is not needed.
     """
 
     rank: np.ndarray
@@ -325,6 +325,9 @@ def fill(p: Instance, w: State, first: int, last: int, low: int, high: int, capa
                 _take_off(p, w, level)
                 goes_on = _pass_over(p, w, level, capacity)
             if goes_on and _choose(w, level):
+                count[0] -= 1
+                if count[0] <= 0:
+                    return CUT
                 ended = FOUND if _put(p, w, level, capacity) else NONE
                 continue
             _take_back(w, level[_ENTERED])

@@ -17,8 +17,8 @@ from explorer.solvers.placing.kernel import CUT, FOUND, LEVEL, State, fill
 from explorer.solvers.placing.rectangles import Rectangles
 
 _RACERS = ("WAT", "TAW", "TWA", "AWT", "WTA", "ATW")  # of ``Rectangles.orders``
-_FIRST_STATES = 8  # times as many as there are rectangles: of each racer's first turn
-_SHORT_STATES = (2, 10, 50)  # likewise, of perturbed orders in turn
+_FIRST_STATES = 16  # times as many as there are rectangles: of each racer's first turn
+_SHORT_STATES = (4, 20, 100)  # likewise, of perturbed orders in turn
 _PERTURBED = 4.0  # states for perturbed orders, of those for racers
 # Of the measures' standard deviations: noise in a perturbed order, and what e times the mean failures weigh, in turn.
 _NOISE = 0.3
@@ -32,7 +32,7 @@ class Race:
 
     Attributes:
         offset: int64 (n,), where each rectangle lies once ``run`` has said ``FOUND``.
-        states: that the searches have gone through.
+        states: that the searches have gone through, or tried to.
     """
 
     def __init__(self, rectangles: Rectangles, capacity: int) -> None:
@@ -63,6 +63,9 @@ class Race:
         perturbed, kinds = _Perturbed(self._rectangles), cycle(product(_SHORT_STATES, _BLAME))
         n = len(self._rectangles)
         limit = _FIRST_STATES * n
+        ended = self._turn(orders[_RACERS[0]], n, until)  # how quick it is: no turn is longer than there is time
+        if ended != CUT:
+            return ended
         while True:
             before = self.states
             for name in _RACERS:
@@ -81,7 +84,6 @@ class Race:
         """Search until there is an end, or no more states or time."""
         began, before = time.monotonic(), self.states
         if self._pace:
-            # At this pace: no turn goes on for long after the time is over.
             limit = min(limit, max(len(order), int(self._pace * (until - began))))
         ended = self._search(order, limit)
         self._pace = (self.states - before) / max(time.monotonic() - began, 1e-3)
