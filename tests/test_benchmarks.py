@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import shutil
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ from benchmarks.cases import (
     profile_cases,
     published_cases,
 )
+from benchmarks.gpu.agenda import Impossible, done
 from benchmarks.provenance import add_rows, read_results, record, write_results
 from explorer.models import MODELS
 from explorer.profiles.loading import bundled_profiles
@@ -123,3 +125,17 @@ def test_documentation_names_benchmarks_that_exist() -> None:
     assert [x for x in sorted(modules - {"benchmarks.FOLDER.NAME"}) if find_spec(x) is None] == []
     files = {x for text in texts for x in re.findall(r"benchmarks/[\w/]+\.\w+", text)}
     assert [x for x in sorted(files) if not (ROOT / x).exists()] == []
+
+
+def test_what_is_impossible_on_a_gpu_is_said_and_not_tried_again(tmp_path: Path) -> None:
+    tried: list[Path] = []
+
+    def make(path: Path) -> None:
+        tried.append(path)
+        raise Impossible("there is no schedule so small")
+
+    piece = ("schedule", tmp_path / "schedule.json", make)
+    assert done(piece, math.inf)
+    assert done(piece, math.inf)
+    assert tried == [tmp_path / "schedule.json"]
+    assert "so small" in (tmp_path / "schedule.json.none.txt").read_text(encoding="utf-8")

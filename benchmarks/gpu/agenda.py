@@ -7,7 +7,8 @@ figure 7, with TF32 and without), ``profiles`` (every model at full size), ``sch
 (each schedule run: peak and time, predicted and measured), ``rivals`` (other ways to save memory, and ours within the
 memory that each took), ``timeline`` (memory over a step, predicted and measured). Each piece of work is a file in
 FOLDER, written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that
-fails leaves its error in a file, and the others go on.
+fails leaves its error in a file, and the others go on; one that is impossible (a budget below every schedule's) says so
+in another file, and is not tried again.
 
 Needs PyTorch and NumPy; ``schedules`` needs what the explorer needs: without that, solve elsewhere (the same command
 with ``--items schedules`` on a copy of FOLDER, without a GPU) and come back with the files. With ``--device cpu``, or
@@ -62,6 +63,7 @@ from explorer.device_profile import Profile
 from explorer.execution.out_of_memory import release
 from explorer.models import MODELS
 from explorer.operators import cudnn_plans
+from explorer.solution import Status
 from explorer.torch_private import forget_cublas_workspaces
 
 ITEMS = ("checks", "layer", "profiles", "schedules", "runs", "rivals", "timeline")
@@ -73,6 +75,10 @@ SMALLEST = 0.2
 
 Piece = tuple[str, Path, Callable[[Path], None]]
 """What it is called, the file that it makes, and how."""
+
+
+class Impossible(Exception):  # noqa: N818 - it is no error
+    """There is nothing to make, however often it is tried; says why."""
 
 
 def main() -> int:
@@ -113,14 +119,20 @@ def main() -> int:
 def done(piece: Piece, deadline: float) -> bool:
     """Do a piece unless it is done, or the time is over; False where it failed."""
     name, path, make = piece
-    if path.exists() or time.monotonic() > deadline:
-        print(f"{name}: {'there already' if path.exists() else 'no time left'}", flush=True)
+    why_none = path.with_name(path.name + ".none.txt")
+    known = path.exists() or why_none.exists()
+    if known or time.monotonic() > deadline:
+        print(f"{name}: {'there already' if known else 'no time left'}", flush=True)
         return True
     path.parent.mkdir(parents=True, exist_ok=True)
     error_path = path.with_name(path.name + ".error.txt")
     began = time.monotonic()
     try:
         make(path)
+    except Impossible as reason:
+        why_none.write_text(f"{reason}\n", encoding="utf-8")
+        print(f"{name}: {reason}", flush=True)
+        return True
     except Exception as error:  # noqa: BLE001 - the other pieces are worth having all the same
         error_path.write_text(traceback.format_exc(), encoding="utf-8")
         print(f"{name}: failed after {time.monotonic() - began:.1f} s, {type(error).__name__}: {error}", flush=True)
@@ -230,7 +242,8 @@ def _make_schedule(path: Path, *, name: str, share: float, options: Options) -> 
     peak = _peak_of(profile)
     found = solution_within(profile, int(share * peak), options)
     if found.schedule is None:
-        raise ValueError(f"{name} has no schedule within {share:.2f} of {explorer.format_bytes(peak)}")
+        said = f"{name} has no schedule within {share:.2f} of {explorer.format_bytes(peak)}"
+        raise Impossible(said) if found.status is Status.INFEASIBLE else ValueError(said)
     found.schedule.save(path)
 
 
@@ -245,7 +258,7 @@ def _make_rival(path: Path, *, name: str, method: str, options: Options) -> None
     if found.schedule is None and found.minimum is not None:
         (found,) = METHODS[method].solve(profile, [found.minimum.budget_bytes], options=asked)
     if found.schedule is None:
-        raise ValueError(found.message or f"{method} has no schedule: {found.status.value}")
+        raise Impossible(found.message or f"{method} has no schedule: {found.status.value}")
     found.schedule.save(path)
 
 
