@@ -9,22 +9,23 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#ifndef _WIN32
+#include <pthread.h>
+#endif
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace {
-
-std::mutex guard;
 
 struct Arena {
   // What a step did: per allocation its bytes, and the events (allocations and releases) before it and its release.
@@ -36,28 +37,40 @@ struct Arena {
   int64_t buffer_bytes = 0;
   std::map<int64_t, int64_t> lying;  // in the buffer now: where each block begins and ends
   std::vector<bool> answered;        // of what is planned, in this step
-  int64_t next = 0, served = 0, misses = 0;
+  int64_t step = 0, next = 0, served = 0, misses = 0;
   bool replaying = false;
-  // Blocks that other streams use, too: not served anew in this step, and the next one waits for those streams.
-  std::set<int64_t> shared, left;
+  // Blocks that other streams than their own use, too, by where they lie: released, they are nobody's in this step, and
+  // the next one waits for those streams.
+  std::map<int64_t, std::vector<c10::Stream>> shared;
+  std::vector<int64_t> left;
   std::vector<c10::Stream> others;
-  std::optional<c10::Stream> ran_on;  // in the last step
+  std::optional<c10::Stream> ran_on, placed_on;  // the last step, and the buffer's
 
   char* base() const { return static_cast<char*>(buffer.get()); }
 };
 
 struct Block {
-  std::shared_ptr<Arena> arena;
-  int64_t number;
-  c10::DataPtr noted;  // empty: it lies in the buffer
+  std::shared_ptr<Arena> arena;  // none: it is only held
+  int64_t number = -1;
+  c10::DataPtr inner;  // noted or only held; empty: it lies in the buffer
+  std::optional<c10::Stream> on;
+  bool shared = false;  // noted, and another stream uses it
 };
 
-c10::Allocator* plain = nullptr;  // that was there before
-c10::DeviceType kind = c10::DeviceType::CPU;
-std::shared_ptr<Arena> active;
+// Never destroyed: blocks are released when Python is gone.
+auto& guard = *new std::mutex;
+auto& held = *new std::unordered_map<void*, Block>;  // served and noted blocks
+auto& active = *new std::shared_ptr<Arena>;
+std::atomic<bool> is_active = false;
 std::thread::id owner;
 c10::Stream stream(c10::Stream::DEFAULT, c10::Device(c10::DeviceType::CPU));  // of the step
-std::unordered_map<void*, Block> held;  // served and noted blocks
+c10::Allocator* plain = nullptr;  // that was there before
+c10::DeviceType kind = c10::DeviceType::CPU;
+
+// Of each kind of device: takes the place of the allocator that is there, once; and keeps a buffer for another stream,
+// too, when it goes.
+void install();
+void keep_for(const c10::DataPtr& buffer, c10::Stream other);
 
 // Where the next kernel of this thread runs, on the current device or another one.
 c10::Stream here(std::optional<c10::Device> device = std::nullopt) {
@@ -66,29 +79,46 @@ c10::Stream here(std::optional<c10::Device> device = std::nullopt) {
   return all.getStream(device.value_or(all.getDevice()));
 }
 
-void release(void* pointer) {
+// Is this the thread of a step, on its stream? With the lock.
+bool serves() { return active && std::this_thread::get_id() == owner && here() == stream; }
+
+void activate(std::shared_ptr<Arena>& arena) {
+  std::swap(active, arena);
+  is_active = static_cast<bool>(active);
+}
+
+// Is it a block that was served, noted or held? It is not any more.
+bool let_go(void* pointer) {
   Block last;  // outlives the lock: the buffer may go with it
-  {
-    std::lock_guard<std::mutex> lock(guard);
-    auto found = held.find(pointer);
-    if (found != held.end()) {
-      last = std::move(found->second);
-      held.erase(found);
-      Arena& arena = *last.arena;
-      if (!last.noted) {
-        const int64_t at = static_cast<char*>(pointer) - arena.base();
-        if (arena.shared.erase(at) > 0) {
-          arena.left.insert(at);
-        } else {
-          arena.lying.erase(at);
-        }
-      } else if (last.arena == active && !arena.replaying) {
-        arena.died[last.number] = arena.events++;
-      }
-      return;
-    }
+  std::lock_guard<std::mutex> lock(guard);
+  const auto found = held.find(pointer);
+  if (found == held.end()) return false;
+  last = std::move(found->second);
+  held.erase(found);
+  if (!last.arena) return true;
+  Arena& arena = *last.arena;
+  if (last.inner) {
+    if (last.arena == active && !arena.replaying && !last.shared) arena.died[last.number] = arena.events++;
+    return true;
   }
-  plain->raw_deallocate(pointer);
+  const int64_t at = static_cast<char*>(pointer) - arena.base();
+  std::vector<c10::Stream> others;
+  if (const auto known = arena.shared.find(at); known != arena.shared.end()) {
+    others = std::move(known->second);
+    arena.shared.erase(known);
+  }
+  if (*last.on != *arena.ran_on) others.push_back(*last.on);
+  if (others.empty()) {
+    arena.lying.erase(at);
+  } else {
+    arena.left.push_back(at);
+    arena.others.insert(arena.others.end(), others.begin(), others.end());
+  }
+  return true;
+}
+
+void release(void* pointer) {
+  if (!let_go(pointer)) plain->raw_deallocate(pointer);
 }
 
 // How far from its place in the plan an allocation is looked for: a few extra ones, or a few that did not come.
@@ -115,9 +145,12 @@ bool is_free(const Arena& arena, int64_t begin, int64_t end) {
   return after == arena.lying.begin() || std::prev(after)->second <= begin;
 }
 
+constexpr size_t kMostNoted = size_t{1} << 22;  // allocations of a step
+
 c10::DataPtr answer(size_t bytes) {
+  if (bytes == 0 || !is_active) return plain->allocate(bytes);
   std::unique_lock<std::mutex> lock(guard);
-  if (bytes == 0 || !active || std::this_thread::get_id() != owner || here() != stream) {
+  if (!serves()) {
     lock.unlock();
     return plain->allocate(bytes);
   }
@@ -126,11 +159,12 @@ c10::DataPtr answer(size_t bytes) {
   if (!arena.replaying) {
     const std::shared_ptr<Arena> noting = active;
     lock.unlock();  // where memory is short, the allocator may call what releases some
-    c10::DataPtr noted = plain->allocate(bytes);
+    c10::DataPtr inner = plain->allocate(bytes);
     lock.lock();
-    void* pointer = noted.get();
-    const c10::Device device = noted.device();
-    held[pointer] = {noting, static_cast<int64_t>(noting->bytes.size()), std::move(noted)};
+    if (active != noting || noting->bytes.size() == kMostNoted) return inner;
+    void* pointer = inner.get();
+    const c10::Device device = inner.device();
+    held[pointer] = {noting, static_cast<int64_t>(noting->bytes.size()), std::move(inner), stream};
     noting->bytes.push_back(size);
     noting->born.push_back(noting->events++);
     noting->died.push_back(-1);
@@ -142,7 +176,7 @@ c10::DataPtr answer(size_t bytes) {
     arena.lying[begin] = begin + size;
     arena.served++;
     void* pointer = arena.base() + begin;
-    held[pointer] = {active, number, {}};
+    held[pointer] = {active, number, {}, stream};
     return {pointer, pointer, release, arena.buffer.device()};
   }
   if (number < 0 || begin >= 0) arena.misses++;
@@ -150,50 +184,48 @@ c10::DataPtr answer(size_t bytes) {
   return plain->allocate(bytes);
 }
 
-// Another stream uses a block, too: true if it lies in a buffer. Noted ones are for the allocator they come from.
-bool share(const c10::DataPtr& block, c10::Stream other) {
-  std::lock_guard<std::mutex> lock(guard);
-  const auto found = held.find(block.get());
-  if (found == held.end() || found->second.noted) return false;
-  Arena& arena = *found->second.arena;
-  if (other == stream) return true;
-  arena.shared.insert(static_cast<char*>(block.get()) - arena.base());
-  if (std::find(arena.others.begin(), arena.others.end(), other) == arena.others.end()) arena.others.push_back(other);
-  return true;
-}
-
-void install();  // takes the place of the allocator that is there, once
-
-void begin(const std::shared_ptr<Arena>& arena, bool replay, c10::DeviceIndex device) {
-  std::lock_guard<std::mutex> lock(guard);
+int64_t begin(const std::shared_ptr<Arena>& arena, bool replay, c10::DeviceIndex device) {
+  std::vector<c10::Stream> others;
+  std::unique_lock<std::mutex> lock(guard);
   if (plain == nullptr) install();
-  owner = std::this_thread::get_id();
-  stream = here(c10::Device(kind, device));
-  if (arena->ran_on.has_value() && *arena->ran_on != stream) arena->others.push_back(*arena->ran_on);
-  arena->ran_on = stream;
-  for (const c10::Stream& other : std::exchange(arena->others, {})) {
+  const c10::Stream now = here(c10::Device(kind, device));
+  if (arena->ran_on.has_value() && *arena->ran_on != now) arena->others.push_back(*arena->ran_on);
+  std::swap(others, arena->others);
+  arena->ran_on = now;
+  for (const int64_t at : std::exchange(arena->left, {})) arena->lying.erase(at);
+  lock.unlock();
+  for (const c10::Stream& other : others) {
     c10::Event event(kind);
     event.record(other);
-    event.block(stream);
+    event.block(now);
   }
-  for (const int64_t at : std::exchange(arena->left, {})) arena->lying.erase(at);
+  if (arena->buffer && now != *arena->placed_on) keep_for(arena->buffer, now);
+  std::shared_ptr<Arena> next = arena;  // and then the last one, which may go with its buffer: without the lock
+  lock.lock();
   arena->replaying = replay;
   arena->next = arena->served = arena->misses = 0;
   arena->answered.assign(arena->offsets.size(), false);
-  active = arena;
+  owner = std::this_thread::get_id();
+  stream = now;
+  activate(next);
+  const int64_t step = ++arena->step;
+  lock.unlock();
+  return step;
 }
 
 // The step goes on in this thread: the backward pass has one of its own on CUDA.
-void go_on(const std::shared_ptr<Arena>& arena) {
+void go_on(const std::shared_ptr<Arena>& arena, int64_t step) {
   std::lock_guard<std::mutex> lock(guard);
-  if (active == arena) owner = std::this_thread::get_id();
+  if (active == arena && arena->step == step) owner = std::this_thread::get_id();
 }
 
-bool end(const std::shared_ptr<Arena>& arena) {
+// Is it the step that was under way? It is over.
+bool end(const std::shared_ptr<Arena>& arena, int64_t step) {
+  std::shared_ptr<Arena> none;
   std::lock_guard<std::mutex> lock(guard);
-  const bool was = active == arena;
-  if (was) active.reset();
-  return was;
+  if (active != arena || arena->step != step) return false;
+  activate(none);
+  return true;
 }
 
 void plan(const std::shared_ptr<Arena>& arena, std::vector<int64_t> bytes, std::vector<int64_t> offsets, int64_t size) {
@@ -203,12 +235,28 @@ void plan(const std::shared_ptr<Arena>& arena, std::vector<int64_t> bytes, std::
   arena->offsets = std::move(offsets);
   arena->buffer = std::move(buffer);
   arena->buffer_bytes = size;
+  arena->placed_on = here(arena->ran_on->device());
 }
+
+#ifndef _WIN32
+// A process that forks between, as loaders of batches do, has neither the lock nor a step under way in its child.
+const bool forks = [] {
+  pthread_atfork(
+      [] { guard.lock(); },
+      [] { guard.unlock(); },
+      [] {
+        new std::shared_ptr<Arena>(std::move(active));  // its memory is the parent's
+        is_active = false;
+        guard.unlock();
+      });
+  return true;
+}();
+#endif
 
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-  pybind11::class_<Arena, std::shared_ptr<Arena>>(module, "Arena")
+  pybind11::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", pybind11::module_local())
       .def(pybind11::init<>())
       .def_readonly("bytes", &Arena::bytes)
       .def_readonly("born", &Arena::born)

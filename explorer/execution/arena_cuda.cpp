@@ -15,23 +15,65 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 using c10::DeviceIndex;
 using c10::MempoolId_t;
 
+int64_t offset(void* pointer, const Arena& arena) { return static_cast<char*>(pointer) - arena.base(); }
+
+// In whose buffer a block lies; null: in none.
+std::shared_ptr<Arena> around(void* pointer) {
+  std::lock_guard<std::mutex> lock(guard);
+  const auto found = held.find(pointer);
+  return found == held.end() || found->second.inner ? nullptr : found->second.arena;
+}
+
 struct Allocator final : caching::CUDAAllocator {
   caching::CUDAAllocator* inner = nullptr;
 
   c10::DataPtr allocate(size_t bytes) override { return answer(bytes); }
-  c10::DeleterFnPtr raw_deleter() const override { return release; }
+  c10::DeleterFnPtr raw_deleter() const override { return inner->raw_deleter(); }
   // Libraries take their workspaces like this.
-  void* raw_alloc(size_t bytes) override { return bytes == 0 ? nullptr : answer(bytes).release_context(); }
-  void raw_delete(void* pointer) override { release(pointer); }
+  void* raw_alloc(size_t bytes) override {
+    if (bytes == 0 || !is_active) return inner->raw_alloc(bytes);
+    c10::DataPtr block = answer(bytes);
+    void* pointer = block.get();
+    if (block.get_deleter() == release) return block.release_context();
+    std::lock_guard<std::mutex> lock(guard);
+    held[pointer] = {nullptr, -1, std::move(block)};
+    return pointer;
+  }
+  void raw_delete(void* pointer) override {
+    if (!let_go(pointer)) inner->raw_delete(pointer);
+  }
   void recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream other) override {
-    if (share(block, other.unwrap())) return;
-    c10::DataPtr* noted = nullptr;
+    const c10::DataPtr* known = &block;
+    std::shared_ptr<Arena> arena;
     {
       std::lock_guard<std::mutex> lock(guard);
       const auto found = held.find(block.get());
-      if (found != held.end()) noted = &found->second.noted;
+      if (found != held.end()) {
+        Block& its = found->second;
+        const bool another = its.on.has_value() && other.unwrap() != *its.on;
+        its.shared |= another;
+        if (its.inner) {
+          known = &its.inner;  // by whose deleter the caching allocator knows its own
+        } else {
+          arena = its.arena;
+          known = &arena->buffer;
+          if (another) arena->shared[offset(block.get(), *arena)].push_back(other.unwrap());
+        }
+      }
     }
-    inner->recordStream(noted == nullptr ? block : *noted, other);  // by whose deleter it knows its own
+    inner->recordStream(*known, other);
+  }
+  // A block of the buffer is a part of one of the caching allocator's.
+  void* getBaseAllocation(void* pointer, size_t* size) override {
+    const auto arena = around(pointer);
+    return inner->getBaseAllocation(arena ? arena->base() : pointer, size);
+  }
+  caching::ShareableHandle shareIpcHandle(void* pointer) override {
+    const auto arena = around(pointer);
+    if (!arena) return inner->shareIpcHandle(pointer);
+    caching::ShareableHandle handle = inner->shareIpcHandle(arena->base());
+    handle.offset += offset(pointer, *arena);
+    return handle;
   }
 
   // Everything else is the caching allocator's.
@@ -56,7 +98,6 @@ struct Allocator final : caching::CUDAAllocator {
   void enable(bool value) override { inner->enable(value); }
   bool isEnabled() const override { return inner->isEnabled(); }
   void cacheInfo(DeviceIndex device, size_t* largest) override { inner->cacheInfo(device, largest); }
-  void* getBaseAllocation(void* pointer, size_t* size) override { return inner->getBaseAllocation(pointer, size); }
   caching::SnapshotInfo snapshot(MempoolId_t pool, bool traces) override { return inner->snapshot(pool, traces); }
   void beginAllocateToPool(DeviceIndex device, MempoolId_t pool, std::function<bool(cudaStream_t)> filter) override {
     inner->beginAllocateToPool(device, pool, std::move(filter));
@@ -74,7 +115,6 @@ struct Allocator final : caching::CUDAAllocator {
       DeviceIndex device, MempoolId_t pool, const std::unordered_set<void*>& expected) override {
     return inner->checkPoolLiveAllocations(device, pool, expected);
   }
-  caching::ShareableHandle shareIpcHandle(void* pointer) override { return inner->shareIpcHandle(pointer); }
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return inner->getIpcDevPtr(std::move(handle)); }
   bool isHistoryEnabled() override { return inner->isHistoryEnabled(); }
   void recordHistory(
@@ -127,7 +167,7 @@ struct Allocator final : caching::CUDAAllocator {
 #endif
 };
 
-Allocator allocator;
+Allocator& allocator = *new Allocator;
 
 void install() {
   kind = c10::DeviceType::CUDA;
@@ -135,6 +175,10 @@ void install() {
   plain = allocator.inner;
   caching::allocator.store(&allocator);
   c10::SetAllocator(kind, &allocator, /*priority=*/100);
+}
+
+void keep_for(const c10::DataPtr& buffer, c10::Stream other) {
+  allocator.inner->recordStream(buffer, c10::cuda::CUDAStream(other));
 }
 
 }  // namespace

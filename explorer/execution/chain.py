@@ -8,12 +8,13 @@ buckets of ``DistributedDataParallel`` go out while the backward pass goes on.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from explorer.execution.buffer import StepBuffer
+from explorer.execution.buffer import RunningStep
 from explorer.execution.code import Program
 from explorer.execution.out_of_memory import ADVICE, BACKWARD, named
 from explorer.torch_errors import is_out_of_memory
@@ -29,7 +30,7 @@ class Step:
     """What the nodes of one step share: its values, and how far it has come."""
 
     def __init__(
-        self, plan: StepPlan, program: Program, values: list[Any], *, new: bool, buffer: StepBuffer | None
+        self, plan: StepPlan, program: Program, values: list[Any], *, new: bool, buffer: RunningStep | None
     ) -> None:
         """Begin.
 
@@ -42,6 +43,8 @@ class Step:
         """
         self.new = new
         self.buffer = buffer
+        if buffer is not None:
+            weakref.finalize(self, buffer.abandon).atexit = False  # whoever drops it wants no backward pass
         self.plan = plan
         self.program = program
         self.values = values

@@ -14,7 +14,7 @@ from explorer.arguments import a_callback, a_flag, a_whole_number
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
 from explorer.device_profile import round_up
-from explorer.execution.buffer import StepBuffer
+from explorer.execution.buffer import NOTED, StepBuffer
 from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of, on_device
 from explorer.execution.iterating import Iterating
 from explorer.execution.memory import watch_cpu_memory
@@ -75,12 +75,14 @@ def measure(
         iterating.ready() as held,
     ):
         base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
-        buffer = buffer_of(module)
+        buffer, steps_before = buffer_of(module), 0
         if buffer is not None:
-            while buffer.use is None and not buffer.given_up:  # its first steps are noted
-                run()
+            for _ in range(NOTED):  # of its first steps it is noted what they allocate
+                if buffer.use is None:
+                    run()
             base_bytes += 0 if buffer.use is None else buffer.use.buffer_bytes
             buffer.expect_more()
+            steps_before = buffer.steps
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         tell(0, steps + 1)
@@ -97,7 +99,7 @@ def measure(
         step_time_ms=statistics.median(timed_ms),
         times_ms=times_ms,
         allocated_bytes=allocated_bytes,
-        buffer=None if buffer is None else buffer.use,
+        buffer=None if buffer is None or buffer.steps == steps_before else buffer.use,
     )
 
 

@@ -17,6 +17,7 @@ from explorer.capture import Capture
 from explorer.capture.batch import as_arguments
 from explorer.capture.traced import Source
 from explorer.execution.binding import Binding
+from explorer.execution.buffer import StepBuffer
 from explorer.execution.chain import Step
 from explorer.execution.code import Backward, Program, generate
 from explorer.execution.fallback import without
@@ -191,7 +192,9 @@ class ScheduledModule(Scheduled, nn.Module):
         memo[id(self)] = copied
         copied.__dict__ = {key: deepcopy(value, memo) for key, value in self.__dict__.items()}
         for plan in type(self).plans:
+            buffer = plan.bindings[self].buffer
             plan.bind(copied)
+            plan.bindings[copied].buffer = None if buffer is None else StepBuffer(buffer.device)
         return copied
 
 
@@ -254,7 +257,6 @@ def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: d
     values = binding.values(args, kwargs)
     with named(FORWARD, advice=ADVICE):
         program = plan.program_for(values)
-    if binding.buffer is not None:
-        binding.buffer.begin()
-    tensors = Step(plan, program, values, new=new, buffer=binding.buffer).run()
+    running = None if binding.buffer is None else binding.buffer.begin()
+    tensors = Step(plan, program, values, new=new, buffer=running).run()
     return plan.capture.traced.result.build(plan.returning.outputs(values, tensors))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import threading
 import warnings
@@ -12,7 +13,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import explorer
-from explorer.execution import buffer as buffers
 from explorer.execution.measuring import buffer_of
 from explorer.schedule import keep_all
 
@@ -162,6 +162,57 @@ def test_measure_counts_the_buffer(pair):
     assert explorer.measure(Net(), batch, loss=F.cross_entropy, steps=1).buffer is None
 
 
+def test_a_copy_has_a_buffer_of_its_own(pair):
+    module, other, batch = pair
+    copied = copy.deepcopy(module)
+    for _ in range(3):
+        step(module, batch)
+        step(copied, batch)
+        eager(other, batch)
+    assert_same(copied, other)
+    assert buffer_of(copied) is not buffer_of(module)
+    assert buffer_of(copied).use.misses == 0
+
+
+def test_steps_that_overlap_run_in_plain_memory_and_later_ones_as_planned(pair):
+    module, other, batch = pair
+    for _ in range(3):
+        step(module, batch)
+    module.zero_grad()
+    first, _unused, second = module(*batch), module(*batch), module(*batch)
+    with pytest.warns(UserWarning, match="another step began before"):
+        first.backward()
+    eager(other, batch)
+    assert_same(module, other)
+    module.zero_grad()
+    second.backward()
+    step(module, batch)
+    assert_same(module, other)
+    assert buffer_of(module).use.misses == 0
+
+
+def test_a_step_without_its_backward_pass_ends_with_its_result(pair):
+    module, _, batch = pair
+    for _ in range(3):
+        step(module, batch)
+    module.zero_grad()
+    loss = module(*batch)
+    del loss
+    served = buffer_of(module)._arena.served
+    outside = [torch.zeros(4, 8, 16, 16) for _ in range(8)]
+    assert buffer_of(module)._arena.served == served
+    del outside
+
+
+def test_a_batch_of_another_schedule_does_not_wait_for_the_buffer(pair):
+    module, _, batch = pair
+    half = tuple(x[:2] for x in batch)
+    graph = explorer.profile(module.model_class(), half, loss=F.cross_entropy).graph
+    explorer.add_schedule(module, keep_all(graph), half)
+    assert explorer.measure(module, half, steps=1).buffer is None
+    assert explorer.measure(module, batch, steps=1).buffer is not None
+
+
 def test_the_buffer_may_go_while_something_lies_in_it(pair):
     module, _, batch = pair
     for _ in range(2):
@@ -180,7 +231,6 @@ def test_the_buffer_may_go_while_something_lies_in_it(pair):
 def test_without_a_compiler_it_says_so(monkeypatch, pair):
     _, other, batch = pair
     graph = explorer.profile(other, batch, loss=F.cross_entropy).graph
-    buffers._extension.cache_clear()
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ValueError, match="needs a C\\+\\+ compiler, and there is no 'no-such-compiler' here"):
         explorer.apply(other, keep_all(graph), batch, loss=F.cross_entropy, buffer=True)

@@ -19,6 +19,7 @@ import torch
 import explorer
 from explorer.execution.measuring import buffer_of
 from explorer.execution.other_batches import model_below
+from explorer.execution.out_of_memory import OutOfMemory
 from tests.fake_cuda.cuda import machine
 from tests.fake_cuda.streams import Experiment, beside
 
@@ -81,22 +82,54 @@ def all_on_a_side_stream() -> list[str]:
 
 
 def what_another_stream_reads() -> list[str]:
-    """A block that ``record_stream`` was called for is not another's within the step."""
+    """A block that ``record_stream`` was called for is not another's within the step, nor in the one it ends in."""
     experiment = Buffered("residual", noted=0)
-    stream, said = torch.cuda.Stream(), []
-    for step in range(5):
+    stream, said, kept = torch.cuda.Stream(), [], None
+    for step in range(6):
         loss = experiment.module(*experiment.batch)
         block = torch.zeros(5000, device=experiment.device)
-        address = block.data_ptr()
-        block.record_stream(stream)
+        address = (block if kept is None else kept).data_ptr()  # where the kept one lies, the next is not served
+        if step >= 2:
+            block.record_stream(stream)
+        kept = block if step == 3 else None
         del block
         again = [torch.zeros(5000, device=experiment.device) for _ in range(3)]
         if step >= 2 and address in {x.data_ptr() for x in again}:
-            said.append("it was another's at once")
+            said.append(f"in step {step} it was another's at once")
         del again
         loss.backward()
         experiment.module.zero_grad(set_to_none=True)
     return said + machine().hazards()
+
+
+def steps_that_overlap_or_end_early() -> list[str]:
+    """Two forward passes before a backward pass, one without, one that fails: gradients as ever, then as planned."""
+    experiment = Buffered()
+    module, batch = experiment.module, experiment.batch
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first, second = module(*batch), module(*batch)
+        first.backward()
+        said = Experiment.wrong(experiment, [x.grad for x in module.parameters()])
+        module.zero_grad(set_to_none=True)
+        second.backward()
+        module.zero_grad(set_to_none=True)
+        module(*batch)
+        machine().fail_at(20)
+        try:
+            module(*batch).backward()
+        except OutOfMemory:
+            pass
+        else:
+            said.append("memory did not fail")
+        machine().fail_at(None)
+        outside = [torch.full((100 + x,), float(x), device=experiment.device) for x in range(200)]
+        module.zero_grad(set_to_none=True)
+        experiment.gradients()
+    found = experiment.gradients()
+    if not all(bool((x.cpu() == number).all()) for number, x in enumerate(outside)):
+        said.append("what was allocated outside has changed")
+    return said + experiment.wrong(found)
 
 
 def other_threads() -> list[str]:
@@ -142,10 +175,10 @@ def no_memory_for_the_buffer() -> list[str]:
     buffer, library = experiment.buffer, machine().library
     place = buffer._place
 
-    def without_room() -> None:
+    def without_room(arena: Any) -> None:
         library.fake_limit(ctypes.c_int64(1))
         try:
-            place()
+            place(arena)
         finally:
             library.fake_limit(ctypes.c_int64(80 << 30))
 
@@ -164,6 +197,7 @@ EXPERIMENTS: tuple[Callable[[], list[str]], ...] = (
     the_other_device,
     all_on_a_side_stream,
     what_another_stream_reads,
+    steps_that_overlap_or_end_early,
     other_threads,
     measured,
     no_memory_for_the_buffer,

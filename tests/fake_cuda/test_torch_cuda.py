@@ -64,7 +64,7 @@ def test_streams_devices_and_threads() -> None:
 def test_steps_in_one_buffer() -> None:
     """By the allocator that a GPU gets, around what stands for PyTorch's caching one."""
     said: dict[str, list[str]] = json.loads(ran("tests.fake_cuda.buffered"))
-    assert len(said) == 7
+    assert len(said) == 8
     assert not any(said.values()), said
 
 

@@ -28,6 +28,12 @@ from widgets.scene.scene import Scene
 _ADDRESSES, _RESERVED, _EXPANDABLE = "One buffer", "Caching allocator", "Expandable segments"
 _ORDER = "Order of operators"
 _TIME_LIMIT_S = 10.0
+_WAITING = {
+    _ADDRESSES: f"Looking for the smallest buffer, {_TIME_LIMIT_S:g} s at most; everything else goes on …",
+    _RESERVED: "Playing the allocator's rules, some seconds for a network of thousands of operators …",
+    _EXPANDABLE: "Playing the allocator's rules, some seconds for a network of thousands of operators …",
+    _ORDER: "Looking for the order with the least memory, some seconds for a network of thousands of operators …",
+}
 _NAMED = 3  # tensors that are in the way
 
 
@@ -179,7 +185,7 @@ class AddressesPanel:
         found = self._found[view]
         shown = self._shown if view == _ADDRESSES and found is not None else None
         self._offer_move(shown)
-        told, figure = "Looking for the best one …", None
+        told, figure = _WAITING[view], None
         if shown is not None:
             told = sentence(shown)
             figure = addresses_figure(shown, selected_layers=_layers(scene), chosen=self._chosen)
