@@ -30,11 +30,12 @@ def checkpointed(block: nn.Module, path: str, *args: Any, **kwargs: Any) -> Any:
     forward = partial(type(block).forward, block)
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
-    seen: Counter[str] = Counter()
+    seen, again = Counter[str](), Counter[str]()
 
-    def policy(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
-        position = seen[str(operator)]
-        seen[str(operator)] += 1
+    def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        calls = again if context.is_recompute else seen  # until torch 2.12 it is asked when a block runs again, too
+        position = calls[str(operator)]
+        calls[str(operator)] += 1
         kept = position in KEPT[path].get(str(operator), ())
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
