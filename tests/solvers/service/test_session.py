@@ -294,14 +294,16 @@ def test_other_options_are_solved_for_by_the_same_process(profile):
     """And nothing of what was found before is mistaken for an answer."""
     heard = Heard()
     budget = between(profile, 0.5)
-    with SolveSession(profile, on_event=heard.queue.put, time_limit=1.0) as session:
+    with SolveSession(profile, on_event=heard.queue.put, time_limit=30.0) as session:
         first = heard.final(session.request(budget)).solution
         worker = session.worker_id
         tensor = next(x.name for x in profile.graph.storages if x.role is Role.ACTIVATION and not x.held)
         pins = parse_pins({tensor: "recompute"})
-        session.reconfigure(Options(time_limit=1.0, pins=pins))
+        session.reconfigure(Options(time_limit=30.0, pins=pins))
         pinned = heard.final(session.request(budget)).solution
         assert session.worker_id == worker
         assert pins.broken_by(profile.graph, pinned.schedule) == ()
-        session.reconfigure(Options(time_limit=1.0))
-        assert heard.final(session.request(budget)).solution.time_ms <= min(first.time_ms, pinned.time_ms) + 1e-6
+        session.reconfigure(Options(time_limit=30.0))
+        again = heard.final(session.request(budget)).solution
+        assert again.status is Status.OPTIMAL  # within 1 % of the fastest
+        assert again.time_ms <= 1.011 * min(first.time_ms, pinned.time_ms)
