@@ -144,16 +144,14 @@ class Blocks:
 
     def _boundary(self, after: int, storage: int, least: int) -> int | None:
         """Where the backward pass goes over a cut: with the fewest bytes of gradients; None where it does not."""
-        producer = self.graph.producer
         earliest, latest = least, len(self.graph.operators)
-        for operator in self.backward:
-            for x in set(operator.default().reads) & (self.activations | self.keepsakes):
-                if producer[x] > after:
-                    earliest = max(earliest, operator.id + 1)
-                elif x != storage:
-                    latest = min(latest, operator.id)
-        maker = self.graph.operators[producer[storage]]
-        readers = [x for x in self.backward if storage in x.default().reads]
+        for x, (made, first, last) in self._reads_of_backward.items():
+            if made > after:
+                earliest = max(earliest, last + 1)
+            elif x != storage:
+                latest = min(latest, first)
+        maker = self.graph.operators[self.graph.producer[storage]]
+        readers = self._backward_readers[storage]
 
         def cost(place: int) -> tuple[int, int]:
             # What reads the activation as its own output belongs ahead of the cut, what reads it as an input behind.
@@ -162,6 +160,22 @@ class Blocks:
 
         places = range(earliest, min(latest, len(self.graph.operators) - 1) + 1)
         return min(places, key=cost, default=None)
+
+    @cached_property
+    def _backward_readers(self) -> dict[int, list[Operator]]:
+        """By storage, in the order in which they run."""
+        readers: dict[int, list[Operator]] = {}
+        for operator in self.backward:
+            for x in dict.fromkeys(operator.default().reads):
+                readers.setdefault(x, []).append(operator)
+        return readers
+
+    @cached_property
+    def _reads_of_backward(self) -> dict[int, tuple[int, int, int]]:
+        """Of what the backward pass reads of the forward pass: its producer's id, and its first and last reader's."""
+        passed = self.activations | self.keepsakes
+        readers = {x: found for x, found in self._backward_readers.items() if x in passed}
+        return {x: (self.graph.producer[x], found[0].id, found[-1].id) for x, found in readers.items()}
 
     @cached_property
     def gradient_bytes(self) -> list[int]:
