@@ -310,18 +310,21 @@ def reserved(rows: Rows) -> Iterable[str]:
 
 def compiled_choice(rows: Rows) -> Iterable[str]:
     """Our choice of what a compiled step saves beside PyTorch's ratios, worst first."""
-    ours = sum(_keeps(x, "measured_bytes") for x in rows)
-    interpolated = sum(_keeps(x, "interpolated_bytes") for x in rows)
-    theirs = sum(x["ratio"] is not None for x in rows)
+    within = [x for x in rows if x["least_bytes"] <= x["budget_bytes"]]
+    below = [x for x in rows if x["least_bytes"] > x["budget_bytes"]]
     off = [abs(x["predicted_bytes"] / x["first_bytes"] - 1) for x in rows if x["predicted_bytes"] and x["first_bytes"]]
+    quicker = [x for x in map(_over, within) if x >= 0]
     yield (
-        f"A step that keeps its budget is found in {ours} of {len(rows)} cases; one of PyTorch's ratios does in "
-        f"{theirs}, the one that interpolation says in {interpolated}. "
+        f"Of {len(within)} budgets that one of PyTorch's ratios keeps, our step keeps "
+        f"{sum(_keeps(x, 'measured_bytes') for x in within)}, the ratio that interpolation says "
+        f"{sum(_keeps(x, 'interpolated_bytes') for x in within)}; ours takes at most {max(quicker, default=0):.3f} of "
+        f"the time of its quickest. Of {len(below)} below its smallest peak ours keeps "
+        f"{sum(_keeps(x, 'measured_bytes') for x in below)}. "
         f"The first prediction is off by at most {max(off, default=0):.1%}."
     )
     yield ""
     yield from head(
-        *("model, share", "budget, MiB", "predicted", "ours, measured", "margin"),
+        *("model, budget", "budget, MiB", "predicted", "ours, measured", "margin"),
         *("PyTorch's ratio", "its peak", "ours / its time", "interpolated", "its peak"),
     )
     for row in sorted(rows, key=_over, reverse=True):
