@@ -74,12 +74,11 @@ ITEMS = (
     Item("checkmate", "Table 1", "strategies", (EXACT, ESTIMATED), "table_1"),
     _sketch("rotor", "Figure 1", "graphs of a chain"),
     Item("rotor", "Figure 2", "the counter-example", (EXACT,), "figure_2"),
-    Item("rotor", "Figure 4", "ResNet-1001, of 224: not made yet", (ESTIMATED,)),
-    Item("rotor", "Figure 13", "ResNet-1001: not made yet", (ESTIMATED,)),
     *(
         Item("rotor", f"Figure {number}", shows, (ESTIMATED,), f"figure_{number}")
         for number, shows in {
             3: "ResNet-101, pictures of 1000",
+            4: "ResNet-1001, of 224",
             5: "a selection",
             6: "ResNets, of 224",
             7: "ResNets, of 500",
@@ -88,6 +87,7 @@ ITEMS = (
             10: "DenseNets, of 500",
             11: "DenseNets, of 1000",
             12: "Inception v3",
+            13: "ResNet-1001",
         }.items()
     ),
     Item("rotor", "Table 1", "the operations", (EXACT,), "table_1"),
