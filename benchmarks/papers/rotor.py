@@ -215,9 +215,10 @@ _NOTES = {
     **dict.fromkeys(range(6, 12), _MORE),
     3: "The paper: PyTorch takes 2.83 GiB at a batch of 1; at 8, sequential with two segments 13.91 GiB for "
     "8.13 pictures/s, and optimal has 9.18 at most.",
-    4: "The paper: 225 GiB and 1.1 pictures/s for PyTorch at a batch of 8, by its tool's estimate. Ours has the width of "
-    "CIFAR's ResNet-1001, and takes a quarter of both: theirs, of which it says no more, must be wider or keep larger "
-    "maps. Of the shapes: sequential needs far more memory for its best throughput than rotor, and revolve runs all twice.",
+    4: "The paper: 225 GiB and 1.1 pictures/s for PyTorch at a batch of 8, by its tool's estimate. Ours has the width "
+    "of CIFAR's ResNet-1001, and takes a quarter of both: theirs, of which it says no more, must be wider or keep "
+    "larger maps. Of the shapes: sequential needs far more memory for its best throughput than rotor, and revolve runs "
+    "all twice.",
 }
 Figure = Callable[..., Exhibit]
 
