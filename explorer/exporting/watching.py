@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import SAC_IGNORED_OPS
 
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
@@ -40,7 +41,7 @@ class Call:
 def calls_of_blocks(
     model: nn.Module, blocks: Collection[str], batch: Batch, *, loss: Loss | None, autocast: Autocast | None
 ) -> dict[str, list[Call]]:
-    """Run the forward pass once, with every block checkpointed, and watch; the model is as before afterwards.
+    """Run the forward pass once and watch every block; the model is as before afterwards.
 
     Args:
         model: in training mode.
@@ -69,7 +70,7 @@ def calls_of_blocks(
 
 @contextmanager
 def _forwards(model: nn.Module, watched: dict[str, list[_Watch]]) -> Iterator[None]:
-    """While open, the blocks' forward passes are checkpointed and watched."""
+    """While open, the blocks' forward passes are watched."""
     modules = {name: model.get_submodule(name) for name in watched}
     own = {name: module.__dict__.get("forward") for name, module in modules.items()}
     for name, module in modules.items():
@@ -85,26 +86,32 @@ def _forwards(model: nn.Module, watched: dict[str, list[_Watch]]) -> Iterator[No
 
 def _watching(forward: Callable[..., Any], block: nn.Module, watches: list[_Watch], *args: Any, **kwargs: Any) -> Any:
     watches.append(_Watch(block))
-    contexts = partial(create_selective_checkpoint_contexts, watches[-1].policy)
-    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+    with watches[-1]:
+        return forward(*args, **kwargs)
 
 
-class _Watch:
-    """What one call of a block calls.
+class _Watch(TorchDispatchMode):
+    """What one call of a block calls, but for what no policy is asked about.
 
     Attributes:
         calls: in order.
     """
 
     def __init__(self, block: nn.Module) -> None:
+        super().__init__()
         self.calls: list[Call] = []
         self._buffers = {storage_key(x): (x, x.detach().clone()) for x in block.buffers()}
         self._makers: dict[int, int] = {}  # of memory to the call that made what is there
 
-    def policy(self, context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        """Keep nothing, and note the call; PyTorch asks after it was made."""
-        given = _tensors((args, kwargs))
-        made = _tensors(context.op_output)
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Make the call, and note it."""
+        result = func(*args, **(kwargs or {}))
+        if func not in SAC_IGNORED_OPS:
+            self._note(func, args, kwargs or {}, result)
+        return result
+
+    def _note(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
+        given, made = _tensors((args, kwargs)), _tensors(result)
         changed = any(self._has_changed(storage_key(x)) for x in given)
         for tensor in written_by(operator, args, kwargs):
             maker = self._makers.get(storage_key(tensor))
@@ -115,7 +122,6 @@ class _Watch:
             if storage_key(tensor) not in passed_on:
                 self._makers[storage_key(tensor)] = len(self.calls)
         self.calls.append(Call(str(operator), changed))
-        return CheckpointPolicy.PREFER_RECOMPUTE
 
     def _has_changed(self, key: int) -> bool:
         if key not in self._buffers:
