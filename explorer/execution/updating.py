@@ -122,15 +122,20 @@ def _few(updater: Updater) -> tuple[optim.Optimizer, list[torch.Tensor]]:
     position = {id(x): number for number, x in enumerate(tensors)}
     with optimizers_on_meta():
         made = updater.over(tensors)
-    few: list[torch.Tensor] = []
+    few: dict[int, torch.Tensor] = {}
     for group in made.param_groups:
-        _hurry(group)
         for x in sorted(group["params"], key=lambda x: x.numel())[:_FEW]:
-            there = updater.trained[position[id(x)]]
+            number = position[id(x)]
+            there = updater.trained[number]
             copy = _spread(torch.empty_like(x, device="cpu" if there.is_meta else there.device)).requires_grad_()
             group["params"] = [copy if y is x else y for y in group["params"]]
-            few.append(copy)
-    return made, few
+            few[number] = copy
+    if made.state:  # made with it, as Adagrad until torch 2.11: that of the copies is not there
+        with optimizers_on_meta():
+            made = updater.over([few.get(number, x) for number, x in enumerate(tensors)])
+    for group in made.param_groups:
+        _hurry(group)
+    return made, list(few.values())
 
 
 def _hurry(group: dict[str, Any]) -> None:
