@@ -88,7 +88,8 @@ class AddressesPanel:
             _EXPANDABLE: "The same with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
             _ORDER: "What moved",
         }
-        self.of = ipywidgets.ToggleButtons(options=tuple(views), tooltips=tuple(views.values()))
+        wide = {"button_width": "auto"}
+        self.of = ipywidgets.ToggleButtons(options=tuple(views), tooltips=tuple(views.values()), style=wide)
         self.told = ipywidgets.HTML()
         self.plot = Plot("addresses", on_pick=self._pick, on_drag=self._drag)
         self.offset = ipywidgets.BoundedFloatText(
