@@ -206,8 +206,7 @@ def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None) -> R
                 break
     except DeviceFullError:
         return None
-    found = replace(steps[-1], fixed=fixed)
-    return _close_up(found) if expandable else found
+    return replace(steps[-1], fixed=fixed)
 
 
 def _close_up(found: Reserved) -> Reserved:
@@ -269,4 +268,6 @@ def reservation(trace: Trace, allocator: Allocator) -> Reservation:
         if worse is None:
             break
         low, high, limited = worse, top, unlimited
+    if expandable:
+        unlimited, limited = _close_up(unlimited), _close_up(limited)
     return Reservation(allocator, unlimited, high * unit, limited)

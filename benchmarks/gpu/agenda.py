@@ -258,7 +258,8 @@ def _make_rival(path: Path, *, name: str, method: str, options: Options) -> None
     if found.schedule is None and found.minimum is not None:
         (found,) = METHODS[method].solve(profile, [found.minimum.budget_bytes], options=asked)
     if found.schedule is None:
-        raise Impossible(found.message or f"{method} has no schedule: {found.status.value}")
+        said = found.message or f"{method} has no schedule: {found.status.value}"
+        raise Impossible(said) if found.status in (Status.INFEASIBLE, Status.UNSUITED) else ValueError(said)
     found.schedule.save(path)
 
 

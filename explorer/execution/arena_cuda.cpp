@@ -51,8 +51,8 @@ struct Allocator final : caching::CUDAAllocator {
       if (found != held.end()) {
         Block& its = found->second;
         const bool another = its.on.has_value() && other.unwrap() != *its.on;
-        its.shared |= another;
         if (its.inner) {
+          its.shared |= another;
           known = &its.inner;  // by whose deleter the caching allocator knows its own
         } else {
           arena = its.arena;

@@ -2,131 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
 import warnings
-from contextlib import suppress
-from functools import cache
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from explorer.device_profile import round_up
+from explorer.execution.arena import DEVICES, arena_extension
 from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.measurement import BufferUse
 from explorer.torch_errors import is_out_of_memory
 from explorer.units import format_bytes
 
 _CPU_ALIGNMENT_BYTES = 64  # of PyTorch's CPU allocator
-_SOURCES = {"cpu": "arena.cpp", "cuda": "arena_cuda.cpp"}
 NOTED = 2
 """Steps: libraries allocate with their first calls what they keep."""
 _PLACING_S = 10.0
-_CUDA_HEADER, _COMPILER_HEADER = "cuda_runtime_api.h", "crt/host_defines.h"
-
-
-def _extension(kind: str) -> Any:
-    """The allocator of a kind of device, compiled at its first use.
-
-    Raises:
-        ValueError: there is nothing to compile it with, or it cannot be compiled.
-    """
-    from torch.utils import cpp_extension
-
-    compiler = shlex.split(cpp_extension.get_cxx_compiler())[0]
-    if shutil.which(compiler) is None:
-        raise ValueError(
-            f"buffer=True needs a C++ compiler, and there is no {compiler!r} here: install one (or name it in the "
-            "environment variable CXX), or leave out buffer=True"
-        )
-    if not cpp_extension.is_ninja_available():
-        raise ValueError("buffer=True needs ninja to compile with: pip install ninja, or leave out buffer=True")
-    made = _compiled(kind, tuple(cuda_headers()) if kind == "cuda" else ())
-    if isinstance(made, Exception):
-        raise ValueError(
-            f"buffer=True: the allocator cannot be compiled for torch {torch.__version__} on {kind!r}; leave out "
-            f"buffer=True ({made})"
-        ) from made
-    return made
-
-
-@cache
-def _compiled(kind: str, headers: tuple[Path, ...]) -> Any:
-    """The module, or what came in its way, which is not tried again.
-
-    PyTorch's own cache of extensions knows nothing of its version, by which the allocators' interfaces differ, and
-    waits for ever where a process was killed while it compiled.
-    """
-    from torch.utils import cpp_extension
-
-    sources = [Path(__file__).with_name(x) for x in ("arena.h", _SOURCES[kind])]
-    made_of = repr((torch.__version__, sys.implementation.cache_tag, headers, [x.read_bytes() for x in sources]))
-    name = f"schedule_explorer_arena_{kind}_{hashlib.sha256(made_of.encode()).hexdigest()[:16]}"
-    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root())
-    kept = folder / f"{name}.so"
-    with suppress(ImportError, OSError):
-        return _imported(name, kept)
-    cuda = Path(torch.__file__).with_name("lib") / "libc10_cuda.so"
-    try:
-        with tempfile.TemporaryDirectory() as building:
-            module: Any = cpp_extension.load(
-                name,
-                [str(sources[1])],
-                extra_cflags=["-O2"],
-                extra_include_paths=[str(x) for x in headers],
-                extra_ldflags=["-lc10_cuda"] if kind == "cuda" and cuda.exists() else [],
-                build_directory=building,
-            )
-            with suppress(OSError):  # then each process compiles its own
-                folder.mkdir(parents=True, exist_ok=True)
-                partial = kept.with_suffix(f".{os.getpid()}")
-                shutil.copy(module.__file__, partial)
-                partial.replace(kept)
-    except (RuntimeError, ImportError, OSError, subprocess.SubprocessError) as error:
-        return error
-    return module
-
-
-def _imported(name: str, path: Path) -> Any:
-    spec = spec_from_file_location(name, path)
-    assert spec is not None, "a library's name ends as a module's"
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def cuda_headers() -> list[Path]:
-    """Folders that CUDA's headers are in: a toolkit's, else those that packages bring, Triton's for one.
-
-    Raises:
-        ValueError: there are none.
-    """
-    from torch.utils.cpp_extension import CUDA_HOME
-
-    roots = [] if CUDA_HOME is None else [Path(CUDA_HOME)]
-    for package, inside in (("triton", "backends/nvidia"), ("nvidia", "*")):
-        spec = find_spec(package)
-        for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-            roots += sorted(Path(place).glob(inside))
-    folders = [x / "include" for x in roots]
-    complete = [x for x in folders if all((x / y).exists() for y in (_CUDA_HEADER, _COMPILER_HEADER))]
-    parts = [next((x for x in folders if (x / y).exists()), None) for y in (_CUDA_HEADER, _COMPILER_HEADER)]
-    found = complete[:1] or [x for x in parts if x is not None]
-    if not complete and None in parts:
-        raise ValueError(
-            "buffer=True on CUDA needs CUDA's headers to compile with: pip install nvidia-cuda-runtime "
-            "nvidia-cuda-crt, or a toolkit (the environment variable CUDA_HOME), or leave out buffer=True"
-        )
-    return found
 
 
 class RunningStep:
@@ -161,10 +53,11 @@ class StepBuffer:
         Raises:
             ValueError: there is no compiler, or no allocator for such a device.
         """
-        if device.type not in _SOURCES or (device.type == "cuda" and torch.version.hip is not None):
+        if device.type not in DEVICES or (device.type == "cuda" and torch.version.hip is not None):
             raise ValueError(f"buffer=True is for models on the CPU or on CUDA, not on {device.type!r}: leave it out")
         self.device = device
-        self._arena = _extension(device.type).Arena()
+        self._new_arena = arena_extension(device.type).Arena
+        self._arena = self._new_arena()
         self._noted = 0
         self._told = False
         self._surprised = False
@@ -181,8 +74,7 @@ class StepBuffer:
             return None
         replaying = self._noted >= NOTED
         if not replaying:
-            # What the last one noted may be released only now.
-            self._arena = _extension(self.device.type).Arena()
+            self._arena = self._new_arena()  # what the last one noted may be released only now
         return RunningStep(self, self._arena, self._arena.begin(replaying, self.device.index or 0))
 
     def expect_more(self) -> None:

@@ -74,7 +74,7 @@ def built_caching() -> Path:
     """
     from torch.utils.cpp_extension import include_paths
 
-    from explorer.execution.buffer import cuda_headers
+    from explorer.execution.arena import cuda_headers
 
     source, headers = FOLDER / "caching.cpp", (*cuda_headers(), FOLDER / "headers")
     library = FOLDER.parents[1] / "build" / "fake_cuda" / f"libfakecaching-{_digest([source, FOLDER / 'device.h'])}.so"

@@ -28,11 +28,11 @@ from widgets.scene.scene import Scene
 _ADDRESSES, _RESERVED, _EXPANDABLE = "One buffer", "Caching allocator", "Expandable segments"
 _ORDER = "Order of operators"
 _TIME_LIMIT_S = 10.0
+_SECONDS = "some seconds for a network of thousands of operators …"
 _WAITING = {
     _ADDRESSES: f"Looking for the smallest buffer, {_TIME_LIMIT_S:g} s at most; everything else goes on …",
-    _RESERVED: "Playing the allocator's rules, some seconds for a network of thousands of operators …",
-    _EXPANDABLE: "Playing the allocator's rules, some seconds for a network of thousands of operators …",
-    _ORDER: "Looking for the order with the least memory, some seconds for a network of thousands of operators …",
+    **dict.fromkeys((_RESERVED, _EXPANDABLE), f"Playing the allocator's rules, {_SECONDS}"),
+    _ORDER: f"Looking for the order with the least memory, {_SECONDS}",
 }
 _NAMED = 3  # tensors that are in the way
 

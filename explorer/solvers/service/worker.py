@@ -238,7 +238,7 @@ class _Server:
         # First: refinement would wait for a search that comes last.
         self.bridged[0] = 1
         _come_last()
-        gc.freeze()
+        gc.freeze()  # what there is stays; from now on there may be garbage
         gc.enable()
         self.loaded.set()
         self.messages.put(_Wake())
