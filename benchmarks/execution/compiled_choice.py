@@ -1,17 +1,18 @@
 """Our choice of what ``torch.compile`` saves beside PyTorch's own, at equal measured peaks.
 
-    python -m benchmarks.execution.compiled_choice [MODEL …] [--rounds 7] [--threads 1] [--peaks] [--json FILE]
+    python -m benchmarks.execution.compiled_choice [MODEL …] [--rounds 21] [--threads 1] [--peaks] [--json FILE]
 
 One run for each model: the peaks of PyTorch's own ``activation_memory_budget`` at seven ratios; three budgets that one
 of them keeps, from its smallest peak up, and one that none does; for each, our step within it, the quickest of
 PyTorch's that fit, and the one that a user would choose by interpolation between its peak at 1 and its smallest. Peaks
-are measured, PyTorch's without computing loops; ours are those of real steps, but with ``--peaks``. Times are medians
-of steps that take turns.
+are measured, PyTorch's without computing loops; ours are those of real steps, but with ``--peaks``. Steps take turns,
+and what counts is the median ratio of neighbours: medians of 7 steps each swung by 4 % either way for one program.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from torch import nn
 import explorer
 from benchmarks.execution.beside_compile import WithLoss
 from benchmarks.provenance import add_rows, record
-from benchmarks.timing_in_turns import median_times_ms
+from benchmarks.timing_in_turns import paired_ratio, times_in_turns_ms
 from explorer.compiling.running import Planner, rehearsed_peak_bytes
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import model_spec
@@ -102,6 +103,8 @@ class Row:
         ours_ms: our step.
         ratio_ms: PyTorch's quickest that fits.
         plain_ms: at a ratio of 1.
+        times: ours / PyTorch's quickest that fits, the median over rounds, …
+        times_error: … and its standard error.
     """
 
     case: str
@@ -119,13 +122,15 @@ class Row:
     ours_ms: float | None
     ratio_ms: float | None
     plain_ms: float | None
+    times: float | None
+    times_error: float | None
 
 
 def main() -> None:
     """Print a row for each case, and put them among those of a JSON file if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help=", ".join(MODELS))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0, help="for each plan")
     parser.add_argument("--peaks", action="store_true", help="no times, and no compiler for C++")
@@ -168,10 +173,13 @@ def case(label: str, planner: Planner, peaks: dict[float, int], budget_bytes: in
     share = (budget_bytes - peaks[least]) / max(1, peaks[1.0] - peaks[least])
     said = min(1.0, max(least, least + share * (1.0 - least)))
     fitting = [x for x in RATIOS if peaks[x] <= budget_bytes]
-    times: dict[str, float] = {}
+    rounds_ms: dict[str, list[float]] = {}
     best = max(fitting, default=None)
     if not options.peaks:
-        times, best = timed(model, batch, ours, fitting, rounds=options.rounds)
+        rounds_ms, best = timed(model, batch, ours, fitting, rounds=options.rounds)
+    times = {name: statistics.median(seen) for name, seen in rounds_ms.items()}
+    both = ours is not None and f"{best}" in rounds_ms
+    ratio, error = paired_ratio(rounds_ms["ours"], rounds_ms[f"{best}"]) if both else (None, None)
     return Row(
         case=label,
         budget_bytes=budget_bytes,
@@ -188,13 +196,15 @@ def case(label: str, planner: Planner, peaks: dict[float, int], budget_bytes: in
         ours_ms=times.get("ours"),
         ratio_ms=None if best is None else times.get(f"{best}"),
         plain_ms=times.get("1.0"),
+        times=ratio,
+        times_error=error,
     )
 
 
 def timed(
     model: nn.Module, batch: Any, ours: explorer.Compiled | None, fitting: list[float], *, rounds: int
-) -> tuple[dict[str, float], float | None]:
-    """Median times of our step, PyTorch's at a ratio of 1, and the two largest that fit; the quicker of these."""
+) -> tuple[dict[str, list[float]], float | None]:
+    """Times of our step, PyTorch's at a ratio of 1, and the two largest that fit; the quicker of these."""
     steps: dict[str, Callable[[], None]] = {}
     some = sorted(fitting)[-2:]
     with unchanged(model):
@@ -206,9 +216,9 @@ def timed(
         if ours is not None:
             steps["ours"] = step_of(ours.module, batch)
             steps["ours"]()
-        times = median_times_ms(steps, rounds=rounds)
+        times = times_in_turns_ms(steps, rounds=rounds)
     torch.compiler.reset()
-    return times, min(some, key=lambda x: times[f"{x}"], default=None)
+    return times, min(some, key=lambda x: statistics.median(times[f"{x}"]), default=None)
 
 
 def compiled_at(model: nn.Module) -> nn.Module:
@@ -229,7 +239,7 @@ def show(row: Row) -> None:
     def mib(amount: int | None) -> str:
         return "none" if amount is None else f"{amount / 2**20:.1f}"
 
-    over = "" if row.ours_ms is None or row.ratio_ms is None else f"{row.ours_ms / row.ratio_ms:.3f} x"
+    over = "" if row.times is None else f"{row.times:.3f} ± {row.times_error:.3f} x"
     print(
         f"{row.case:>14}: budget {mib(row.budget_bytes)}, predicted {mib(row.predicted_bytes)}, ours "
         f"{mib(row.measured_bytes)} {row.ours_ms or 0:.1f} ms; ratio {row.ratio} {mib(row.ratio_bytes)} "
