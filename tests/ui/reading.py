@@ -97,7 +97,7 @@ _CLIPPED = """box => {
   for (const x of box.querySelectorAll("button, select, .big, .note, .where, .lm-TabBar-tabLabel, td, th, p, label")) {
     const style = getComputedStyle(x);
     const scrolls = x.closest(".schedule-explorer-table, .schedule-explorer-log, svg, .modebar");
-    if (!x.getClientRects().length || scrolls || style.textOverflow === "ellipsis") continue;
+    if (!x.getClientRects().length || scrolls) continue;
     const { right } = x.getBoundingClientRect();
     const cut = style.overflow !== "visible" && x.tagName !== "SELECT" && x.scrollWidth > x.clientWidth + 1;
     if (cut || right > box.getBoundingClientRect().right + 1) found.push(x.textContent.trim().slice(0, 60));

@@ -16,7 +16,8 @@ from widgets.plots.labels import Named, places
 from widgets.scene.implementations import Part, Way, differ_in_workspace_alone
 
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
-_WIDTH = 860.0  # pixels of all plots together where the page is narrow
+_WIDTH = 692.0  # pixels of all plots together where they barely are side by side (760 in plot.js, less margins)
+_ONE_BELOW_ANOTHER = (360.0, 520.0, 692.0)  # likewise, of one where they are not
 _HEIGHT, _HEIGHT_OF_MANY, _AROUND = 180, 260, 110  # pixels of a plot, of one with many points, and around it
 _BETWEEN = 75  # pixels between plots one below another
 _FEW, _MANY = 4, 10  # points
@@ -103,7 +104,7 @@ class _Plot:
         ways: to draw.
         memory: of each, in ``unit``.
         unit: of memory.
-        width: of the plot, in pixels, where the page is narrow.
+        width: of the plot, in pixels, where plots barely are side by side.
         height: of the plot, in pixels.
     """
 
@@ -207,13 +208,13 @@ class _Plot:
         x_low, x_high = self.x_range
         points = [
             Named(
-                (self.memory[i] - x_low) / (x_high - x_low) * self.width,
+                (self.memory[i] - x_low) / (x_high - x_low),
                 (1 - self.ways[i].time_ms / self.y_range[1]) * self.height,
                 tuple(lines[i]),
             )
             for i in order
         ]
-        sides = places(points, width=self.width, height=self.height)
+        sides = places(points, widths=(self.width, *_ONE_BELOW_ANOTHER), height=self.height)
         return {i: (lines[i], side) for i, side in zip(order, sides, strict=True) if side is not None}
 
     def _together(self) -> dict[int, list[int]]:

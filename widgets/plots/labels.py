@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _CHARACTER, _LINE = 5.6, 13.0  # pixels of text of size 10
 _RADIUS = 8.0  # of a point, with air
-_BEYOND = 14.0  # pixels that a name may reach beyond the plot
-_SIDES = {"right": 1, "left": -1, "center": 0}
-_HEIGHTS = {"middle": 0, "top": -1, "bottom": 1}
+_BEYOND = 8.0  # pixels that a name may reach beyond the plot
+_POINT = 5.0  # half a point's width
+_SIDES = {
+    f"{height} {side}": (down, across)
+    for height, down in {"middle": 0, "top": -1, "bottom": 1}.items()
+    for side, across in {"right": 1, "left": -1, "center": 0}.items()
+    if (down, across) != (0, 0)
+}
+"""By plotly's name: down and across."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +23,7 @@ class Named:
     """A point with a name; the first of several get the best places.
 
     Attributes:
-        x: pixels from the left edge of the plot.
+        x: from the left edge of the plot, as a share of its width.
         y: pixels from its upper edge.
         lines: of the name.
     """
@@ -34,6 +40,11 @@ class _Box:
     right: float
     bottom: float
 
+    @classmethod
+    def around(cls, x: float, y: float) -> _Box:
+        """A point's."""
+        return cls(x - _POINT, y - _POINT, x + _POINT, y + _POINT)
+
     def overlap(self, other: _Box) -> float:
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.bottom, other.bottom) - max(self.top, other.top)
@@ -44,38 +55,48 @@ class _Box:
         return (self.right - self.left) * (self.bottom - self.top)
 
 
-def places(points: Sequence[Named], *, width: float, height: float, most_overlap: float = 0.08) -> list[str | None]:
+def places(
+    points: Sequence[Named], *, widths: Sequence[float], height: float, most_overlap: float = 0.08
+) -> list[str | None]:
     """For each point the side, as plotly's ``textposition``, where its name covers the least; None without room.
 
     Args:
         points: of one plot, whose names must not cover one another.
-        width: of the plot in pixels.
+        widths: of the plot in pixels, any of which it may have.
         height: likewise.
         most_overlap: share of a name that may be covered or stand outside.
     """
-    plot = _Box(-_BEYOND, -_BEYOND, width + _BEYOND, height + _BEYOND)
-    taken = [_Box(x.x - 5, x.y - 5, x.x + 5, x.y + 5) for x in points]
+    drawn = [_Drawn(x, height, [_Box.around(y.x * x, y.y) for y in points]) for x in widths]
     found: list[str | None] = []
     for point in points:
-        best, box, covered = min(
-            ((side, box, _covered(box, plot, taken)) for side, box in _boxes(point)), key=lambda x: x[2]
-        )
-        fits = covered <= most_overlap * box.area
+        sides = {name: [x.box(point, *sides) for x in drawn] for name, sides in _SIDES.items()}
+        covered = {
+            name: max(x.covered(box) / box.area for x, box in zip(drawn, boxes, strict=True))
+            for name, boxes in sides.items()
+        }
+        best = min(covered, key=covered.__getitem__)
+        fits = covered[best] <= most_overlap
         found.append(best if fits else None)
         if fits:
-            taken.append(box)
+            for x, box in zip(drawn, sides[best], strict=True):
+                x.taken.append(box)
     return found
 
 
-def _covered(box: _Box, plot: _Box, taken: Sequence[_Box]) -> float:
-    return box.area - box.overlap(plot) + sum(map(box.overlap, taken))
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """The plot at one width, and what is taken of it."""
 
+    width: float
+    height: float
+    taken: list[_Box]
 
-def _boxes(point: Named) -> Iterator[tuple[str, _Box]]:
-    wide, high = max(map(len, point.lines)) * _CHARACTER, len(point.lines) * _LINE
-    for height, down in _HEIGHTS.items():
-        for side, across in _SIDES.items():
-            if (down, across) != (0, 0):
-                x = point.x + across * (_RADIUS + wide / 2)
-                y = point.y + down * (_RADIUS + high / 2)
-                yield f"{height} {side}", _Box(x - wide / 2, y - high / 2, x + wide / 2, y + high / 2)
+    def box(self, point: Named, down: int, across: int) -> _Box:
+        wide, high = max(map(len, point.lines)) * _CHARACTER, len(point.lines) * _LINE
+        x = point.x * self.width + across * (_RADIUS + wide / 2)
+        y = point.y + down * (_RADIUS + high / 2)
+        return _Box(x - wide / 2, y - high / 2, x + wide / 2, y + high / 2)
+
+    def covered(self, box: _Box) -> float:
+        plot = _Box(-_BEYOND, -_BEYOND, self.width + _BEYOND, self.height + _BEYOND)
+        return box.area - box.overlap(plot) + sum(map(box.overlap, self.taken))
