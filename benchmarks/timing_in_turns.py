@@ -1,8 +1,8 @@
 """Times of runs that take turns, so that whatever else the machine does slows all of them alike.
 
 Freed memory stays in the process, for what goes back to the operating system costs page faults when it is taken again
-(GPT-2's table of words: up to 100 ms of a step of 400), and whose turn that falls into is luck: ResNet-50's compiled steps
-took 0.3 to 6 % of their time for 2,000 to 25,000 faults. Every other round goes backwards.
+(GPT-2's table of words: up to 100 ms of a step of 400), and whose turn that falls into is luck: ResNet-50's compiled
+steps took 0.3 to 6 % of their time for 2,000 to 25,000 faults. Every other round goes backwards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from explorer.profiling.comparing import median_with_error
-
 
 _TRIM_THRESHOLD, _MOST_MAPPED = -1, -4  # of glibc's mallopt
 
