@@ -89,20 +89,29 @@ class Partitioner(CustomPartitionerFn):
                     "shapes need a plan of their own (for a smaller last batch: drop_last=True)"
                 )
         made = self.choice.torch_version
-        said = "" if made == str(torch.__version__) else f"; it was planned with torch {made}: plan again with this one"
-        return f"torch {torch.__version__} traces another graph than the one that the choice was made for{said}"
+        if made == str(torch.__version__):
+            return (
+                "the compiler traces another graph than the one that the choice was made for: parameters were frozen "
+                "or unfrozen since, modules changed between training and evaluation, or autocast is another one"
+            )
+        return (
+            f"torch {torch.__version__} traces another graph than the one that the choice was made for; it was planned "
+            f"with torch {made}: plan again with this one"
+        )
 
 
 def compiled(model: nn.Module, choice: Choice) -> nn.Module:
-    """The model, compiled with the choice; its first step compiles.
+    """The model, compiled with the choice; its first step compiles. Without gradients the model runs as it is.
 
-    That raises ValueError where the graph is another one than the choice was made for.
+    A step raises ValueError where the graph is another one than the choice was made for.
     """
     options: Any = {"custom_partitioner_fn": Partitioner(choice)}
     module: Any = torch.compile(model, fullgraph=True, dynamic=False, options=options)
     run = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return model(*args, **kwargs)  # each shape compiled would count among the few that a graph may have
         try:
             return run(*args, **kwargs)
         except BackendCompilerFailed as error:

@@ -15,6 +15,7 @@ from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import BatchLayout, uncompiled
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
+from explorer.compiling.costs import timed_ms
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
 from explorer.compiling.profiling import Traced, profile_of, traced_of
@@ -22,7 +23,9 @@ from explorer.compiling.translating import Translated, translated
 from explorer.device_profile import Profile
 from explorer.execution.device import device_of
 from explorer.execution.measuring import measure as measured
+from explorer.execution.steps import step_of, unchanged
 from explorer.kinds import a_profile, a_schedule
+from explorer.profiling.comparing import median_with_error
 from explorer.saved_results import saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
@@ -33,6 +36,11 @@ from explorer.units import format_bytes, is_share, parse_bytes, shown
 
 _MOST_ROUNDS = 5
 _SLACK = 0.02
+_SMALLER = 0.9
+"""Of the peak of the plan that was found: the rival's, which is told from it by the clock …"""
+_ALIKE = 1.025
+"""… if it is predicted to take at most this much of its time: predictions are no better."""
+_TURNS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +165,8 @@ def compiled_within(
         time_limit: seconds for each plan.
 
     Returns:
-        The quickest of those measured within the budget, by the simulator.
+        The quickest of those measured within the budget, by the simulator; where one that is 10 % smaller is predicted
+        to take hardly more time, the quicker of the two by the clock.
 
     Raises:
         ValueError: no step was found that keeps the budget; says what the smallest takes. Or as ``compiled``.
@@ -230,12 +239,39 @@ class _Fitting:
             if then_bytes == planned_bytes:
                 break
             planned_bytes = then_bytes
-        fitting = [x for x in self.tried.values() if (x[1].measured_peak_bytes or 0) <= self.budget_bytes]
-        for _, made in sorted(fitting, key=lambda x: x[0]):
+        fitting = sorted((x for x in self.tried.values() if self._keeps(x[1])), key=lambda x: x[0])
+        rival = None if rehearse or not fitting else self._rival(*fitting[0])
+        for _, made in fitting:
             real = made if rehearse else _measured(made, self.planner.batch)  # with its loops, at last
-            if (real.measured_peak_bytes or 0) <= self.budget_bytes:
-                return replace(real, rounds=tuple(self.rounds))
+            if self._keeps(real):
+                found = real if rival is None else self._quicker(real, rival)
+                return replace(found, rounds=tuple(self.rounds))
         raise ValueError(self._refusal())
+
+    def _keeps(self, made: Compiled) -> bool:
+        return (made.measured_peak_bytes or 0) <= self.budget_bytes
+
+    def _rival(self, time_ms: float, made: Compiled) -> Compiled | None:
+        """A smaller plan that may be as quick: ResNet-50 with all ReLU run again was 1 % quicker, not 1.4 % slower."""
+        other = self._round(int(_SMALLER * made.predicted_peak_bytes))
+        known = {id(made): time_ms for time_ms, made in self.tried.values()}
+        return other if other is not None and known[id(other)] <= _ALIKE * time_ms else None
+
+    def _quicker(self, found: Compiled, rival: Compiled) -> Compiled:
+        """By the clock, in turns; ``found`` unless the other one is clearly quicker."""
+        batch, device = self.planner.batch, device_of(self.planner.model)
+        rival = _measured(rival, batch)
+        if not self._keeps(rival):
+            return found
+        runs = [step_of(x.module, batch) for x in (found, rival)]
+        ratios = []
+        with unchanged(self.planner.model, loss=self.planner.loss):
+            for turn in range(_TURNS):
+                order = (0, 1) if turn % 2 else (1, 0)
+                times_ms = {x: timed_ms(runs[x], device) for x in order}
+                ratios.append(times_ms[1] / times_ms[0])
+        ratio, error = median_with_error(ratios)
+        return rival if ratio + error < 1.0 else found
 
     def _round(self, planned_bytes: int) -> Compiled | None:
         """Plan, compile and measure; None where nothing fits, or nothing new comes."""
