@@ -192,6 +192,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "path": lambda t: [None, 5, "", b"x", [], "x" * 5000, "a\0b", ".", t.profile, "no/such/folder/x.py"],
         "form": [None, 5, "", "json", []],
         "profile": lambda t: [5, "resnet50", t.schedule, t.profile],  # it is for another form
+        "check": [None, 5, "yes"],
     },
     "selective_schedule": {"model": unscheduled, "schedule": schedules, "batch": batches, "loss": LOSSES},
     "add_schedule": {

@@ -43,6 +43,11 @@ def check_kind(model: nn.Module) -> None:
             "would run in the schedule's place: apply the schedule to the model as it was before, then prepare the "
             "result"
         )
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        raise ValueError(
+            f"this {name} was compiled in place by model.compile(), which would run in the schedule's place: apply the "
+            "schedule to a model that is not; explorer.compiled makes schedules that torch.compile runs"
+        )
     scripted = next((path for path, x in model.named_modules() if isinstance(x, torch.jit.ScriptModule)), None)
     if scripted is not None:
         raise ValueError(

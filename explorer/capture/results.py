@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -88,6 +90,8 @@ def _shown(part: Any, tensors: Sequence[str], classes: list[type]) -> str | None
     if isinstance(part, _Tensor):
         return tensors[part.index]
     if isinstance(part, _Plain):
+        if isinstance(part.value, float) and not math.isfinite(part.value):
+            return f"float({str(part.value)!r})"
         return repr(part.value) if part.value is None or isinstance(part.value, bool | int | float | str) else None
     texts = [_shown(x, tensors, classes) for x in part.children] if isinstance(part, _Tree) else [None]
     found = [x for x in texts if x is not None]
@@ -98,7 +102,7 @@ def _container(structure: pytree.TreeSpec, texts: list[str], classes: list[type]
     kind, keys = structure.type, structure.context
     if kind in (tuple, list):
         return f"[{', '.join(texts)}]" if kind is list else f"({', '.join(texts)},)"
-    if kind is None or not issubclass(kind, dict) or not isinstance(keys, list):
+    if not isinstance(kind, type) or not issubclass(kind, dict) or issubclass(kind, defaultdict):
         return None
     inner = "{" + ", ".join(f"{key!r}: {x}" for key, x in zip(keys, texts, strict=True)) + "}"
     if kind is dict:

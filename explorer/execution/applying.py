@@ -65,14 +65,29 @@ def apply(
     model = uncompiled(model)
     steps_buffer = StepBuffer(device_of(a_module(model))) if buffer else None
     plan = _plan(model, schedule, batch, loss=loss, encoding=encoding)
-    kind = scheduled_class(type(model), plan, other_batches=other_batches)
-    module = cast("ScheduledModule", object.__new__(kind))
-    module.__dict__ = model.__dict__
-    plan.bind(module)
+    module = _following(model, plan, other_batches=other_batches)
     if check:
         check_step(module, model, batch, capture=plan.capture, schedule=plan.schedule)
     plan.bindings[module].buffer = steps_buffer
     return module
+
+
+def _following(model: nn.Module, plan: StepPlan, *, other_batches: str) -> ScheduledModule:
+    kind = scheduled_class(type(model), plan, other_batches=other_batches)
+    module = cast("ScheduledModule", object.__new__(kind))
+    module.__dict__ = model.__dict__
+    plan.bind(module)
+    return module
+
+
+def check_captured(model: nn.Module, captured: Capture, schedule: Schedule, batch: Batch) -> None:
+    """The self-check of ``apply`` for what was captured; remembered likewise.
+
+    Raises:
+        CheckFailedError: the step by the schedule does not compute what the model does.
+    """
+    module = _following(model, StepPlan.of(captured, schedule), other_batches=ERROR)
+    check_step(module, model, batch, capture=captured, schedule=schedule)
 
 
 def add_schedule(

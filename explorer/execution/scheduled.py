@@ -21,6 +21,7 @@ from explorer.execution.buffer import StepBuffer
 from explorer.execution.chain import Step
 from explorer.execution.code import Backward, Program, generate
 from explorer.execution.fallback import without
+from explorer.execution.guards import ModelChangedError
 from explorer.execution.other_batches import plan_for
 from explorer.execution.out_of_memory import ADVICE, FORWARD, named
 from explorer.execution.returning import Returning, made_by_step
@@ -28,6 +29,9 @@ from explorer.graph import TensorSpec
 from explorer.operators import Guard
 from explorer.schedule import Run, Schedule
 from explorer.torch_arguments import Scheduled
+
+_COMPILED_OF = "_torchdynamo_orig_callable"
+"""Where ``torch.compile`` notes what it was given."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,20 @@ class ScheduledModule(Scheduled, nn.Module):
     def schedule(self) -> Schedule:
         """The schedule that training steps follow; of several, the first."""
         return type(self).plans[0].schedule
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As for any module.
+
+        Raises:
+            ModelChangedError: the model was compiled in place, and would run instead of the schedule.
+        """
+        compiled = getattr(self, "_compiled_call_impl", None)
+        if compiled is not None and getattr(getattr(compiled, _COMPILED_OF, None), "__self__", self) is not self:
+            raise ModelChangedError(
+                f"the {type(self).model_class.__name__} below was compiled in place by model.compile(), and would run "
+                "instead of the schedule: leave that out, or compile the scheduled module"
+            )
+        return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run one training step's forward pass by the schedule.

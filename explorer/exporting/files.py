@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from explorer.arguments import a_path
+from explorer.arguments import a_flag, a_path
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
 from explorer.compiling import compiled
@@ -33,6 +33,7 @@ def export(
     loss: Loss | None = None,
     form: str = "python",
     profile: Profile | None = None,
+    check: bool = True,
 ) -> Path:
     """Write a schedule as one Python file that runs with torch alone, and can be read.
 
@@ -57,6 +58,8 @@ def export(
         form: ``"python"``, ``"selective"`` or ``"compile"``.
         profile: the schedule's, for the figures that a file of the selective or the compile form has; without it they
             are of tensors alone.
+        check: for form ``"python"``: before, run one step by the schedule and one of the model and compare, as
+            ``apply`` does; passed once, for either, they are not run again.
 
     Returns:
         ``path``.
@@ -64,8 +67,10 @@ def export(
     Raises:
         ValueError: the schedule belongs to another model, batch or loss, or has what such a file cannot say (names
             it), or the file cannot be written.
+        CheckFailedError: a step by the schedule does not compute what the model does.
     """
     path = a_path(path)
+    a_flag(check, "check")
     if form not in FORMS:
         raise ValueError(f"form is {shown(form)}; allowed: {', '.join(map(repr, FORMS))}")
     if profile is not None and form == "python":
@@ -78,7 +83,7 @@ def export(
     elif form == "compile":
         text = compiled_text(compiled(model, schedule, batch, loss=loss, profile=profile), with_loss=loss is not None)
     else:
-        text = python_text(model, schedule, batch, loss=loss)
+        text = python_text(model, schedule, batch, loss=loss, check=check)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -6,9 +6,10 @@ import inspect
 import keyword
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import Any, cast
 
 import torch
@@ -20,7 +21,7 @@ from explorer.capture.batch import TensorLayout
 from explorer.capture.building import Call
 from explorer.capture.results import tree_of
 from explorer.capture.traced import Source
-from explorer.execution.applying import capture_for
+from explorer.execution.applying import capture_for, check_captured
 from explorer.execution.code import Passes, write_passes
 from explorer.execution.returning import made_by_step
 from explorer.execution.writing import Writer
@@ -46,6 +47,7 @@ _ALGORITHMS = {
     run_input_gradient: "input_gradient",
 }
 _RUNTIME_IMPORTS = (
+    "import inspect",
     "import warnings",
     "from collections.abc import Callable",
     "from collections.abc import Iterator",
@@ -56,21 +58,30 @@ _RUNTIME_IMPORTS = (
     "from torch import nn",
     "from torch.autograd.function import once_differentiable",
 )
-_RESERVED = {"torch", "aten", "forward", "backward", "scheduled", "PLAN", "leaves", "result"}
+_RESERVED = {"torch", "aten", "forward", "backward", "scheduled", "PLAN", "leaves", "result", "values", "given"}
+_MOST_RESULTS = 3
+"""Of a step, for each choice of which there is a backward pass; of more, there is one for each alone, …"""
+_MOST_ALONE = 8
+"""… of up to so many."""
 
 
-def python_text(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None) -> str:
+def python_text(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None, check: bool) -> str:
     """The whole file.
 
     Raises:
         ValueError: as ``export``.
+        CheckFailedError: likewise.
     """
     captured = capture_for(model, schedule, batch, loss=loss)
     _check(captured)
     try:
-        return _File(captured, schedule, model).text()
+        text = _File(captured, schedule, model).text()
     except NoTextError as error:
         raise ValueError(f"this schedule cannot be a file on torch alone: {error}") from error
+    compile(text, "<exported file>", "exec")  # what is no Python is found here, not by who loads it
+    if check:
+        check_captured(model, captured, schedule, batch)
+    return text
 
 
 def _check(captured: Capture) -> None:
@@ -153,6 +164,7 @@ class _File:
         self.evaluating = tuple(path for path, module in model.named_modules() if not module.training)
         self.captured = captured
         self.schedule = schedule
+        self.model = model
         self.traced = captured.traced
         own = {name for name in vars(runtime) if not name.startswith("__")}
         self.names = self._names(_RESERVED | own)
@@ -170,8 +182,11 @@ class _File:
         """All of it."""
         write = partial(_TextWriter, self.captured, self.sources, self.names)
         passes = write_passes(self.captured, self.schedule, write)
+        partial_passes = dict(self._partial_passes(write))
         plan, result = self._plan(passes), self._result()
         constants = {**passes.forward.scope, **passes.backward.scope}
+        for written in partial_passes.values():
+            constants |= written.scope
         tensors = [f"{name} = {self.sources.literal(value)}" for name, value in constants.items()]
         end = inspect.getsource(runtime)
         end = end[end.index("@dataclass") :]
@@ -189,15 +204,25 @@ class _File:
             section("The step"),
             wrapped(passes.forward.source),
             wrapped(passes.backward.source),
+            *(wrapped(_named(x.source, arrived)) for arrived, x in partial_passes.items()),
             section("Running it"),
             end.rstrip(),
             section("This schedule's"),
             self._leaves(),
             result,
             plan,
-            self._scheduled(),
+            self._scheduled(list(partial_passes)),
         ]
         return "\n\n\n".join(parts).replace("\n\n\n\n", "\n\n\n") + "\n"
+
+    def _partial_passes(self, write: Callable[..., Writer]) -> Iterator[tuple[tuple[int, ...], Writer]]:
+        """Backward passes of steps that are trained on some of their results, by which."""
+        tangents = [x.node for x in self.traced.inputs if x.source is Source.TANGENT]
+        most = len(tangents) - 1 if len(tangents) <= _MOST_RESULTS else int(len(tangents) <= _MOST_ALONE)
+        for count in range(1, most + 1):
+            for arrived in combinations(range(len(tangents)), count):
+                absent = [x for at, x in enumerate(tangents) if at not in arrived]
+                yield arrived, write_passes(self.captured, self.schedule, write, absent=absent).backward
 
     def _words(self) -> str:
         budget = self.schedule.budget_bytes
@@ -247,7 +272,7 @@ class _File:
             node = traced.inputs[index].node
             value = node.meta["val"]
             path = traced.inputs[index].name.removeprefix("model.")
-            parameters.append((path, tuple(value.shape), value.dtype, self._is_trained(index)))
+            parameters.append((path, tuple(value.shape), value.dtype, runtime.found_at(self.model, path).requires_grad))
         leaves = [
             (name, x.shape, x.dtype, x.strides, trained) if isinstance(x, TensorLayout) else x
             for name, x, trained in zip(batch.names, batch.leaves, self.captured.batch_gradients, strict=True)
@@ -264,6 +289,8 @@ class _File:
             f"torch_version={str(torch.__version__)!r},",
             f"device={kind!r},",
             rows("parameters", [literal(x) for x in parameters]),
+            f"parameter_count={sum(1 for _ in self.model.parameters())},",
+            rows("state", [literal(x) for x in runtime.state_of(self.model)]),
             rows("batch", [literal(x) for x in leaves]),
             f"inputs={tuple(self.position[x] for x in passes.inputs)!r},",
             f"backward_inputs={tuple(self.position[x] for x in passes.backward_inputs)!r},",
@@ -281,9 +308,6 @@ class _File:
         body = "\n".join(textwrap.indent(filled(x), "    ") for x in lines)
         return f"PLAN = Plan(\n{body}\n)"
 
-    def _is_trained(self, index: int) -> bool:
-        return any(x is self.traced.inputs[index] for x, _ in self.traced.gradients)
-
     def _conditions(self) -> list[str]:
         at = {x.node: index for index, x in enumerate(self.traced.inputs)}
         found = []
@@ -298,7 +322,7 @@ class _File:
     def _structure(self) -> str:
         structure = self.captured.batch.structure
         args, kwargs = pytree.tree_unflatten([0] * structure.num_leaves, structure)
-        return repr((tuple(args), kwargs))
+        return self.sources.literal((tuple(args), kwargs))
 
     def _leaves(self) -> str:
         """Where the parts of a call's arguments are."""
@@ -319,13 +343,25 @@ class _File:
             self.sources.imports[f"from {kind.__module__} import {kind.__name__}"] = None
         return f'def result(tensors):\n    """What a step returns."""\n    return {shown}'
 
-    def _scheduled(self) -> str:
+    def _scheduled(self, partial_passes: Sequence[tuple[int, ...]]) -> str:
         has_loss = self.captured.loss is not None
+        count = sum(x.source is Source.TANGENT for x in self.traced.inputs)
+        names = {tuple(range(count)): "backward"} | {x: _name_of(x) for x in partial_passes}
+        backward = ", ".join(f"{arrived!r}: {name}" for arrived, name in names.items())
         return (
             "def scheduled(model: nn.Module) -> Any:\n"
             f'    """{in_docstring(self.captured.graph.model)} by this schedule; shares everything with ``model``."""\n'
-            f"    return scheduled_module(model, PLAN, (forward, backward), has_loss={has_loss})"
+            f"    passes = Passes(forward, {{{backward}}}, scheduled, has_loss={has_loss})\n"
+            "    return scheduled_module(model, PLAN, passes)"
         )
+
+
+def _name_of(arrived: Sequence[int]) -> str:
+    return "backward_of_" + "_".join(map(str, arrived))
+
+
+def _named(source: str, arrived: Sequence[int]) -> str:
+    return source.replace("def backward(", f"def {_name_of(arrived)}(", 1)
 
 
 def _place(path: tuple[Any, ...]) -> str:

@@ -5,6 +5,7 @@ Its text is copied as it stands, behind the passes of a schedule; here it is rea
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ class Plan:
     Attributes:
         torch_version: it was exported with.
         device: type of the device that it was made for.
-        parameters: path, shape, dtype and whether a gradient is wanted, of every parameter and buffer that is read.
+        parameters: path, shape, dtype and whether it needs a gradient, of every parameter and buffer that is read.
+        parameter_count: of the model.
+        state: names of all parameters and buffers of the model, those of one tensor together.
         batch: name, shape, dtype and strides of every tensor of the batch; the value of what is no tensor.
         inputs: of the forward pass: an index of ``parameters``, or behind them of ``batch``.
         backward_inputs: likewise.
@@ -41,6 +44,8 @@ class Plan:
     torch_version: str
     device: str
     parameters: tuple[tuple[str, tuple[int, ...], torch.dtype, bool], ...]
+    parameter_count: int
+    state: tuple[tuple[str, ...], ...]
     batch: tuple[Any, ...]
     inputs: tuple[int, ...]
     backward_inputs: tuple[int, ...]
@@ -56,13 +61,29 @@ class Plan:
     conditions: tuple[tuple[Callable[..., torch.Tensor], tuple[int | None, ...], str], ...]
 
 
+@dataclass(frozen=True)
+class Passes:
+    """The functions of this file.
+
+    Attributes:
+        forward: of a step.
+        backward: by which of ``Plan.tangents`` have come.
+        scheduled: makes a model follow them.
+        has_loss: a step takes the target, too, and returns the loss.
+    """
+
+    forward: Callable[..., Any]
+    backward: dict[tuple[int, ...], Callable[..., Any]]
+    scheduled: Callable[[nn.Module], Any]
+    has_loss: bool
+
+
 class Step:
     """What the nodes of one step share, and how far it has come."""
 
-    def __init__(self, plan: Plan, passes: tuple[Callable[..., Any], Callable[..., Any]], values: list[Any]) -> None:
+    def __init__(self, plan: Plan, passes: Passes, values: list[Any]) -> None:
         """Begin, with parameters, buffers and the batch."""
-        self.plan, self.values = plan, values
-        self.forward_pass, self.backward_pass = passes
+        self.plan, self.passes, self.values = plan, passes, values
         self.device = values[plan.groups[0][0]].device
         self.saved: list[Any] | None = None
         self.read_outputs: list[torch.Tensor] = []
@@ -81,19 +102,25 @@ class Step:
     def forward(self) -> list[torch.Tensor]:
         """Outputs; what the backward pass reads besides is kept."""
         with torch.autocast(self.device.type, enabled=False):
-            results = self.forward_pass([self.values[x] for x in self.plan.inputs])
+            results = self.passes.forward([self.values[x] for x in self.plan.inputs])
         outputs = results[: self.plan.output_count]
         own = {id(x) for x in outputs}
         self.read_outputs = [x for x in results[self.plan.output_count :] if id(x) in own]
         self.saved = [x.detach() if id(x) in own else x for x in results[self.plan.output_count :]]
         return outputs
 
-    def begin_backward(self, given: tuple[torch.Tensor, ...], tangents: list[torch.Tensor]) -> None:
+    def begin_backward(self, given: tuple[torch.Tensor, ...], tangents: list[torch.Tensor | None]) -> None:
         """Take what the backward pass reads, once."""
+        arrived = tuple(x for x, tangent in enumerate(tangents) if tangent is not None)
+        if arrived not in self.passes.backward:
+            raise RuntimeError(
+                f"gradients came for {len(arrived)} of {len(tangents)} results of this step, and the file has no "
+                "backward pass for these alone: let the model return what is trained on, or put all into one loss"
+            )
         if self.saved is None:
             raise RuntimeError("backward() twice: the activations of this step are gone; run the forward pass again")
         saved, self.saved = self.saved, None
-        self.running = self.backward_pass([*given, *saved, *tangents], self.given)
+        self.running = self.passes.backward[arrived]([*given, *saved, *tangents], self.given)
 
     def gradients(self) -> tuple[torch.Tensor | None, ...]:
         """Go on until the next group of gradients is complete."""
@@ -137,15 +164,14 @@ class First(torch.autograd.Function):
         return (None, None, *ctx.step.gradients())
 
 
-def in_layout(tangent: torch.Tensor | None, layout: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    """The gradient of an output as the backward pass reads it; zeros where none has come."""
+def in_layout(tangent: torch.Tensor | None, layout: tuple[Any, ...], strides: tuple[int, ...]) -> torch.Tensor | None:
+    """The gradient of an output as the backward pass reads it; None where none has come."""
     shape, dtype, device = layout
-    if tangent is not None and all(
-        size == 1 or own == wanted for size, own, wanted in zip(shape, tangent.stride(), strides, strict=True)
-    ):
+    if tangent is None:
+        return None
+    if all(size == 1 or own == wanted for size, own, wanted in zip(shape, tangent.stride(), strides, strict=True)):
         return tangent.as_strided(shape, strides)
-    made = torch.empty_strided(shape, strides, dtype=dtype, device=device)
-    return made.zero_() if tangent is None else made.copy_(tangent)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(tangent)
 
 
 class Later(torch.autograd.Function):
@@ -184,12 +210,25 @@ class WithoutGradient(torch.autograd.Function):
 class Scheduled:
     """Mixed in before the model's own class: training steps follow the schedule, anything else is the model's."""
 
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """As for any module."""
+        compiled = getattr(self, "_compiled_call_impl", None)
+        of = getattr(getattr(compiled, "_torchdynamo_orig_callable", None), "__self__", self)
+        if compiled is not None and of is not self:
+            raise ValueError(COMPILED)
+        return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         """A training step's forward pass, with the target where a loss was planned for."""
-        plan: Plan = self.plan
-        model_class: Any = self.model_class
-        with_target = self.has_loss and len(args) == 2 and not kwargs
-        if not (self.training and torch.is_grad_enabled()) or (self.has_loss and not with_target):
+        plan, passes, model_class = self.schedule_explorer_step
+        with_target = passes.has_loss and len(args) == 2 and not kwargs
+        trains = self.training and torch.is_grad_enabled()
+        if not trains and with_target and takes_one(model_class):
+            raise ValueError(
+                "the loss is a part of the training step here: in evaluation give the inputs alone, and compute the "
+                "loss of what comes back"
+            )
+        if not trains or (passes.has_loss and not with_target):
             return model_class.forward(self, *args, **kwargs)
         if not is_like((args, kwargs), plan.structure):
             raise ValueError(f"the batch is made of other parts than the schedule was made for: {plan.structure}")
@@ -199,16 +238,44 @@ class Scheduled:
         check_autocast(plan)
         values = [*parameters_of(self, plan), *leaves]
         check_conditions(plan, values)
-        outputs = Step(plan, self.passes, values).run()
+        outputs = Step(plan, passes, values).run()
         anchor = next(x for x in outputs if x.requires_grad)
         return plan.result(
             [WithoutGradient.apply(x.detach(), anchor) if i in plan.refused else x for i, x in enumerate(outputs)]
         )
 
+    def __reduce__(self: Any) -> Any:
+        """Copied and pickled as the model, which follows the schedule again."""
+        _, passes, _ = self.schedule_explorer_step
+        return passes.scheduled, (plain(self),)
 
-def scheduled_module(
-    model: nn.Module, plan: Plan, passes: tuple[Callable[..., Any], Callable[..., Any]], *, has_loss: bool
-) -> Any:
+
+COMPILED = (
+    "the model was compiled in place, and would run instead of the schedule: leave out model.compile(), or compile "
+    "what scheduled(model) returns"
+)
+
+
+def takes_one(model_class: Any) -> bool:
+    """Can a forward method not be called with two arguments?"""
+    try:
+        inspect.signature(model_class.forward).bind(None, None, None)
+    except TypeError:
+        return True
+    return False
+
+
+def plain(module: Any) -> Any:
+    """The model as it was before it followed a schedule; any other model is as it is."""
+    while isinstance(getattr(type(module), "schedule_explorer_step", None), tuple):
+        _, _, model_class = type(module).schedule_explorer_step
+        made = object.__new__(model_class)
+        made.__dict__ = module.__dict__
+        module = made
+    return module
+
+
+def scheduled_module(model: nn.Module, plan: Plan, passes: Passes) -> Any:
     """The model, of a class that follows the schedule: it shares parameters, buffers and hooks with ``model``.
 
     Raises:
@@ -216,6 +283,23 @@ def scheduled_module(
     """
     if torch.__version__.split(".")[:2] != plan.torch_version.split(".")[:2]:
         warnings.warn(f"made with torch {plan.torch_version}, and this is {torch.__version__}", stacklevel=3)
+    model = plain(model)
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        raise ValueError(COMPILED)
+    if "forward" in vars(model):
+        raise ValueError(
+            "forward was replaced on this object, and would run instead of the schedule: give the model without that"
+        )
+    check_state(model, plan)
+    attributes = {"schedule_explorer_step": (plan, passes, type(model))}
+    kind: Any = type(type(model).__name__, (Scheduled, type(model)), attributes)
+    module = object.__new__(kind)
+    module.__dict__ = model.__dict__
+    return module
+
+
+def check_state(model: nn.Module, plan: Plan) -> None:
+    """Raises ValueError where parameters or buffers are not those planned for, or tied otherwise."""
     for path, shape, dtype, trained in plan.parameters:
         found = found_at(model, path)
         if found is None or tuple(found.shape) != shape or found.dtype != dtype:
@@ -225,16 +309,40 @@ def scheduled_module(
             raise ValueError(f"{path} is on {found.device}; the schedule was made for {plan.device!r}")
         if found.requires_grad != trained:
             raise ValueError(f"{path} {'needs no' if trained else 'needs a'} gradient; the schedule was made otherwise")
-    attributes = {"plan": plan, "passes": passes, "has_loss": has_loss, "model_class": type(model)}
-    kind: Any = type(type(model).__name__, (Scheduled, type(model)), attributes)
-    module = object.__new__(kind)
-    module.__dict__ = model.__dict__
-    return module
+    known = {name for names in plan.state for name in names}
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    if unknown := sorted(parameters - known):
+        raise ValueError(f"the schedule was made for a model without {', '.join(unknown)}")
+    now = {tuple(x for x in names if x in known) for names in state_of(model)} - {()}
+    if now != set(plan.state):
+        names = sorted({x for group in now ^ set(plan.state) for x in group})
+        raise ValueError(f"missing, or tied otherwise than the schedule was made for: {', '.join(names)}")
+
+
+def state_of(model: nn.Module) -> tuple[tuple[str, ...], ...]:
+    """Names of parameters and buffers, those of one tensor together."""
+    names: dict[int, list[str]] = {}
+    for found in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)):
+        for name, tensor in found:
+            names.setdefault(id(tensor), []).append(name)
+    return tuple(sorted(tuple(sorted(x)) for x in names.values()))
 
 
 def parameters_of(model: nn.Module, plan: Plan) -> list[torch.Tensor]:
-    """What the passes read of the model."""
-    return [found_at(model, path) for path, *_ in plan.parameters]
+    """What the passes read of the model.
+
+    Raises:
+        ValueError: it was changed since; names what.
+    """
+    found = [found_at(model, path) for path, *_ in plan.parameters]
+    for value, (path, shape, _, trained) in zip(found, plan.parameters, strict=True):
+        if value is None or value.shape != shape:
+            raise ValueError(f"{path} is {None if value is None else tuple(value.shape)} now, and was {shape}")
+        if value.requires_grad and not trained:
+            raise ValueError(f"{path} needs a gradient now; the schedule was made without: export one that has it")
+    if (count := sum(1 for _ in model.parameters())) != plan.parameter_count:
+        raise ValueError(f"the model has {count} parameters now; the schedule was made for {plan.parameter_count}")
+    return found
 
 
 def found_at(model: nn.Module, path: str) -> Any:
@@ -262,11 +370,20 @@ def is_like(given: Any, planned: Any) -> bool:
 def check_batch(plan: Plan, leaves: Sequence[Any]) -> None:
     """Raises ValueError where a batch is not as it was planned for."""
     for planned, leaf in zip(plan.batch, leaves, strict=True):
+        is_tensor = isinstance(leaf, torch.Tensor)
         if not isinstance(planned, tuple):
-            if leaf != planned:
-                raise ValueError(f"the batch has {leaf!r} where the schedule was made for {planned!r}")
+            if is_tensor or leaf != planned:
+                now = "a tensor" if is_tensor else repr(leaf)
+                raise ValueError(f"the batch has {now} where the schedule was made for {planned!r}")
             continue
         name, shape, dtype, strides, trained = planned
+        if not is_tensor:
+            raise ValueError(f"{name} is a {type(leaf).__name__}; the schedule was made for a tensor")
+        if tuple(leaf.shape[1:]) == shape[1:] and leaf.shape != shape:
+            raise ValueError(
+                f"{name} has {tuple(leaf.shape)}, and the schedule was made for {shape} alone: for a smaller last "
+                "batch give the loader drop_last=True"
+            )
         given = (tuple(leaf.shape), leaf.dtype, leaf.stride(), leaf.requires_grad)
         if given != (shape, dtype, strides, trained):
             raise ValueError(f"{name} is {given}; the schedule was made for {(shape, dtype, strides, trained)}")

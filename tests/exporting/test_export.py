@@ -185,7 +185,7 @@ def test_batches_and_results_may_be_nested(tmp_path: Path) -> None:
         module(**given, more=given["x"])
     with pytest.raises(ValueError, match=r"3\.0 where the schedule was made for 2\.0"):
         module(**{**given, "scale": 3.0})
-    with pytest.raises(ValueError, match=r"x is \(\(2, 4\)"):
+    with pytest.raises(ValueError, match=r"x has \(2, 4\)"):
         module(**{**given, "x": torch.randn(2, 4)})
 
 

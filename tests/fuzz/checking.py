@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import gc
 import random
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -21,6 +23,7 @@ from explorer.capture import Capture, capture
 from explorer.execution.checking import CheckFailedError
 from explorer.execution.measuring import measure
 from explorer.execution.returning import made_by_step
+from explorer.exporting.python import python_text
 from explorer.graph import Implementation, Optimization
 from explorer.operators.fusing import one_by_one
 from explorer.schedule import Schedule
@@ -28,6 +31,7 @@ from tests.fuzz.comparing import close, difference, same_bits, train
 from tests.fuzz.program import Loaded, default_dtype
 from tests.schedules import random_schedule
 
+_SAID_BY_FILES = ("gradients came for", "beside a loss only", "this step cannot run by its schedule")
 _NO_GRADIENT = "a gradient arrived at an output that has none"
 
 
@@ -67,6 +71,7 @@ class Effort:
         solve: also run what the solver makes of a tight budget; only with ``peak``.
         fuse: join chains of calls, short ones too, whose kernels make the calls one by one: the same bits, so that
             whatever goes wrong in joining shows.
+        export: train by each schedule's file on torch alone, too.
     """
 
     schedules: int = 2
@@ -74,6 +79,7 @@ class Effort:
     peak: bool = False
     solve: bool = False
     fuse: bool = False
+    export: bool = False
 
 
 def check(program: Loaded, effort: Effort) -> Verdict:
@@ -146,6 +152,8 @@ class _Check:
                 return Verdict(Outcome.IDENTITY, said)
         for name, schedule, exact in self.schedules(captured):
             found = self.trained(captured, schedule, name, exact=exact)
+            if found.outcome is Outcome.SAME and self.effort.export:
+                found = self.by_file(captured, schedule, name, exact=exact)
             if found.outcome is not Outcome.SAME:
                 return found
         return self.peaks(captured) if self.effort.peak else Verdict(Outcome.SAME)
@@ -170,6 +178,24 @@ class _Check:
             return Verdict(Outcome.SAME)
         told = exact and (any("in the last bits" in x for x in said_aloud) or self.told(captured, schedule))
         return Verdict(Outcome.TOLD if told else Outcome.DIFFERENT, f"{name}: {said}")
+
+    def by_file(self, captured: Capture, schedule: Schedule, name: str, *, exact: bool) -> Verdict:
+        """Train by the file that a schedule is exported as, and compare; the same where it cannot be one."""
+        try:
+            with mock.patch("explorer.exporting.python.capture_for", return_value=captured):
+                source = python_text(self.model, schedule, self.batch, loss=self.program.loss, check=False)
+        except ValueError:
+            return Verdict(Outcome.SAME)
+        file: dict[str, Any] = {"__name__": "exported"}
+        sys.modules.setdefault("exported", ModuleType("exported"))  # where dataclasses look for types
+        try:
+            exec(compile(source, "<exported>", "exec"), file)  # noqa: S102 - our own text
+            found = train(file["scheduled"](copy.deepcopy(self.model)), self.program)
+        except Exception as error:  # noqa: BLE001  (whatever it is: eager mode trained)
+            refused = any(x in str(error) for x in _SAID_BY_FILES)
+            return Verdict(Outcome.REFUSED if refused else Outcome.CRASHED, f"file of {name}: {_located(error)}")
+        said = difference(found, self.expected, same_bits if exact else close)
+        return Verdict(Outcome.SAME) if said is None else Verdict(Outcome.DIFFERENT, f"file of {name}: {said}")
 
     def told(self, captured: Capture, schedule: Schedule) -> bool:
         """Does ``apply`` warn that last bits differ?"""

@@ -60,7 +60,7 @@ def call(module: nn.Module, batch: Any, loaded: Loaded) -> Any:
     if loaded.loss is None:
         args, kwargs = as_arguments(batch)
         return module(*args, **kwargs)
-    if isinstance(module, explorer.ScheduledModule):
+    if isinstance(module, explorer.ScheduledModule) or hasattr(module, "schedule_explorer_step"):
         return module(*batch)
     args, kwargs = as_arguments(batch[0])
     return loaded.loss(module(*args, **kwargs), batch[1])

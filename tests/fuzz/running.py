@@ -30,7 +30,10 @@ def run(seeds: list[int], output: Path, *, peaks: int, small: bool) -> list[tupl
 def effort_for(seed: int, *, peaks: int) -> Effort:
     """What is tried of the program with this seed."""
     return Effort(
-        twice=seed % 4 == 0, peak=bool(peaks) and seed % peaks == 0, solve=bool(peaks) and seed % (20 * peaks) == 0
+        export=seed % 2 == 0,
+        twice=seed % 4 == 0,
+        peak=bool(peaks) and seed % peaks == 0,
+        solve=bool(peaks) and seed % (20 * peaks) == 0,
     )
 
 
