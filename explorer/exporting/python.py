@@ -97,7 +97,7 @@ def _check(captured: Capture) -> None:
         )
     if any(x.name.startswith("loss.") for x in traced.inputs if x.source in (Source.PARAMETER, Source.BUFFER)):
         raise ValueError(
-            "the loss has parameters of its own, which an exported file does not know: put it in the model"
+            "the loss has parameters or buffers of its own, which an exported file does not know: put it in the model"
         )
 
 

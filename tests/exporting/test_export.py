@@ -229,7 +229,7 @@ def test_what_cannot_be_written_down_is_named(tmp_path: Path) -> None:
         def forward(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return nn.functional.cross_entropy(outputs * self.weight, target)
 
-    with pytest.raises(ValueError, match="the loss has parameters of its own"):
+    with pytest.raises(ValueError, match="the loss has parameters or buffers of its own"):
         file_of(tmp_path, small(), batch(), loss=Learnt())
     schedule = keep_all(capture(small(), batch(), loss=nn.functional.cross_entropy).graph)
     with pytest.raises(ValueError, match="the schedule does not fit"):
