@@ -7,6 +7,7 @@ why, as far as measurements tell. Of a simulated device no times are shown, and 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ PAGE_BYTES = LARGE_SEGMENT_BYTES
 """What the allocator reserves at once: a page more or less is no difference."""
 SIMULATED = "simulated device"
 """How the device of ``tests/fake_cuda`` is called."""
+_SAID = 200
+"""Letters of an error."""
 Row = dict[str, Any]
 
 
@@ -247,9 +250,15 @@ def rivals(results: Results) -> Iterator[str]:
         for what, row in known.items():
             ours = known.get(f"ours within {what}")
             if "error" in row:
-                yield f"- {Path(name).stem}, {what}: did not run, {row['error']}"
+                yield f"- {Path(name).stem}, {what}: did not run, {_reason(row['error'])}"
             elif not what.startswith("ours"):
                 yield f"- {what}: {_beside(row, ours, simulated=results.simulated)}"
+
+
+def _reason(error: str) -> str:
+    """What went wrong, without where: places are of the machine that it ran on."""
+    said = re.split(r" from user code| File \"", error)[0]
+    return re.sub(r" at 0x[0-9a-f]+", "", said)[:_SAID]
 
 
 def _beside(row: Row, ours: Row | None, *, simulated: bool) -> str:
