@@ -15,6 +15,7 @@ import torch.utils.checkpoint
 from torch import fx
 from torch._prims_common import suggest_memory_format
 from torch.autograd.function import BackwardCFunction
+from torch.utils import _pytree as pytree
 
 OpOverload = torch._ops.OpOverload
 """The type of ``torch.ops.aten.relu.default``."""
@@ -163,12 +164,23 @@ def ones_for(result: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(result, memory_format=suggest_memory_format(result))
 
 
+_UPDATING = ("native", "cudnn", "miopen")
+_STATISTICS = {f"aten::{x}_batch_norm" for x in _UPDATING} | {
+    "aten::batch_norm_update_stats",
+    "aten::batch_norm_gather_stats",
+    "aten::batch_norm_gather_stats_with_counts",
+}
+"""Operators that update running statistics, and do not declare it."""
+
+
 def written_by(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The arguments of a call that it writes to, by what the operator declares."""
+    """The arguments of a call that it writes to, by what the operator declares; batch normalisation's by its name."""
     declared = operator._schema.arguments
     given = {**dict(zip((x.name for x in declared), args, strict=False)), **kwargs}
-    written = (given.get(x.name) for x in declared if x.alias_info is not None and x.alias_info.is_write)
-    return [x for x in written if isinstance(x, torch.Tensor)]
+    written = [given.get(x.name) for x in declared if x.alias_info is not None and x.alias_info.is_write]
+    if operator._schema.name in _STATISTICS and given.get("training", True):
+        written += [given.get("running_mean"), given.get("running_var")]
+    return [x for x in pytree.tree_leaves(written) if isinstance(x, torch.Tensor)]
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

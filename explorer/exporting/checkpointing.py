@@ -10,6 +10,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 KEPT: dict[str, dict[str, tuple[int, ...]]] = {}
 CALLS: dict[str, dict[str, int]] = {}
+EVALUATING: dict[str, tuple[str, ...]] = {}
 
 
 def scheduled(model: nn.Module) -> nn.Module:
@@ -30,6 +31,13 @@ def checkpointed(block: nn.Module, path: str, *args: Any, **kwargs: Any) -> Any:
     forward = partial(type(block).forward, block)
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
+    evaluating = [name for name, module in block.named_modules() if not module.training]
+    other = sorted({*evaluating} ^ {*EVALUATING.get(path, ())})
+    if other:
+        raise ValueError(
+            f"{', '.join(f'{path}.{name}'.rstrip('.') for name in other)}: training now and evaluating where this file "
+            "was made, or the other way round, and what a block updates depends on it: export again in these modes"
+        )
     seen, again = Counter[str](), Counter[str]()
 
     def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
@@ -40,7 +48,7 @@ def checkpointed(block: nn.Module, path: str, *args: Any, **kwargs: Any) -> Any:
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
     # Of work in place that is kept, the version counts once more after the result was put aside: that is no mistake.
-    in_place = any(operator.split(".")[1].endswith("_") for operator in KEPT[path])
+    in_place = any(operator.split(".")[1].endswith("_") or operator.endswith("out") for operator in KEPT[path])
     contexts = partial(create_selective_checkpoint_contexts, policy, allow_cache_entry_mutation=in_place)
     result = checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
     for operator, calls in CALLS[path].items():

@@ -36,11 +36,13 @@ class Policy:
         block: path of its module.
         kept: operators by name, each with the positions of its calls within the block, from 0, whose results are kept.
         calls: how often each of these is called in all.
+        evaluating: modules below the block, by their paths from there, that are in evaluation mode.
     """
 
     block: str
     kept: dict[str, tuple[int, ...]]
     calls: dict[str, int]
+    evaluating: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def selective(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss 
     watched = calls_of_blocks(model, chosen, batch, loss=loss, autocast=captured.graph.autocast)
     alive = _kept(captured.graph, schedule)
     translated = [_Translation(captured.graph, name, ids, watched[name], alive) for name, ids in chosen.items()]
-    policies = tuple(x.policy() for x in translated)
+    policies = tuple(x.policy(_evaluating(model.get_submodule(x.block))) for x in translated)
     saved = {number for x in translated for number in x.saved}
     ran = _as_run(captured.graph, chosen, saved)
     plain = tuple(x for x in blocks if x not in chosen)
@@ -129,6 +131,10 @@ def _blocks(captured: Capture, model: nn.Module) -> dict[str, tuple[int, ...]]:
             "operators each, which selective checkpointing goes by: form='python' can say this schedule"
         )
     return found
+
+
+def _evaluating(block: nn.Module) -> tuple[str, ...]:
+    return tuple(name for name, module in block.named_modules() if not module.training)
 
 
 def _kept(graph: TrainingGraph, schedule: Schedule) -> set[int]:
@@ -168,20 +174,20 @@ class _Translation:
             writes = operator.default().writes
             kept_bytes = sum(graph.storages[x].bytes for x in writes if x in alive)
             call = found.get(operator.id)
-            if call is not None and calls[call].changes_buffers:
-                self.saved[operator.id] = call  # a second run would change them again
+            if call is not None and calls[call].once:
+                self.saved[operator.id] = call
             elif 2 * kept_bytes > sum(graph.storages[x].bytes for x in writes):
-                if call is None or calls[call].overwritten or not may_run_again(operator):
+                if call is None or not calls[call].apart or not may_run_again(operator):
                     self.lost.append(operator)
                 else:
                     self.saved[operator.id] = call
         for call in calls:
-            if call.changes_buffers and call.overwritten:
+            if call.once and not call.apart:
                 raise ValueError(
-                    f"block {block!r}: {call.name} updates a buffer, so that it cannot run again, and what it makes is "
+                    f"block {block!r}: {call.name} {call.once}, so that it cannot run again, and what it makes is "
                     "written over in place, so that it cannot be kept: form='python' can say this schedule"
                 )
-        self.effects = [x for x, call in enumerate(calls) if call.changes_buffers]
+        self.once = [x for x, call in enumerate(calls) if call.once]
 
     def _found(self) -> dict[int, int]:
         """Operators to the positions of their calls, where as many of a name are called as were captured."""
@@ -194,9 +200,9 @@ class _Translation:
         pairs = ((same, called.get(name, [])) for name, same in captured.items())
         return {x.id: y for same, there in pairs if len(same) == len(there) for x, y in zip(same, there, strict=True)}
 
-    def policy(self) -> Policy:
+    def policy(self, evaluating: tuple[str, ...]) -> Policy:
         """As a file has it."""
-        kept = {*self.saved.values(), *self.effects}
+        kept = {*self.saved.values(), *self.once}
         totals = Counter(x.name for x in self.calls)
         places: dict[str, list[int]] = {}
         so_far: Counter[str] = Counter()
@@ -204,7 +210,7 @@ class _Translation:
             if position in kept:
                 places.setdefault(call.name, []).append(so_far[call.name])
             so_far[call.name] += 1
-        return Policy(self.block, {x: tuple(y) for x, y in places.items()}, {x: totals[x] for x in places})
+        return Policy(self.block, {x: tuple(y) for x, y in places.items()}, {x: totals[x] for x in places}, evaluating)
 
 
 def _plain_name(target: str) -> str:
@@ -300,8 +306,9 @@ def _unsaid(
     if lost:
         amount = sum(graph.storages[y].bytes for x in lost for y in x.default().writes)
         yield (
-            f"{format_bytes(amount)} of results that PyTorch draws at random, writes over, or makes by other calls "
-            f"than captured: {_some([x.name for x in lost])}; they are made again, with the same random numbers"
+            f"{format_bytes(amount)} of results that PyTorch draws at random, makes in place, writes over, or makes by "
+            f"other calls than captured: {_some([x.name for x in lost])}; they are made again, with the same random "
+            "numbers"
         )
     if schedule.moved(graph):
         yield f"the order: {len(schedule.moved(graph))} operators run earlier or later; they run as captured"

@@ -36,7 +36,9 @@ def text_of(found: Selective, schedule: Schedule, *, profile: Profile | None) ->
         "# Of each block: operators, each with the positions of its calls whose results are kept, counted from 0.",
         _table("KEPT", found.policies),
         "# How often each of these is called in a block, which is checked at every step.",
-        "CALLS = {" + "".join(f"\n    {x.block!r}: {x.calls!r}," for x in found.policies) + "\n}\n",
+        "CALLS = {" + "".join(f"\n    {x.block!r}: {x.calls!r}," for x in found.policies) + "\n}",
+        "# Modules below each block that were in evaluation mode, where any was; checked likewise.",
+        _evaluating(found.policies),
         section("how it is kept"),
         functions.rstrip(),
     ]
@@ -50,6 +52,11 @@ def _table(name: str, policies: tuple[Policy, ...]) -> str:
         lines += [f"        {operator!r}: {positions!r}," for operator, positions in policy.kept.items()]
         lines.append("    },")
     return "\n".join([*lines, "}"])
+
+
+def _evaluating(policies: tuple[Policy, ...]) -> str:
+    lines = [f"    {x.block!r}: {x.evaluating!r}," for x in policies if x.evaluating]
+    return "\n".join(["EVALUATING = {", *lines, "}\n"]) if lines else "EVALUATING = {}\n"
 
 
 def _words(found: Selective, schedule: Schedule, *, profile: Profile | None) -> str:
@@ -77,17 +84,25 @@ def figures(found: Selective, schedule: Schedule, *, profile: Profile | None) ->
         gets = peak_without_workspace(found.graph, found.schedule)
         return (
             f"Simulated, by the sizes of tensors alone: a peak of {format_bytes(gets)}; the schedule's is "
-            f"{format_bytes(asked)} ({_more(gets, asked)})."
+            f"{format_bytes(asked)} ({_more(gets, asked)})." + _budget_unknown(schedule)
         )
     planned, here = simulate(profile, schedule), simulate(profile, found.schedule)
-    return (
-        f"Simulated: {_both(here)}; the schedule: {_both(planned)} ({_more(here.peak_bytes, planned.peak_bytes)})."
-        + (
-            ""
-            if schedule.budget_bytes is None or here.peak_bytes <= schedule.budget_bytes
-            else f" This form does not keep the schedule's budget of {format_bytes(schedule.budget_bytes)}."
-        )
-    )
+    more = _more(here.peak_bytes, planned.peak_bytes)
+    return f"Simulated: {_both(here)}; the schedule: {_both(planned)} ({more})." + _budget(schedule, here.peak_bytes)
+
+
+def _budget_unknown(schedule: Schedule) -> str:
+    if schedule.budget_bytes is None:
+        return ""
+    budget = format_bytes(schedule.budget_bytes)
+    return f" Whether this form keeps the schedule's budget of {budget} is known only with a profile (profile=…)."
+
+
+def _budget(schedule: Schedule, peak_bytes: int) -> str:
+    if schedule.budget_bytes is None:
+        return ""
+    does = "keeps" if peak_bytes <= schedule.budget_bytes else "does not keep"
+    return f" This form {does} the schedule's budget of {format_bytes(schedule.budget_bytes)}."
 
 
 def _both(line: Timeline) -> str:
