@@ -15,7 +15,7 @@ from explorer.arguments import a_flag, a_loss, a_number
 from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import BatchLayout, uncompiled
-from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
+from explorer.compiling.choosing import choice_of, saved_nodes, without_costs
 from explorer.compiling.costs import timed_ms
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
@@ -27,7 +27,6 @@ from explorer.execution.measuring import measure as measured
 from explorer.execution.steps import step_of, unchanged
 from explorer.kinds import a_profile, a_schedule
 from explorer.profiling.comparing import median_with_error
-from explorer.saved_results import saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.summaries import Fact, Summarised
@@ -276,6 +275,33 @@ class _Fitting:
                 ratios.append(times_ms[1] / times_ms[0])
         ratio, error = median_with_error(ratios)
         return found if ratio - error > 1.0 else rival
+
+    def _round(self, planned_bytes: int) -> Compiled | None:
+        """Plan, compile and measure; None where nothing fits, or nothing new comes."""
+        from explorer.solvers import solve  # a step is compiled and run without what finds schedules
+
+        own = self.planner
+        solution = solve(own.profile, budget=max(1, planned_bytes), method="monet-compiled", time_limit=own.time_limit)
+        if solution.schedule is None or solution.peak_bytes is None or solution.time_ms is None:
+            if self.tried:
+                return None
+            raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
+        saved = saved_by(own.profile.graph, solution.schedule)
+        if saved in self.tried:
+            return None
+        choice = tagged(own.traced, {own.profile.graph.storages[x].name for x in saved})
+        found = Translated(choice, solution.schedule, ())
+        made = _compiled(own.model, own.traced, found, own.loss, solution.peak_bytes)
+        peak_bytes = rehearsed_peak_bytes(made.module, own.batch)
+        self.rounds.append(Round(planned_bytes, solution.peak_bytes, peak_bytes))
+        made = replace(
+            made,
+            measured_peak_bytes=peak_bytes,
+            budget_bytes=self.budget_bytes,
+            margin_bytes=self.budget_bytes - planned_bytes,
+        )
+        self.tried[saved] = (solution.time_ms, made)
+        return made
 
     def _refusal(self) -> str:
         least = min((x for _, x in self.tried.values()), key=lambda x: x.measured_peak_bytes or 0)
