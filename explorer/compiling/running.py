@@ -15,7 +15,7 @@ from explorer.arguments import a_flag, a_loss, a_number
 from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import BatchLayout, uncompiled
-from explorer.compiling.choosing import choice_of, saved_nodes, without_costs
+from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
 from explorer.compiling.costs import timed_ms
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
@@ -27,6 +27,7 @@ from explorer.execution.measuring import measure as measured
 from explorer.execution.steps import step_of, unchanged
 from explorer.kinds import a_profile, a_schedule
 from explorer.profiling.comparing import median_with_error
+from explorer.saved_results import saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.summaries import Fact, Summarised
