@@ -6,6 +6,7 @@ Verified on torch 2.11 to 2.13.
 from __future__ import annotations
 
 import contextlib
+import random
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
@@ -53,7 +55,13 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     leaves, structure = pytree.tree_flatten((args, kwargs))
     with contextlib.ExitStack() as stack:
         mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves]))
-        for context in (TRACING, _clean_notes(), fx_traceback.preserve_node_meta(), _layer_notes(step)):
+        for context in (
+            TRACING,
+            _without_chance(),
+            _clean_notes(),
+            fx_traceback.preserve_node_meta(),
+            _layer_notes(step),
+        ):
             stack.enter_context(context)
         stack.enter_context(_as_in_eager_mode())
         stack.enter_context(positions_of_the_model(leaves))
@@ -116,6 +124,31 @@ def _as_in_eager_mode() -> Iterator[None]:
         for mode in (ProductsOfEager(), InPlaceAsInEager()):
             stack.enter_context(mode)
         yield
+
+
+@contextlib.contextmanager
+def _without_chance() -> Iterator[None]:
+    """While open, nothing may be drawn from random numbers that are not PyTorch's: no step would draw them again.
+
+    Raises:
+        ValueError: something was.
+    """
+    before = random.getstate()
+    before_numpy: Any = np.random.get_state()  # noqa: NPY002 - what models draw from
+    try:
+        yield
+        drawn = [] if random.getstate() == before else ["Python's random"]
+        now: Any = np.random.get_state()  # noqa: NPY002
+        drawn += [] if now[2:] == before_numpy[2:] else ["NumPy's"]
+        if drawn:
+            raise ValueError(
+                f"the forward pass draws from {' and '.join(drawn)} numbers, and what was drawn while it was captured "
+                "would hold in every step: draw with torch, outside of conditions, or draw before and give it as an "
+                "argument"
+            )
+    finally:
+        random.setstate(before)
+        np.random.set_state(before_numpy)  # noqa: NPY002
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +20,20 @@ from explorer.execution.company import check_company
 from explorer.execution.guards import ModelChangedError, ModelGuards, Versions
 from explorer.execution.surroundings import watched_surroundings
 from explorer.torch_arguments import SHARDED, is_part
+from explorer.torch_private import storage_key
 from explorer.units import format_bytes
 
 _TWICE = (
     "the batch holds one tensor twice that requires a gradient, whose parts are added up in another order than in "
     "eager mode: it may differ in the last bits"
+)
+_SHARED_BATCH = (
+    "tensors of this batch share memory with one another, or with the model, and the step changes some in place; "
+    "those of the sample batch did not: give copies (.clone()), or change nothing in place"
+)
+_SHARED_BUFFERS = (
+    "a buffer that the step changes in place shares memory with other tensors than when the step was captured: give it "
+    "memory of its own, or profile, solve and apply again, with the model as it is now"
 )
 _CALLS_WATCHED = 16  # for gradients of an earlier step in every parameter
 
@@ -40,6 +49,8 @@ class _Place:
         name: in that dictionary.
         dtype: it has.
         shape: it has.
+        strides: likewise, of dimensions with several elements.
+        device: it is on.
         trained: it requires a gradient, or may.
         tensor: it was.
     """
@@ -50,6 +61,8 @@ class _Place:
     name: str
     dtype: torch.dtype
     shape: torch.Size
+    strides: tuple[int, ...]
+    device: torch.device
     trained: bool
     tensor: torch.Tensor
 
@@ -66,6 +79,8 @@ class _Place:
             raise ModelChangedError(_other_tensor(self, found))
         if is_part(found):
             raise ModelChangedError(SHARDED)
+        if found.device != self.device or _strides(found) != self.strides:
+            raise ModelChangedError(_elsewhere(self, found))
         return found
 
 
@@ -76,6 +91,7 @@ class Binding:
         new: no step of a training has begun yet.
         updating: how many see to updates within the backward pass: one, or none.
         buffer: what steps run in; None: in PyTorch's memory as it comes.
+        wrong: how the model was not as it was captured when it was copied, so that the copy cannot be compared.
     """
 
     def __init__(self, capture: Capture, model: nn.Module) -> None:
@@ -98,8 +114,16 @@ class Binding:
             for index, x in enumerate(capture.traced.inputs)
             if x.source in (Source.PARAMETER, Source.BUFFER)
         ]
+        changed = set(capture.traced.changed)
+        inputs = capture.traced.inputs
+        self._written_places = [number for number, x in enumerate(self._places) if inputs[x.index] in changed]
+        self._written_leaves = [leaf for index, leaf in self._leaves if inputs[index] in changed]
+        self._tensor_leaves = [leaf for _, leaf in self._leaves]
+        self._written: set[int] = set()
+        self._sharing = _sharing([x.tensor for x in self._places], self._written_places)
         self._frozen = [number for number, x in enumerate(self._places) if not x.trained]
         self._dtypes = [x.dtype for x in self._places]
+        self._strides = [x.tensor.stride() for x in self._places]
         self._tied = _tied(model)
         ties = (x for first, _, second, _, _ in self._tied for x in (first, second))
         self._holders = Versions([*(x.holder for x in self._places), *ties])
@@ -110,6 +134,7 @@ class Binding:
         self.new = True
         self.updating = 0
         self.buffer: StepBuffer | None = None
+        self.wrong = ""
         self._told = capture.graph.iteration.accumulate  # the plan knows of gradients that are there
         self._twice_told = False
 
@@ -137,6 +162,7 @@ class Binding:
             values[place.index] = tensor
         for index, leaf in self._leaves:
             values[index] = leaves[leaf]
+        self._check_memory(leaves)
         if not self._told:
             self._notice_gradients()
         if self.new:
@@ -157,7 +183,18 @@ class Binding:
             self.new = new
             self.updating -= 1
 
+    def changed(self) -> str:
+        """How the model differs from what was captured, in words; empty where it does not."""
+        try:
+            self._check()
+            self._current()
+        except ModelChangedError as error:
+            return str(error)
+        return ""
+
     def _check(self) -> None:
+        if self.wrong:
+            raise ModelChangedError(f"when this was copied, the model was not as it was captured: {self.wrong}")
         for guards in self._guards:
             guards.check()
         for watched in self._surroundings:
@@ -173,10 +210,16 @@ class Binding:
             self._holders.note()
             self._check_ties()
             self._tensors = [place.tensor_now() for place in self._places]
-        # One tensor may change all the same: ``half()`` and ``requires_grad_()`` leave it where it is.
-        if [x.dtype for x in self._tensors] != self._dtypes:
+            self._written = {storage_key(self._tensors[x]) for x in self._written_places}
+            if _sharing(self._tensors, self._written_places) != self._sharing:
+                self._tensors = []
+                raise ModelChangedError(_SHARED_BUFFERS)
+        # One tensor may change all the same: ``half()``, ``to(memory_format=…)``, ``requires_grad_()`` leave it there.
+        strides = [x.stride() for x in self._tensors]
+        if strides != self._strides or [x.dtype for x in self._tensors] != self._dtypes:
             for place in self._places:
                 place.tensor_now()
+            self._strides = strides
         for number in self._frozen:
             if self._tensors[number].requires_grad:
                 raise ModelChangedError(
@@ -184,6 +227,18 @@ class Binding:
                     "it would get none: profile, solve and apply again, with the model as it is now"
                 )
         return self._tensors
+
+    def _check_memory(self, leaves: Sequence[Any]) -> None:
+        """Nothing that the step changes in place may be something else, too, that was not when it was captured."""
+        if not (self._written or self._written_leaves):
+            return
+        keys = [storage_key(leaves[x]) for x in self._tensor_leaves if leaves[x].numel()]
+        if self._written.intersection(keys):
+            raise ModelChangedError(_SHARED_BATCH)
+        if self._written_leaves:
+            keys += {storage_key(x) for x in self._tensors}
+            if any(keys.count(storage_key(leaves[x])) > 1 for x in self._written_leaves if leaves[x].numel()):
+                raise ModelChangedError(_SHARED_BATCH)
 
     def _check_ties(self) -> None:
         for first, first_name, second, second_name, path in self._tied:
@@ -216,6 +271,18 @@ class Binding:
             )
 
 
+def _sharing(tensors: Sequence[torch.Tensor], written: Sequence[int]) -> frozenset[tuple[int, int]]:
+    """Which of the tensors that are written lie in the memory of which others."""
+    if not written:
+        return frozenset()
+    homes: dict[int, list[int]] = {}
+    for number, x in enumerate(tensors):
+        if x.numel():
+            homes.setdefault(storage_key(x), []).append(number)
+    own = set(written)
+    return frozenset((x, y) for found in homes.values() if len(found) > 1 for x in found if x in own for y in found)
+
+
 def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.grad if tensor.is_leaf else None
 
@@ -235,7 +302,26 @@ def _place(model: nn.Module, loss: Any, index: int, graph_input: GraphInput) -> 
     for registered in (found._parameters, found._buffers):  # noqa: SLF001
         holder = registered if name in registered else holder
     tensor = holder[name]
-    return _Place(index, path, holder, name, tensor.dtype, tensor.shape, tensor.requires_grad, tensor)
+    layout = (tensor.dtype, tensor.shape, _strides(tensor), tensor.device)
+    return _Place(index, path, holder, name, *layout, tensor.requires_grad, tensor)
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Of what is one long the stride is anything."""
+    return tuple(stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+
+
+def _elsewhere(place: _Place, found: torch.Tensor) -> str:
+    if found.device != place.device:
+        return (
+            f"{place.path} is on {found.device} now, and was on {place.device} when the step was captured: move the "
+            "model back, or profile, solve and apply again where it is"
+        )
+    return (
+        f"{place.path} lies in another memory format now, with strides {found.stride()}, than when the step was "
+        "captured, and ways to run operators depend on that: give the model its format before apply, and load states "
+        "with load_state_dict(assign=False)"
+    )
 
 
 def _other_tensor(place: _Place, found: torch.Tensor | None) -> str:

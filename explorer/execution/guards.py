@@ -6,6 +6,7 @@ number for each of them; after any write it compares what they hold, two tuples 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -16,13 +17,16 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from explorer.capture.refusing import is_traced
+from explorer.execution.mentions import is_of_a_library, mentioned_by
 from explorer.torch_arguments import SHARDED, gathers
 from explorer.torch_private import dict_versions
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PLAIN = frozenset(vars(nn.Module())) - {"training"}
 _AGAIN = "profile, solve and apply again, with the model as it is now"
-_CONTAINERS = (list, dict, set)
+_CONTAINERS = (list, dict, set, deque)
+_DEPTH = 4
+_PLAIN_VALUES = (bool, int, float, complex, str)
 # Hugging Face's, and set by its Trainer: whether keys and values are returned too. A step returns what was captured.
 _RETURNED_ONLY = frozenset({"use_cache"})
 # Hugging Face's, and set where a checkpoint is saved: what class and parameters are called in its file.
@@ -73,7 +77,7 @@ class Watched:
         """Take note of what these attributes are."""
         # The first name twice, so that one name makes a tuple too: in tuples, one object is equal to itself.
         read = itemgetter(names[0], *names)
-        kept = tuple(x.copy() if isinstance(x, _CONTAINERS) else x for x in read(values))
+        kept = tuple(map(_snapshot, read(values)))
         return cls(path, values, read, tuple(names), kept)
 
     @property
@@ -95,6 +99,15 @@ class Watched:
             if not _equal(before, now):
                 return _told(self.path, name, before, now)
         return f"{self.path or 'the model'} changed"
+
+
+def _snapshot(value: Any, *, depth: int = _DEPTH) -> Any:
+    """The value; of containers a copy, with copies of containers in them."""
+    if depth and type(value) is dict:
+        return {key: _snapshot(x, depth=depth - 1) for key, x in value.items()}
+    if depth and type(value) is list:
+        return [_snapshot(x, depth=depth - 1) for x in value]
+    return value.copy() if isinstance(value, _CONTAINERS) else value
 
 
 def _equal(before: Any, now: Any) -> bool:
@@ -133,6 +146,7 @@ class ModelGuards:
         self._watched = [x for path, module in modules.items() for x in _watched(path, module)]
         self._watched += _of_settings(modules)
         self._children = [(path, module._modules, list(module._modules.values())) for path, module in modules.items()]  # noqa: SLF001
+        self._absent = [(path, vars(x), _absent_names(path, x)) for path, x in modules.items()]
         self._own_pre_hooks = model._forward_pre_hooks  # noqa: SLF001 - the module itself must not be kept alive
         self._no_hooks: list[dict[Any, Any]] = []
         self._hooks: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []
@@ -148,6 +162,7 @@ class ModelGuards:
         self._containers = [x for x in self._watched if x.has_containers]
         self._versions = Versions(
             [*(x.values for x in self._watched), *(x for _, x, _ in self._children), *(x for _, x, _ in self._hooks)]
+            + [x for _, x, _ in self._absent]
         )
         self._hook_number = -1
 
@@ -176,7 +191,15 @@ class ModelGuards:
                 raise ModelChangedError(watched.change())
 
     def _compare_modules(self) -> None:
-        """Submodules and hooks."""
+        """Submodules and hooks, and attributes that were not there."""
+        for path, attributes, absent in self._absent:
+            new = [x for x in absent & attributes.keys() if x == "forward" or isinstance(attributes[x], _PLAIN_VALUES)]
+            if new:
+                full = f"{path}.{new[0]}" if path else new[0]
+                raise ModelChangedError(
+                    f"{full} was set on the object since the step was captured, and would not be looked at: take it "
+                    f"away, or {_AGAIN}"
+                )
         for path, modules, expected in self._children:
             if list(modules.values()) != expected:
                 raise ModelChangedError(f"submodules of {path or 'the model'} were exchanged: {_AGAIN}")
@@ -202,6 +225,17 @@ def _watched(path: str, module: nn.Module) -> Iterator[Watched]:
     names = [name for name, x in vars(module).items() if name not in _PLAIN and not isinstance(x, torch.Tensor)]
     if names:
         yield Watched.of(path, vars(module), names)
+    for registered in (module._parameters, module._buffers):  # noqa: SLF001
+        if missing := [name for name, x in registered.items() if x is None]:
+            yield Watched.of(path, registered, missing)
+
+
+def _absent_names(path: str, module: nn.Module) -> frozenset[str]:
+    """Attributes that the module has not, and its methods would look at, or run."""
+    kind = getattr(type(module), "model_class", type(module))
+    # What wraps the forward method of the whole model, as accelerate does, runs the schedule inside.
+    own = {"forward"} if path else set[str]()
+    return (mentioned_by(kind) - {"forward"} | own) - vars(module).keys()
 
 
 def _of_settings(modules: Mapping[str, nn.Module]) -> Iterator[Watched]:
@@ -209,14 +243,25 @@ def _of_settings(modules: Mapping[str, nn.Module]) -> Iterator[Watched]:
     seen: set[int] = set()
     for path, module in modules.items():
         for name, value in vars(module).items():
-            if id(value) in seen or name in _PLAIN or not _is_settings(value):
+            if id(value) in seen or name in _PLAIN or not is_settings(value):
                 continue
             seen.add(id(value))
-            left_out = _set_by_hugging_face(value)
-            settings = {x: y for x, y in vars(value).items() if x not in left_out}
-            names = [x for x, y in settings.items() if isinstance(y, bool | int | float | str | None)]
-            if names:
-                yield Watched.of(f"{path}.{name}" if path else name, vars(value), names)
+            yield from _of_object(f"{path}.{name}" if path else name, value, depth=_DEPTH)
+
+
+def _of_object(path: str, value: Any, *, depth: int) -> Iterator[Watched]:
+    """Numbers, texts and containers of them, and what is in objects below."""
+    left_out = _set_by_hugging_face(value)
+    settings = {x: y for x, y in vars(value).items() if x not in left_out}
+    own = not hasattr(value, "save_pretrained")
+    kinds = (bool, int, float, str, type(None), *((list, dict, set) if own else ()))
+    names = [x for x, y in settings.items() if isinstance(y, kinds)]
+    if names:
+        yield Watched.of(path, vars(value), names)
+    if depth and own:
+        for x, y in settings.items():
+            if is_settings(y) and not is_of_a_library(type(y)):
+                yield from _of_object(f"{path}.{x}", y, depth=depth - 1)
 
 
 def _set_by_hugging_face(settings: Any) -> frozenset[str]:
@@ -228,6 +273,7 @@ def _set_by_hugging_face(settings: Any) -> frozenset[str]:
     return _RETURNED_ONLY | _SAVED_ONLY | derived
 
 
-def _is_settings(value: Any) -> bool:
+def is_settings(value: Any) -> bool:
+    """Is it an object with attributes, no tensor, module, class or function?"""
     plain = isinstance(value, torch.Tensor | nn.Module | type) or callable(value)
     return not plain and isinstance(getattr(value, "__dict__", None), dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,12 +136,23 @@ def state_bytes(optimizer: optim.Optimizer, *, rounding_bytes: int = 1, device: 
 def label_of(optimizer: optim.Optimizer) -> str:
     """Its class, and the options that change how it works and are not the usual: ``"AdamW(foreach=True)"``."""
     usual = {name: x.default for name, x in inspect.signature(type(optimizer)).parameters.items()}
+    groups = optimizer.param_groups or [optimizer.defaults]
     options = [
         f"{name}={value!r}"
-        for name, value in optimizer.defaults.items()
+        for name in optimizer.defaults
+        for value in _each(x.get(name, optimizer.defaults[name]) for x in groups)
         if name in usual and name not in _NUMBERS_ALONE and value != usual[name] and (name, value) != ("fused", False)
     ]
     return f"{type(optimizer).__name__}({', '.join(options)})" if options else type(optimizer).__name__
+
+
+def _each(values: Iterable[Any]) -> list[Any]:
+    """Without what is there before."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
 
 
 def _named(name: str) -> Callable[[list[torch.Tensor]], optim.Optimizer]:

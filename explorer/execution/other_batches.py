@@ -54,8 +54,9 @@ def model_below(module: ScheduledModule) -> nn.Module:
 def _check_plain(module: ScheduledModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Once for each layout: whether a plain step takes no more than the schedules."""
     kind = type(module)
-    layout = BatchLayout.of(flatten(args, kwargs)).specs
-    if layout in kind.passed_plain:
+    layout = BatchLayout.of(flatten(args, kwargs))
+    key = (str(layout.structure), *map(repr, layout.leaves))
+    if key in kind.passed_plain:
         return
     plan = kind.plans[0]
     batch = kwargs or args  # with a loss, inputs and target
@@ -65,9 +66,10 @@ def _check_plain(module: ScheduledModule, args: tuple[Any, ...], kwargs: dict[st
     peak_bytes = peak_without_workspace(graph, keep_all(graph))
     most_bytes = max(peak_without_workspace(x.capture.graph, x.schedule) for x in kind.plans)
     if peak_bytes > most_bytes:
+        shapes = ", ".join(map(str, layout.specs))
         raise ValueError(
-            f"a plain step on this batch ({', '.join(map(str, layout))}) takes {format_bytes(peak_bytes)} without "
+            f"a plain step on this batch ({shapes}) takes {format_bytes(peak_bytes)} without "
             f"scratch memory, more than {format_bytes(most_bytes)} by schedule: leave such batches out "
             "(drop_last=True), or add a schedule for them, explorer.add_schedule(module, schedule, batch)"
         )
-    kind.passed_plain.add(layout)
+    kind.passed_plain.add(key)

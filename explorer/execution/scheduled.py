@@ -25,7 +25,6 @@ from explorer.execution.guards import ModelChangedError
 from explorer.execution.other_batches import plan_for
 from explorer.execution.out_of_memory import ADVICE, FORWARD, named
 from explorer.execution.returning import Returning, made_by_step
-from explorer.graph import TensorSpec
 from explorer.operators import Guard
 from explorer.schedule import Run, Schedule
 from explorer.torch_arguments import Scheduled
@@ -150,7 +149,7 @@ class ScheduledModule(Scheduled, nn.Module):
 
     plans: list[StepPlan]
     other_batches: str
-    passed_plain: set[tuple[TensorSpec, ...]]
+    passed_plain: set[tuple[str, ...]]
 
     @property
     def schedule(self) -> Schedule:
@@ -206,13 +205,18 @@ class ScheduledModule(Scheduled, nn.Module):
         """A copy with parameters of its own that follows the same schedule."""
         from copy import deepcopy
 
-        copied = object.__new__(type(self))
+        kind = type(self)
+        # Of a class of its own: a schedule that is added to one of them is not the other's.
+        own = {**vars(kind), "plans": list(kind.plans), "passed_plain": set(kind.passed_plain)}
+        own = {name: x for name, x in own.items() if name not in ("__dict__", "__weakref__")}
+        copied = cast("ScheduledModule", object.__new__(type(kind.__name__, kind.__bases__, own)))
         memo[id(self)] = copied
         copied.__dict__ = {key: deepcopy(value, memo) for key, value in self.__dict__.items()}
-        for plan in type(self).plans:
-            buffer = plan.bindings[self].buffer
+        for plan in kind.plans:
+            binding = plan.bindings[self]
             plan.bind(copied)
-            plan.bindings[copied].buffer = None if buffer is None else StepBuffer(buffer.device)
+            plan.bindings[copied].buffer = None if binding.buffer is None else StepBuffer(binding.buffer.device)
+            plan.bindings[copied].wrong = binding.wrong or binding.changed()
         return copied
 
 

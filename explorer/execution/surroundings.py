@@ -10,41 +10,109 @@ from typing import Any
 import torch
 from torch import nn
 
-from explorer.execution.guards import Watched
+from explorer.execution.guards import Watched, is_settings
+from explorer.execution.mentions import is_of_a_library, mentioned, methods_of, of_users
 
 _PLAIN = (bool, int, float, complex, str, type(None), torch.Tensor, torch.dtype, torch.device)
-_LIBRARIES = ("torch", "transformers", "explorer")
+_MOST_VALUES = 64
+_MOST_CALLS = 4  # from a forward method or a loss, of functions that are followed
 
 
 def watched_surroundings(model: nn.Module, loss: Any) -> list[Watched]:
     """Numbers, texts and tensors that a trace took as they were, and that a later call may find changed."""
-    found = list(_of_callable("the loss", loss)) if loss is not None and not isinstance(loss, nn.Module) else []
+    following = _Following()
+    if loss is not None and not isinstance(loss, nn.Module):
+        following.callable("the loss", loss)
     modules = [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
-    for kind in dict.fromkeys(map(type, modules)):
-        if kind.__module__.partition(".")[0] not in _LIBRARIES:
-            found += _of_callable(f"{kind.__name__}.forward", kind.forward)
-    return found
+    for kind in dict.fromkeys(getattr(type(x), "model_class", type(x)) for x in modules):
+        following.kind(kind)
+    return following.found
 
 
-def _of_callable(name: str, function: Any) -> Iterator[Watched]:
-    if isinstance(function, partial):
-        yield from _of_values(name, dict(enumerate(function.args)) | function.keywords)
-        yield from _of_callable(name, function.func)
-    elif isinstance(function, MethodType):
-        yield from _of_values(name, getattr(function.__self__, "__dict__", {}))
-        yield from _of_callable(name, function.__func__)
-    elif isinstance(function, FunctionType):
-        used = {x: function.__globals__[x] for x in function.__code__.co_names if x in function.__globals__}
-        yield from _of_values(name, function.__globals__, used)
-        yield from _of_values(name, _Cells(function))
-    elif callable(function) and not isinstance(function, type):
-        yield from _of_values(name, getattr(function, "__dict__", {}))
+class _Following:
+    """Goes from function to function, each once."""
+
+    def __init__(self) -> None:
+        self.found: list[Watched] = []
+        self._seen: set[int] = set()
+
+    def kind(self, kind: type) -> None:
+        """A module's class: attributes that its methods mention, and which methods there are."""
+        for base in of_users(kind):
+            if id(base) in self._seen:
+                continue
+            self._seen.add(id(base))
+            methods = methods_of(base)
+            used = frozenset[str]().union(*map(mentioned, methods.values()))
+            self._values(base.__name__, vars(base), used)
+            if methods:
+                self.found.append(Watched.of(f"in {base.__name__}, the method", vars(base), list(methods)))
+            reached = {"forward"}
+            pending = ["forward"] if "forward" in methods else []
+            while pending:
+                name = pending.pop()
+                self.callable(f"{base.__name__}.{name}", methods[name])
+                new = (mentioned(methods[name]) & methods.keys()) - reached
+                reached |= new
+                pending += new
+
+    def callable(self, name: str, function: Any, *, depth: int = 0) -> None:
+        """A function, or what is called like one."""
+        if depth > _MOST_CALLS or id(function) in self._seen:
+            return
+        self._seen.add(id(function))
+        if isinstance(function, partial):
+            given = dict(enumerate(function.args)) | function.keywords
+            self._values(name, given, frozenset(given))
+            self.callable(name, function.func, depth=depth)
+        elif isinstance(function, MethodType):
+            own = getattr(function.__self__, "__dict__", {})
+            self._values(name, own, mentioned(function.__func__) if hasattr(function, "__func__") else frozenset(own))
+            self.callable(name, function.__func__, depth=depth)
+        elif isinstance(function, FunctionType):
+            if is_of_a_library(function):
+                return
+            used = mentioned(function)
+            for values in (function.__globals__, _Cells(function)):
+                self._values(name, values, used)
+                for key in used & values.keys():
+                    if isinstance(values[key], FunctionType | partial | MethodType):
+                        self.callable(key, values[key], depth=depth + 1)
+        elif callable(function) and not isinstance(function, type | nn.Module):
+            own = getattr(function, "__dict__", {})
+            self._values(name, own, frozenset(own))
+
+    def _values(self, name: str, values: Mapping[Any, Any], used: frozenset[Any], *, deep: bool = True) -> None:
+        """Of these, what is mentioned: values, and what is mentioned of objects."""
+        names = [x for x in values if x in used]
+        plain = [x for x in names if isinstance(values[x], _PLAIN) or _is_small(values[x])]
+        if plain:
+            self.found.append(Watched.of(f"in {name}, the variable", values, plain))
+        for x in names if deep else ():
+            value = values[x]
+            if isinstance(value, nn.Module):
+                for path, module in value.named_modules(prefix=str(x)):
+                    self._module(f"{name}, {path}", module)
+            elif isinstance(value, dict):
+                self._values(f"{name}, {x}", value, used, deep=False)
+            elif is_settings(value) and not is_of_a_library(type(value)):
+                self._values(f"{name}, {x}", vars(value), used, deep=False)
+
+    def _module(self, name: str, module: nn.Module) -> None:
+        """A criterion, say, that a loss has around it."""
+        if id(module) in self._seen:
+            return
+        self._seen.add(id(module))
+        for values in (vars(module), module._buffers):  # noqa: SLF001 - tensors are compared by which they are
+            own = {x for x, y in values.items() if isinstance(y, _PLAIN) and not x.startswith("_")}
+            self._values(name, values, frozenset(own), deep=False)
 
 
-def _of_values(name: str, values: Mapping[Any, Any], used: Mapping[Any, Any] | None = None) -> Iterator[Watched]:
-    names = [x for x, value in (values if used is None else used).items() if isinstance(value, _PLAIN)]
-    if names:
-        yield Watched.of(f"in {name}, the variable", values, names)
+def _is_small(value: Any) -> bool:
+    """Is it a list or a set of a few numbers and texts, which can be compared at each call?"""
+    if not isinstance(value, list | set) or len(value) > _MOST_VALUES:
+        return False
+    return all(isinstance(x, _PLAIN) and not isinstance(x, torch.Tensor) for x in value)
 
 
 class _Cells(Mapping[str, Any]):
