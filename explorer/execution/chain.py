@@ -103,7 +103,7 @@ class Step:
                 "an output of the step has been modified by an inplace operation before its backward pass, which needs "
                 "it as it was: change a copy (.clone())"
             )
-        if self.new and self.plan.capture.graph.iteration.within:  # once: it waits for a GPU
+        if self.plan.capture.graph.iteration.within and (self.new or self.device.type == "cpu"):  # it waits for a GPU
             _check_unscaled(tangents)
         missing = frozenset(number for number, x in enumerate(tangents) if x is None)
         self.bare = [x for x in self.leaves if x.grad is None]

@@ -200,6 +200,7 @@ def test_a_scaled_loss_is_refused_with_updates_within() -> None:
     profile = explorer.profile(model, batch, loss=loss, optimizer="sgd", update="within")
     module = explorer.apply(model, explorer.keep_all(profile.graph), batch, loss=loss)
     explorer.update_within(module, optim.SGD(module.parameters(), lr=0.1))
+    module(*batch).backward()  # in a later step, too
     before = [x.detach().clone() for x in module.parameters()]
     with pytest.raises(RuntimeError, match=r"scaled by 0.5.*profile\(…, update='end'\)"):
         (0.5 * module(*batch)).backward()
