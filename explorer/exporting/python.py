@@ -272,7 +272,8 @@ class _File:
             node = traced.inputs[index].node
             value = node.meta["val"]
             path = traced.inputs[index].name.removeprefix("model.")
-            parameters.append((path, tuple(value.shape), value.dtype, runtime.found_at(self.model, path).requires_grad))
+            trained = runtime.found_at(self.model, path).requires_grad
+            parameters.append((path, tuple(value.shape), value.stride(), value.dtype, trained))
         leaves = [
             (name, x.shape, x.dtype, x.strides, trained) if isinstance(x, TensorLayout) else x
             for name, x, trained in zip(batch.names, batch.leaves, self.captured.batch_gradients, strict=True)

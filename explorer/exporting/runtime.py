@@ -23,7 +23,8 @@ class Plan:
     Attributes:
         torch_version: it was exported with.
         device: type of the device that it was made for.
-        parameters: path, shape, dtype and whether it needs a gradient, of every parameter and buffer that is read.
+        parameters: path, shape, strides, dtype and whether it needs a gradient, of every parameter and buffer that is
+            read.
         parameter_count: of the model.
         state: names of all parameters and buffers of the model, those of one tensor together.
         batch: name, shape, dtype and strides of every tensor of the batch; the value of what is no tensor.
@@ -43,7 +44,7 @@ class Plan:
 
     torch_version: str
     device: str
-    parameters: tuple[tuple[str, tuple[int, ...], torch.dtype, bool], ...]
+    parameters: tuple[tuple[str, tuple[int, ...], tuple[int, ...], torch.dtype, bool], ...]
     parameter_count: int
     state: tuple[tuple[str, ...], ...]
     batch: tuple[Any, ...]
@@ -300,11 +301,12 @@ def scheduled_module(model: nn.Module, plan: Plan, passes: Passes) -> Any:
 
 def check_state(model: nn.Module, plan: Plan) -> None:
     """Raises ValueError where parameters or buffers are not those planned for, or tied otherwise."""
-    for path, shape, dtype, trained in plan.parameters:
+    for path, shape, strides, dtype, trained in plan.parameters:
         found = found_at(model, path)
         if found is None or tuple(found.shape) != shape or found.dtype != dtype:
             now = "missing" if found is None else f"{found.dtype} {tuple(found.shape)}"
             raise ValueError(f"{path} is {now}; the schedule was made for {dtype} {shape}")
+        check_layout(path, found, strides)
         if found.device.type != plan.device:
             raise ValueError(f"{path} is on {found.device}; the schedule was made for {plan.device!r}")
         if found.requires_grad != trained:
@@ -335,14 +337,24 @@ def parameters_of(model: nn.Module, plan: Plan) -> list[torch.Tensor]:
         ValueError: it was changed since; names what.
     """
     found = [found_at(model, path) for path, *_ in plan.parameters]
-    for value, (path, shape, _, trained) in zip(found, plan.parameters, strict=True):
+    for value, (path, shape, strides, _, trained) in zip(found, plan.parameters, strict=True):
         if value is None or value.shape != shape:
             raise ValueError(f"{path} is {None if value is None else tuple(value.shape)} now, and was {shape}")
+        check_layout(path, value, strides)
         if value.requires_grad and not trained:
             raise ValueError(f"{path} needs a gradient now; the schedule was made without: export one that has it")
     if (count := sum(1 for _ in model.parameters())) != plan.parameter_count:
         raise ValueError(f"the model has {count} parameters now; the schedule was made for {plan.parameter_count}")
     return found
+
+
+def check_layout(path: str, tensor: torch.Tensor, strides: tuple[int, ...]) -> None:
+    """Raises ValueError where a tensor lies otherwise in memory; strides of what is one long say nothing."""
+    own = tensor.stride()
+    if own != strides and any(
+        size > 1 and here != there for size, here, there in zip(tensor.shape, own, strides, strict=True)
+    ):
+        raise ValueError(f"{path} lies in another memory format: its strides are {own}, and were {strides}")
 
 
 def found_at(model: nn.Module, path: str) -> Any:

@@ -143,7 +143,7 @@ def test_a_file_can_be_read(tmp_path: Path) -> None:
     assert "import explorer" not in text and "noqa" not in text and str(tmp_path) not in text
     assert "relu = aten.relu_.default(" in text or "relu = aten.relu.default(" in text
     assert "  # 2" in text  # the layer
-    assert "('1.running_mean', (8,), torch.float32, False)" in text
+    assert "('1.running_mean', (8,), (1,), torch.float32, False)" in text
 
 
 def test_what_is_no_training_step_is_the_models(tmp_path: Path) -> None:

@@ -148,6 +148,21 @@ def test_other_ties_and_parameters_are_refused(tmp_path: Path) -> None:
     file.scheduled(model)(*batch()).backward()
 
 
+def test_another_memory_format_is_refused(tmp_path: Path) -> None:
+    def model() -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+
+    images = torch.randn(2, 3, 6, 6)
+    file = made(tmp_path, model(), images)
+    with pytest.raises(ValueError, match=r"0\.weight lies in another memory format"):
+        file.scheduled(model().to(memory_format=torch.channels_last))
+    module = file.scheduled(base := model())
+    module(images).sum().backward()
+    base.to(memory_format=torch.channels_last)
+    with pytest.raises(ValueError, match=r"0\.weight lies in another memory format"):
+        module(images)
+
+
 def test_a_step_is_never_the_models_without_a_word(tmp_path: Path) -> None:
     file = made(tmp_path, small(), batch(), F.cross_entropy)
     compiled, replaced = small(), small()
