@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FunctionType
+from typing import Any
 
 _LIBRARIES = ("torch", "transformers", "explorer", "numpy", "builtins", "math", "functools")
 
@@ -26,16 +28,43 @@ def _in_code(code: CodeType) -> frozenset[str]:
     )
 
 
-def methods_of(kind: type) -> dict[str, FunctionType]:
-    """Methods that a class has of its own."""
-    return {name: x for name, x in vars(kind).items() if isinstance(x, FunctionType)}
-
-
 def of_users(kind: type) -> list[type]:
     """A class and those that it is made of, as far as they are no library's."""
     return [x for x in kind.__mro__ if not is_of_a_library(x)]
 
 
+@dataclass(frozen=True)
+class Method:
+    """A method that a step runs.
+
+    Attributes:
+        owner: the class that it is written in.
+        name: there.
+        function: the method, or what a property calls.
+    """
+
+    owner: type
+    name: str
+    function: Any
+
+
+def methods_run(kind: type) -> list[Method]:
+    """The forward method of a class and what it calls of the class, by their names, as far as they are no library's."""
+    known: dict[str, list[Method]] = {}
+    for owner in of_users(kind):
+        for name, value in vars(owner).items():
+            function = value.fget if isinstance(value, property) else value
+            if isinstance(function, FunctionType):
+                known.setdefault(name, []).append(Method(owner, name, function))
+    pending, found = ["forward"], dict.fromkeys(known.get("forward", ()))
+    while pending:
+        for method in known.get(pending.pop(), ()):
+            new = {x for x in mentioned(method.function) & known.keys() if known[x][0] not in found}
+            found |= dict.fromkeys(x for name in new for x in known[name])
+            pending += new
+    return list(found)
+
+
 def mentioned_by(kind: type) -> frozenset[str]:
-    """What all methods of a class mention, as far as they are no library's."""
-    return frozenset[str]().union(*(mentioned(x) for base in of_users(kind) for x in methods_of(base).values()))
+    """What these methods mention."""
+    return frozenset[str]().union(*(mentioned(x.function) for x in methods_run(kind)))

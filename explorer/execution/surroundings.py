@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import groupby
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from explorer.execution.guards import Watched, is_settings
-from explorer.execution.mentions import is_of_a_library, mentioned, methods_of, of_users
+from explorer.execution.mentions import is_of_a_library, mentioned, mentioned_by, methods_run, of_users
 
 _PLAIN = (bool, int, float, complex, str, type(None), torch.Tensor, torch.dtype, torch.device)
 _MOST_VALUES = 64
@@ -37,24 +38,17 @@ class _Following:
         self._seen: set[int] = set()
 
     def kind(self, kind: type) -> None:
-        """A module's class: attributes that its methods mention, and which methods there are."""
+        """A module's class: what its forward method runs, and attributes that this mentions."""
+        used = mentioned_by(kind)
         for base in of_users(kind):
-            if id(base) in self._seen:
-                continue
-            self._seen.add(id(base))
-            methods = methods_of(base)
-            used = frozenset[str]().union(*map(mentioned, methods.values()))
-            self._values(base.__name__, vars(base), used)
-            if methods:
-                self.found.append(Watched.of(f"in {base.__name__}, the method", vars(base), list(methods)))
-            reached = {"forward"}
-            pending = ["forward"] if "forward" in methods else []
-            while pending:
-                name = pending.pop()
-                self.callable(f"{base.__name__}.{name}", methods[name])
-                new = (mentioned(methods[name]) & methods.keys()) - reached
-                reached |= new
-                pending += new
+            if id(base) not in self._seen:
+                self._seen.add(id(base))
+                self._values(base.__name__, vars(base), used)
+        for owner, methods in groupby(methods_run(kind), lambda x: x.owner):
+            names = [x.name for x in methods]
+            self.found.append(Watched.of(f"in {owner.__name__}, the method", vars(owner), names))
+        for method in methods_run(kind):
+            self.callable(f"{method.owner.__name__}.{method.name}", method.function)
 
     def callable(self, name: str, function: Any, *, depth: int = 0) -> None:
         """A function, or what is called like one."""

@@ -242,3 +242,28 @@ def test_options_of_an_optimizers_groups_count() -> None:
     parameter = nn.Parameter(torch.ones(1))
     assert label_of(torch.optim.AdamW([parameter])) == "AdamW"
     assert label_of(torch.optim.AdamW([{"params": [parameter], "amsgrad": True}])) == "AdamW(amsgrad=True)"
+
+
+class Counted(nn.Module):
+    """Counts its objects, and has what only other methods read."""
+
+    made, verbose = 0, False
+
+    def __init__(self) -> None:
+        super().__init__()
+        Counted.made += 1
+        self.layer = nn.Linear(6, 3)
+
+    def describe(self) -> str:
+        return f"{self.made} {self.note}" if self.verbose else ""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+def test_what_the_forward_method_does_not_read_may_change() -> None:
+    module = scheduled(model := Counted(), (rows(),))
+    Counted()
+    Counted.verbose, model.note = True, "later"
+    assert module.describe()
+    module(rows()).sum().backward()
