@@ -37,7 +37,7 @@ from explorer.units import format_bytes, is_share, parse_bytes, shown
 
 _MOST_ROUNDS = 5
 _SLACK = 0.02
-_SMALLER = (0.9, 0.95)
+_SMALLER = (0.9, 0.95, 0.97)
 """Of the peak of the plan that was found: a rival's, which is told from it by the clock …"""
 _ALIKE = 1.025
 """… if it is predicted to take at most this much of its time: predictions are no better."""
@@ -166,7 +166,7 @@ def compiled_within(
         time_limit: seconds for each plan.
 
     Returns:
-        The quickest of those measured within the budget, by the simulator; where one that is 5 or 10 % smaller is
+        The quickest of those measured within the budget, by the simulator; where one that is 3 to 10 % smaller is
         predicted to take hardly more time, that one, unless it takes more by the clock.
 
     Raises:
