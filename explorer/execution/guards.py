@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ _PLAIN = frozenset(vars(nn.Module())) - {"training"}
 _AGAIN = "profile, solve and apply again, with the model as it is now"
 _CONTAINERS = (list, dict, set, deque)
 _DEPTH = 4
-_PLAIN_VALUES = (bool, int, float, complex, str)
+_READ_OR_RUN = (bool, int, float, complex, str, FunctionType, MethodType)
 # Hugging Face's, and set by its Trainer: whether keys and values are returned too. A step returns what was captured.
 _RETURNED_ONLY = frozenset({"use_cache"})
 # Hugging Face's, and set where a checkpoint is saved: what class and parameters are called in its file.
@@ -193,7 +194,7 @@ class ModelGuards:
     def _compare_modules(self) -> None:
         """Submodules and hooks, and attributes that were not there."""
         for path, attributes, absent in self._absent:
-            new = [x for x in absent & attributes.keys() if x == "forward" or isinstance(attributes[x], _PLAIN_VALUES)]
+            new = [x for x in absent & attributes.keys() if x == "forward" or isinstance(attributes[x], _READ_OR_RUN)]
             if new:
                 full = f"{path}.{new[0]}" if path else new[0]
                 raise ModelChangedError(

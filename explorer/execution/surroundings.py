@@ -61,7 +61,8 @@ class _Following:
             self.callable(name, function.func, depth=depth)
         elif isinstance(function, MethodType):
             own = getattr(function.__self__, "__dict__", {})
-            self._values(name, own, mentioned(function.__func__) if hasattr(function, "__func__") else frozenset(own))
+            below = function.__func__
+            self._values(name, own, mentioned(below) if isinstance(below, FunctionType) else frozenset(own))
             self.callable(name, function.__func__, depth=depth)
         elif isinstance(function, FunctionType):
             if is_of_a_library(function):
