@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
 from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
 from explorer.capture.libraries import positions_of_the_model
+from explorer.capture.mentions import mentioned, mentioned_by
 from explorer.capture.products import ProductsOfEager, with_plain_calls
 from explorer.capture.recurrent import size_workspaces
 from explorer.capture.resolving import resolve
@@ -57,7 +60,7 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves]))
         for context in (
             TRACING,
-            _without_chance(),
+            _without_chance(step),
             _clean_notes(),
             fx_traceback.preserve_node_meta(),
             _layer_notes(step),
@@ -127,28 +130,35 @@ def _as_in_eager_mode() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_chance() -> Iterator[None]:
+def _without_chance(step: TrainingStep) -> Iterator[None]:
     """While open, nothing may be drawn from random numbers that are not PyTorch's: no step would draw them again.
+
+    Other threads may draw, too (a worker of Dask's does): where there are any, the step's code has to mention it.
 
     Raises:
         ValueError: something was.
     """
     before = random.getstate()
     before_numpy: Any = np.random.get_state()  # noqa: NPY002 - what models draw from
-    try:
-        yield
-        drawn = [] if random.getstate() == before else ["Python's random"]
-        now: Any = np.random.get_state()  # noqa: NPY002
-        drawn += [] if now[2:] == before_numpy[2:] else ["NumPy's"]
-        if drawn:
-            raise ValueError(
-                f"the forward pass draws from {' and '.join(drawn)} numbers, and what was drawn while it was captured "
-                "would hold in every step: draw with torch, outside of conditions, or draw before and give it as an "
-                "argument"
-            )
-    finally:
+    yield
+    now: Any = np.random.get_state()  # noqa: NPY002
+    drawn = [] if random.getstate() == before else ["Python's random"]
+    drawn += [] if now[2:] == before_numpy[2:] else ["NumPy's"]
+    if drawn and (threading.active_count() == 1 or _mentions_chance(step)):
         random.setstate(before)
         np.random.set_state(before_numpy)  # noqa: NPY002
+        raise ValueError(
+            f"the forward pass draws from {' and '.join(drawn)} numbers, and what was drawn in the capture would "
+            "hold in every step: draw with torch, outside of conditions, or draw before and give it as an argument"
+        )
+
+
+def _mentions_chance(step: TrainingStep) -> bool:
+    """Is ``random``, Python's or NumPy's, in the text of a forward method, or of the loss?"""
+    functions = [type(x).forward for x in step.modules() if not type(x).__module__.startswith("torch.")]
+    return any("random" in mentioned(x) for x in (*functions, step.loss) if isinstance(x, FunctionType)) or any(
+        "random" in mentioned_by(type(x)) for x in step.modules()
+    )
 
 
 @contextlib.contextmanager

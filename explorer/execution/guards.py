@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from explorer.capture.mentions import is_of_a_library, mentioned_by
 from explorer.capture.refusing import is_traced
-from explorer.execution.mentions import is_of_a_library, mentioned_by
 from explorer.torch_arguments import SHARDED, gathers
 from explorer.torch_private import dict_versions
 

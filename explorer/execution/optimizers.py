@@ -140,10 +140,15 @@ def label_of(optimizer: optim.Optimizer) -> str:
     options = [
         f"{name}={value!r}"
         for name in optimizer.defaults
-        for value in _each(x.get(name, optimizer.defaults[name]) for x in groups)
+        for value in _each(_option(x.get(name), optimizer.defaults[name]) for x in groups)
         if name in usual and name not in _NUMBERS_ALONE and value != usual[name] and (name, value) != ("fused", False)
     ]
     return f"{type(optimizer).__name__}({', '.join(options)})" if options else type(optimizer).__name__
+
+
+def _option(value: Any, default: Any) -> Any:
+    """What counts for a group: a number is its own affair, and not how the optimizer works."""
+    return value if isinstance(value, bool | str) else default
 
 
 def _each(values: Iterable[Any]) -> list[Any]:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from explorer.capture.mentions import is_of_a_library, mentioned, mentioned_by, methods_run, of_users
 from explorer.execution.guards import Watched, is_settings
-from explorer.execution.mentions import is_of_a_library, mentioned, mentioned_by, methods_run, of_users
 
 _PLAIN = (bool, int, float, complex, str, type(None), torch.Tensor, torch.dtype, torch.device)
 _MOST_VALUES = 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -203,20 +204,37 @@ def test_a_copy_has_schedules_of_its_own() -> None:
 class ByChance(nn.Module):
     """Takes one of two ways."""
 
-    def __init__(self, draw: Callable[[], float]) -> None:
+    def __init__(self, whose: str) -> None:
         super().__init__()
-        self.layer, self.draw = nn.Linear(6, 3), draw
+        self.layer, self.whose = nn.Linear(6, 3), whose
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(torch.tanh(x) if self.draw() < 0.5 else x)
+        drawn = np.random.rand() if self.whose == "NumPy's" else random.random()  # noqa: NPY002 - as models do
+        return self.layer(torch.tanh(x) if drawn < 0.5 else x)
 
 
-@pytest.mark.parametrize(("draw", "whose"), [(random.random, "Python's random"), (np.random.rand, "NumPy's")])
-def test_chance_that_is_not_torchs_is_refused(draw: Callable[[], float], whose: str) -> None:
+@pytest.mark.parametrize("whose", ["Python's random", "NumPy's"])
+def test_chance_that_is_not_torchs_is_refused(whose: str) -> None:
     before = random.getstate()
     with pytest.raises(ValueError, match=f"draws from {whose} numbers"):
-        capture(ByChance(draw), (rows(),))
+        capture(ByChance(whose), (rows(),))
     assert random.getstate() == before
+
+
+def test_what_other_threads_draw_is_theirs() -> None:
+    done = threading.Event()
+
+    def draw() -> None:
+        while not done.is_set():
+            random.random()
+
+    other = threading.Thread(target=draw)
+    other.start()
+    try:
+        capture(Counted(), (rows(),))
+    finally:
+        done.set()
+        other.join()
 
 
 class Sometimes(nn.Module):
