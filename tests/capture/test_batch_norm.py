@@ -93,6 +93,7 @@ def ways(captured: Capture) -> dict[tuple[str, str], Implementation]:
     }
 
 
+@pytest.mark.thorough("leaky relu", "hard swish", "hard sigmoid", "elu", "softplus", "mish", "tanh", "scaled")
 @cases
 def test_whatever_is_fused_nothing_changes(activation: str, options: str) -> None:
     """By the calls that kernels stand for; gradients, and statistics that a step leaves behind."""
@@ -126,6 +127,7 @@ def test_plain_peak_and_bits_stay(activation: str, options: str) -> None:
         assert all(map(torch.equal, expected, after_a_step(scheduled, own, batch)))
 
 
+@pytest.mark.thorough("silu by hand")
 @pytest.mark.parametrize("activation", ["relu6", "silu by hand"])
 def test_kernels_keep_gradients_and_memory(activation: str) -> None:
     """Within 1e-5 of those in double precision, and in the memory that was predicted."""
