@@ -91,15 +91,13 @@ def _material(node: fx.Node, reader: fx.Node, device: torch.device) -> Any:
 
 
 def _median_ms(run: Callable[[], Any], device: torch.device) -> float:
-    return statistics.median(timed_ms(run, device) for _ in range(_RUNS))
-
-
-def timed_ms(run: Callable[[], Any], device: torch.device) -> float:
-    """How long it takes, on the device too."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.perf_counter() - began) * 1e3
+    times = []
+    for _ in range(_RUNS):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(times)

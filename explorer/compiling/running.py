@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,6 @@ from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import BatchLayout, uncompiled
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
-from explorer.compiling.costs import timed_ms
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
 from explorer.compiling.profiling import Traced, profile_of, traced_of
@@ -24,9 +22,7 @@ from explorer.compiling.translating import Translated, translated
 from explorer.device_profile import Profile
 from explorer.execution.device import device_of
 from explorer.execution.measuring import measure as measured
-from explorer.execution.steps import step_of, unchanged
 from explorer.kinds import a_profile, a_schedule
-from explorer.profiling.comparing import median_with_error
 from explorer.saved_results import saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
@@ -37,11 +33,6 @@ from explorer.units import format_bytes, is_share, parse_bytes, shown
 
 _MOST_ROUNDS = 5
 _SLACK = 0.02
-_SMALLER = (0.9, 0.95, 0.97)
-"""Of the peak of the plan that was found: a rival's, which is told from it by the clock …"""
-_ALIKE = 1.025
-"""… if it is predicted to take at most this much of its time: predictions are no better."""
-_TURNS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +157,7 @@ def compiled_within(
         time_limit: seconds for each plan.
 
     Returns:
-        The quickest of those measured within the budget, by the simulator; where one that is 3 to 10 % smaller is
-        predicted to take hardly more time, that one, unless it takes more by the clock.
+        The quickest of those measured within the budget, by the simulator.
 
     Raises:
         ValueError: no step was found that keeps the budget; says what the smallest takes. Or as ``compiled``.
@@ -240,42 +230,12 @@ class _Fitting:
             if then_bytes == planned_bytes:
                 break
             planned_bytes = then_bytes
-        fitting = sorted((x for x in self.tried.values() if self._keeps(x[1])), key=lambda x: x[0])
-        rival = None if rehearse or not fitting else self._rival(*fitting[0])
-        for _, made in fitting:
+        fitting = [x for x in self.tried.values() if (x[1].measured_peak_bytes or 0) <= self.budget_bytes]
+        for _, made in sorted(fitting, key=lambda x: x[0]):
             real = made if rehearse else _measured(made, self.planner.batch)  # with its loops, at last
-            if self._keeps(real):
-                found = real if rival is None else self._quicker(real, rival)
-                return replace(found, rounds=tuple(self.rounds))
+            if (real.measured_peak_bytes or 0) <= self.budget_bytes:
+                return replace(real, rounds=tuple(self.rounds))
         raise ValueError(self._refusal())
-
-    def _keeps(self, made: Compiled) -> bool:
-        return (made.measured_peak_bytes or 0) <= self.budget_bytes
-
-    def _rival(self, time_ms: float, made: Compiled) -> Compiled | None:
-        """A smaller plan that may be as quick: ResNet-50 with all ReLU run again was 1 % quicker, not 1.4 % slower."""
-        for share in _SMALLER:
-            other = self._round(int(share * made.predicted_peak_bytes))
-            took_ms = min((x for x, y in self.tried.values() if y is other), default=math.inf)
-            if other is not None and took_ms <= _ALIKE * time_ms:
-                return other
-        return None
-
-    def _quicker(self, found: Compiled, rival: Compiled) -> Compiled:
-        """By the clock, in turns; where that does not tell them apart, the smaller one."""
-        batch, device = self.planner.batch, device_of(self.planner.model)
-        rival = _measured(rival, batch)
-        if not self._keeps(rival):
-            return found
-        runs = [step_of(x.module, batch) for x in (found, rival)]
-        ratios = []
-        with unchanged(self.planner.model, loss=self.planner.loss):
-            for turn in range(_TURNS):
-                order = (0, 1) if turn % 2 else (1, 0)
-                times_ms = {x: timed_ms(runs[x], device) for x in order}
-                ratios.append(times_ms[1] / times_ms[0])
-        ratio, error = median_with_error(ratios)
-        return found if ratio - error > 1.0 else rival
 
     def _round(self, planned_bytes: int) -> Compiled | None:
         """Plan, compile and measure; None where nothing fits, or nothing new comes."""
