@@ -332,7 +332,7 @@ def compiled_choice(rows: Rows) -> Iterable[str]:
         yield line(
             *(row["case"], _mib(row["budget_bytes"]), _mib(row["predicted_bytes"]), _mib(row["measured_bytes"])),
             *(_mib(row["margin_bytes"]), "none fits" if row["ratio"] is None else f"{row['ratio']:g}"),
-            *(_mib(row["ratio_bytes"]), "-" if over < 0 else f"{over:.3f} ± {row['times_error']:.3f}"),
+            *(_mib(row["ratio_bytes"]), "-" if over < 0 else f"{over:.3f} ± {row['time_ratio_error']:.3f}"),
             *(f"{row['interpolated']:.2f}", _mib(row["interpolated_bytes"])),
         )
 
@@ -343,7 +343,7 @@ def _keeps(row: Mapping[str, Any], key: str) -> bool:
 
 def _over(row: Mapping[str, Any]) -> float:
     """Our time over that of PyTorch's quickest; -1 where one of them was not timed."""
-    return -1.0 if row["times"] is None else row["times"]
+    return -1.0 if row["time_ratio"] is None else row["time_ratio"]
 
 
 def _mib(amount: int | None) -> str:

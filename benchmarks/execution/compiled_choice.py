@@ -103,8 +103,8 @@ class Row:
         ours_ms: our step.
         ratio_ms: PyTorch's quickest that fits.
         plain_ms: at a ratio of 1.
-        times: ours / PyTorch's quickest that fits, the median over rounds, …
-        times_error: … and its standard error.
+        time_ratio: ours / PyTorch's quickest that fits, the median over rounds, …
+        time_ratio_error: … and its standard error.
     """
 
     case: str
@@ -122,8 +122,8 @@ class Row:
     ours_ms: float | None
     ratio_ms: float | None
     plain_ms: float | None
-    times: float | None
-    times_error: float | None
+    time_ratio: float | None
+    time_ratio_error: float | None
 
 
 def main() -> None:
@@ -196,8 +196,8 @@ def case(label: str, planner: Planner, peaks: dict[float, int], budget_bytes: in
         ours_ms=times.get("ours"),
         ratio_ms=None if best is None else times.get(f"{best}"),
         plain_ms=times.get("1.0"),
-        times=ratio,
-        times_error=error,
+        time_ratio=ratio,
+        time_ratio_error=error,
     )
 
 
@@ -239,7 +239,7 @@ def show(row: Row) -> None:
     def mib(amount: int | None) -> str:
         return "none" if amount is None else f"{amount / 2**20:.1f}"
 
-    over = "" if row.times is None else f"{row.times:.3f} ± {row.times_error:.3f} x"
+    over = "" if row.time_ratio is None else f"{row.time_ratio:.3f} ± {row.time_ratio_error:.3f} x"
     print(
         f"{row.case:>14}: budget {mib(row.budget_bytes)}, predicted {mib(row.predicted_bytes)}, ours "
         f"{mib(row.measured_bytes)} {row.ours_ms or 0:.1f} ms; ratio {row.ratio} {mib(row.ratio_bytes)} "
