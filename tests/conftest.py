@@ -24,6 +24,9 @@ if settings is not None:
     settings.register_profile("explorer", deadline=None, derandomize=True)
     settings.load_profile("explorer")
 
+# So that its assertions show their values, as those of test modules do.
+pytest.register_assert_rewrite("tests.solvers.checks")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The flags that let more tests run."""

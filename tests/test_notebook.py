@@ -40,6 +40,11 @@ DRAWN = {
     "3-grouping-merging-bounds": "",
 }
 """What a notebook draws, if not an explorer."""
+FOR_TESTS_ALONE = (
+    *("accelerate", "build", "hypothesis", "lightning", "PIL", "playwright", "pyright", "pytest", "transformers"),
+    *("pytest_timeout", "ruff", "xdist"),
+)
+"""What ``make explore`` does not install: no notebook may need it."""
 THOROUGH = ("language-models", "train", "compare", "sweep", *(x for x in COURSE if x != "2-recompute-by-hand"))
 """What shows little that others do not, and takes its time."""
 
@@ -55,6 +60,8 @@ def test_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     notebook = nbformat.read(path, as_version=4)
+    without = f"import sys; sys.modules |= dict.fromkeys({FOR_TESTS_ALONE})"
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(without))
     NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     printed = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
