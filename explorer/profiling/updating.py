@@ -15,7 +15,7 @@ from explorer.capture import Capture
 from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Profile
 from explorer.execution.device import CUDA_ROUNDING_BYTES
-from explorer.execution.memory import watch_cpu_memory
+from explorer.execution.memory import settled, watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike, Updater, state_bytes, state_tensors
 from explorer.execution.out_of_memory import named
 from explorer.execution.updating import check_apart, step_one
@@ -71,7 +71,7 @@ class Updates:
             OutOfMemory: they do not fit.
         """
         cost = _cuda_cost if device.type == "cuda" else _cpu_cost
-        with named("the update of the parameters", advice=_ADVICE):
+        with settled(), named("the update of the parameters", advice=_ADVICE):
             for storage, parameter in self._parameters.items():
                 there, fresh = (torch.zeros_like(parameter.detach()) for _ in range(2))
                 for target, use in _USES.items():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
 import explorer
 from explorer.execution.measuring import step_time_ms
+from explorer.execution.memory import settled
 from tests.execution.models import branches, graph_of
 from tests.schedules import random_schedule
 
@@ -42,3 +45,19 @@ def test_a_plain_step_is_timed() -> None:
     assert step_time_ms(model, batch, loss=loss, steps=1) > 0
     with pytest.raises(ValueError, match="steps is 0"):
         step_time_ms(model, batch, loss=loss, steps=0)
+
+
+def test_watches_in_a_row_collect_what_is_new_alone():
+    ours = bool(gc.get_freeze_count())  # tests freeze what torch has
+    gc.unfreeze()
+    try:
+        with settled():
+            assert gc.get_freeze_count()
+        assert not gc.get_freeze_count()
+        gc.freeze()
+        with settled():
+            pass
+        assert gc.get_freeze_count()  # somebody else's stays
+    finally:
+        if not ours:
+            gc.unfreeze()
