@@ -104,6 +104,8 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     asked |= {"of": of, "allocator": allocator}
     if update is not None:
         limit = Options(time_limit=time_limit).time_limit
+        if update == "best":  # a share is of one step, whichever way is better
+            asked["budget"] = a_budget(budget, a_profile(profile))
 
         def solve_one(planned: Profile, share: float) -> Solution:
             return solve(planned, time_limit=share * limit, **asked)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from explorer.device_profile import Profile
 from explorer.solution import Bound, BoundScope, Solution, Status
+from explorer.solvers.neither import neither
 from explorer.units import shown
 
 CHOICES = ("end", "within", "best")
@@ -41,10 +42,8 @@ def solve_with_updates(profile: Profile, update: str, solve: Callable[[Profile, 
     end, within = (solve(x, 0.5) for x in (at_end, with_updates(profile, "within")))
     better, other = sorted((end, within), key=lambda x: (x.schedule is None, x.time_ms or 0.0, x.peak_bytes or 0))
     elapsed_s = end.elapsed_s + within.elapsed_s
-    if better.schedule is None:  # neither fits: the smaller of what would
-        sizes = [x for x in (end, within) if x.minimum is not None]
-        least = min(sizes, key=lambda x: x.minimum.budget_bytes if x.minimum is not None else 0, default=better)
-        return replace(least, elapsed_s=elapsed_s)
+    if better.schedule is None:
+        return replace(neither(end, within), elapsed_s=elapsed_s)
     bounds = _of_both(better, other)
     status = better.status if bounds or better.status is not Status.OPTIMAL else Status.FEASIBLE
     return replace(better, bounds=bounds, status=status, elapsed_s=elapsed_s)

@@ -227,3 +227,24 @@ class Breaking(nn.Module):
 def test_a_broken_graph_is_refused_with_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"cannot make one graph of Breaking's step.*explorer\.apply"):
         explorer.profile_compiled(Breaking(), torch.randn(2, 4))
+
+
+@pytest.mark.parametrize("method", ["checkmate", "checkmate-d", "checkmate-o", "rotor", "checkpoint-blocks", "gist"])
+def test_other_methods_answer_for_a_compiled_step(profile: Profile, method: str) -> None:
+    """Some compiled results may take the memory of an argument: not where a program does not know of that."""
+    for budget in ("100 %", "75 %"):
+        found = explorer.solve(profile, budget=budget, method=method, time_limit=0.5)
+        assert found.status not in (Status.FAILED, Status.UNSUITED)
+        if found.schedule is not None:
+            assert simulate(profile, found.schedule).peak_bytes <= found.budget_bytes
+
+
+def test_only_what_every_choice_was_looked_at_for_is_excluded(profile: Profile) -> None:
+    few = explorer.solve(profile, budget="1 KiB", method="monet-compiled", time_limit=0.05)
+    assert few.status is Status.INFEASIBLE
+    built = traced_of(perceptron(8), BATCH, loss=F.mse_loss).built
+    many = Profile(built.graph, {key: Cost(1.0, 0) for key in built.work}, Device("test", "cpu", "none"))
+    found = explorer.solve(many, budget="1 KiB", method="monet-compiled", time_limit=0.05)
+    assert found.status is Status.UNKNOWN
+    assert found.minimum is not None
+    assert not found.minimum.proven

@@ -298,5 +298,8 @@ def test_when_to_update_is_a_decision() -> None:
     assert measured.peak_bytes == scarce.peak_bytes
     nothing = explorer.solve(profile, budget=1000, steps=1, update="best")
     assert nothing.schedule is None
+    share = explorer.solve(profile, budget="80 %", steps=2, update="best")
+    assert share.budget_bytes == int(0.8 * peak_bytes)  # of one step, though the other has a smaller peak
+    assert share.schedule is not None
     within = explorer.profile(model, batch, loss=loss, optimizer="adamw-foreach", update="within")
     assert explorer.solve(within, budget="100 %", steps=1, update="end").schedule is not None

@@ -14,7 +14,7 @@ from explorer.units import format_bytes
 
 
 def best_of(
-    profile: Profile, schedules: Iterable[Schedule], budgets_bytes: Sequence[int], *, method: str
+    profile: Profile, schedules: Iterable[Schedule], budgets_bytes: Sequence[int], *, method: str, every: bool = True
 ) -> tuple[Solution, ...]:
     """For every budget the quickest schedule that fits, as the simulator judges.
 
@@ -23,14 +23,16 @@ def best_of(
         schedules: at least one.
         budgets_bytes: peak allowed, each.
         method: its name, for schedules and messages.
+        every: are these all that the method can make, or at least those with the smallest peak?
 
     Returns:
-        One solution for each budget: feasible, or infeasible with the smallest peak among the schedules.
+        One solution for each budget: feasible, or without one the smallest peak among the schedules: infeasible, or
+        unknown where there are other schedules.
     """
     frontier = Frontier()
     for schedule in schedules:
         frontier.add(judged(profile, replace(schedule, method=method)))
-    return tuple(_answer(profile, frontier, budget_bytes, method) for budget_bytes in budgets_bytes)
+    return tuple(_answer(profile, frontier, budget_bytes, method, every=every) for budget_bytes in budgets_bytes)
 
 
 def unsuited(budgets_bytes: Sequence[int], reason: str) -> tuple[Solution, ...]:
@@ -38,7 +40,7 @@ def unsuited(budgets_bytes: Sequence[int], reason: str) -> tuple[Solution, ...]:
     return tuple(Solution(Status.UNSUITED, budget_bytes, message=reason) for budget_bytes in budgets_bytes)
 
 
-def _answer(profile: Profile, frontier: Frontier, budget_bytes: int, method: str) -> Solution:
+def _answer(profile: Profile, frontier: Frontier, budget_bytes: int, method: str, *, every: bool) -> Solution:
     point = frontier.best(budget_bytes)
     if point is not None:
         schedule = replace(point.schedule, budget_bytes=budget_bytes)
@@ -53,7 +55,11 @@ def _answer(profile: Profile, frontier: Frontier, budget_bytes: int, method: str
     smallest = frontier.points()[0]
     timeline = simulate(profile, smallest.schedule)
     operator = profile.graph.operators[timeline.operators[timeline.peak_run]]
-    minimum = Minimum(smallest.peak_bytes, smallest.peak_bytes, operator.name, operator.layer)
-    text = f"no schedule of {method!r} fits {format_bytes(budget_bytes)}: its smallest peak is"
+    minimum = Minimum(smallest.peak_bytes, smallest.peak_bytes if every else 0, operator.name, operator.layer)
+    wanted = format_bytes(budget_bytes)
+    if every:
+        status, text = Status.INFEASIBLE, f"no schedule of {method!r} fits {wanted}: its smallest peak is"
+    else:
+        status, text = Status.UNKNOWN, f"no schedule of {method!r} found that fits {wanted}: the smallest peak found is"
     message = f"{text} {format_bytes(smallest.peak_bytes)} ({smallest.peak_bytes} bytes), at {operator.name!r}"
-    return Solution(Status.INFEASIBLE, budget_bytes, minimum=minimum, message=message)
+    return Solution(status, budget_bytes, minimum=minimum, message=message)

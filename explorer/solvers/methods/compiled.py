@@ -44,7 +44,8 @@ def monet_compiled(profile: Profile, budgets_bytes: Sequence[int], *, options: O
     for number, budget_bytes in enumerate(budgets_bytes):
         _Search(step, budget_bytes, known, options, number).run()
     schedules = [step.schedule(x, method=options.method) for x in _useful(known, budgets_bytes)]
-    return best_of(profile, schedules, budgets_bytes, method=options.method)
+    every = len(step.choices) <= _FEW
+    return best_of(profile, schedules, budgets_bytes, method=options.method, every=every)
 
 
 def _useful(known: dict[frozenset[int], Figures], budgets_bytes: Sequence[int]) -> list[frozenset[int]]:

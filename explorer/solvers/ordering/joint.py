@@ -18,6 +18,7 @@ from explorer.rearranging import UPDATE_WITHIN
 from explorer.schedule import Run, Schedule, with_frees
 from explorer.simulation import simulate
 from explorer.solution import BoundScope, Solution, Status
+from explorer.solvers.neither import neither
 from explorer.solvers.ordering.order import best_order
 from explorer.solvers.ordering.steps import OrderedSteps, needed_by
 
@@ -122,12 +123,7 @@ def better(one: Solution, other: Solution) -> Solution:
     """Of two answers to the same budget, in different orders."""
     elapsed_s = one.elapsed_s + other.elapsed_s
     if one.schedule is None and other.schedule is None:
-        known = [x for x in (one, other) if x.minimum is not None]
-        best = min(known, key=lambda x: x.minimum.budget_bytes if x.minimum is not None else 0, default=one)
-        if best.minimum is not None:
-            least = min(x.minimum.lower_bound_bytes for x in known if x.minimum is not None)
-            best = replace(best, minimum=replace(best.minimum, lower_bound_bytes=least))
-        return replace(best, elapsed_s=elapsed_s)
+        return replace(neither(one, other), elapsed_s=elapsed_s)
     best = min(one, other, key=lambda x: (x.schedule is None, x.time_ms or 0.0, x.peak_bytes or 0))
     return replace(best, elapsed_s=elapsed_s)
 

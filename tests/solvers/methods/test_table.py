@@ -33,6 +33,10 @@ def test_candidates() -> None:
     assert small.status is Status.INFEASIBLE
     assert small.minimum is not None
     assert small.minimum.budget_bytes == timeline.peak_bytes
+    assert small.minimum.proven
+    (open_,) = best_of(profile, [schedule], [timeline.peak_bytes - 1], method="test", every=False)
+    assert (open_.status, open_.minimum and open_.minimum.lower_bound_bytes) == (Status.UNKNOWN, 0)
+    assert open_.message.startswith("no schedule of 'test' found that fits")
 
 
 def test_unsuited() -> None:

@@ -157,7 +157,9 @@ def _one_form_each(problem: Problem) -> Problem:
         if not forms:
             return ()
         form = min(forms, key=lambda x: x.time_ms)
-        return (replace(form, options=form.options[:1]),)
+        # Its program does not know that a value may be gone: in place only where there is no other way.
+        option = min(form.options, key=lambda x: x.overwrites is not None)
+        return (replace(form, options=(option,)),)
 
     return replace(
         problem,

@@ -60,7 +60,7 @@ def checkmate_rounding(profile: Profile, budget_bytes: int, *, options: Options)
     if not schedules:
         message = f"the linear relaxation has no solution, or none could be found in {options.time_limit:g} s"
         return Solution(Status.UNKNOWN, budget_bytes, elapsed_s=elapsed_s, message=message)
-    (solution,) = best_of(profile, schedules, [budget_bytes], method=options.method)
+    (solution,) = best_of(profile, schedules, [budget_bytes], method=options.method, every=False)
     return replace(solution, elapsed_s=elapsed_s)
 
 
