@@ -59,6 +59,21 @@ def bare_binding(function: Callable[..., Any]) -> Callable[..., Any]:
     return function._op if isinstance(function, OpOverload) else function
 
 
+@contextmanager
+def without_gradient_hooks(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """While open, nothing of anybody's is called when these have their gradients."""
+    # Their dicts stay: autograd has a hold of them.
+    found = [y for x in tensors for y in (x._backward_hooks, x._post_accumulate_grad_hooks) if y]
+    kept = [(hooks, dict(hooks)) for hooks in found]
+    for hooks, _ in kept:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, before in kept:
+            hooks.update(before)
+
+
 def graph_is_kept() -> bool:
     """Within a backward pass: was it asked for with ``retain_graph`` or ``create_graph``?"""
     autograd: Any = torch._C._autograd  # type: ignore[attr-defined]  # a compiled module without a stub

@@ -20,6 +20,8 @@ _NUMBER = r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[+-]?\d+)?"
 """With a decimal point, or a comma."""
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)\s*", re.IGNORECASE)
 _SHARE = re.compile(rf"\s*({_NUMBER})\s*%\s*", re.IGNORECASE)
+_THOUSANDS = re.compile(r"[1-9]\d{0,2},\d{3}")
+"""What is a thousand times as much in some countries as in others."""
 _MOST = 2**60  # bytes; sums of some of these still fit 64 bits
 _SHOWN = 60  # characters of a value in a message
 
@@ -60,6 +62,12 @@ def _quantity(value: str) -> float:
     match = _QUANTITY.fullmatch(value)
     if match is None:
         raise ValueError(f"budget {shown(value)} is not a number with a unit, such as '8 GiB', nor per cent: '80 %'")
+    if _THOUSANDS.fullmatch(match[1]):
+        whole = match[1].replace(",", "")
+        raise ValueError(
+            f"budget {shown(value)} can be read in two ways: write '{whole} {match[2]}', or "
+            f"'{_number(match[1]):g} {match[2]}'"
+        )
     factor = _FACTORS.get(match[2].upper())
     if factor is None:
         raise ValueError(

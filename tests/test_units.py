@@ -28,6 +28,7 @@ def test_parse(text: str | int, amount: int | None) -> None:
         (True, "must be an int"),
         (1.5, "must be an int"),
         ("", "not a number with a unit"),
+        ("1,000 MiB", "can be read in two ways: write '1000 MiB', or '1 MiB'"),
     ],
 )
 def test_refusals(value: object, message: str) -> None:

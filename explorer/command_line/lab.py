@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import webbrowser
+from itertools import count
 from pathlib import Path
 
 from explorer.command_line.tables import PlainConsole
@@ -14,7 +15,7 @@ from explorer.harmless import file_stem
 
 
 def open_lab(profile: str, *, browser: bool, port: int) -> None:
-    """Become JupyterLab, with a notebook for ``profile`` in the working folder; made if it is not there.
+    """Become JupyterLab, with a notebook in the working folder that opens ``profile``; made if there is none yet.
 
     Args:
         profile: a path, or the name of a bundled one.
@@ -22,9 +23,7 @@ def open_lab(profile: str, *, browser: bool, port: int) -> None:
         port: JupyterLab's; the next free one if taken.
     """
     check_installed("jupyterlab", feature="schedule-explorer explore", extra=WHOLE)
-    notebook = Path(f"explore-{file_stem(Path(profile).stem)}.ipynb")
-    if not notebook.exists():
-        notebook.write_text(notebook_of(profile), encoding="utf-8")
+    notebook = _notebook_for(profile)
     if browser and not _has_browser():
         browser = False
         PlainConsole().print("There is no browser here: open one of the URLs that JupyterLab prints.")
@@ -40,6 +39,28 @@ def open_lab(profile: str, *, browser: bool, port: int) -> None:
     ]
     # In place of this process, so that whoever ends it ends JupyterLab.
     os.execv(sys.executable, command)  # noqa: S606 - nothing in it needs a shell
+
+
+def _notebook_for(profile: str) -> Path:
+    """The first of a row of names whose notebook is about this very profile, or that is free."""
+    stem = f"explore-{file_stem(Path(profile).stem)}"
+    for name in (stem, *(f"{stem}-{number}" for number in count(2))):
+        notebook = Path(f"{name}.ipynb")
+        if not notebook.exists():
+            notebook.write_text(notebook_of(profile), encoding="utf-8")
+        elif not _opens(notebook, profile):
+            continue
+        return notebook
+    raise AssertionError("names do not end")
+
+
+def _opens(notebook: Path, profile: str) -> bool:
+    """Does one of its cells still name the profile as ours does?"""
+    try:
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        return any(f"explorer.explore({profile!r}" in "".join(x["source"]) for x in cells)
+    except (ValueError, KeyError, TypeError, OSError):
+        return False
 
 
 def notebook_of(profile: str) -> str:

@@ -68,11 +68,12 @@ def measure(
     tell = _silent if progress is None else progress
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    look = step_of(module, batch, loss=loss, autocast=autocast, after_backward=iterating.see)
     with (
         on_device(device),
         unchanged(module, batch, loss=loss, updates=iterating.updates),
         named("a training step", advice="Solve for a smaller budget, or take a smaller batch."),
-        iterating.ready() as held,
+        iterating.ready(look) as held,
     ):
         base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
         buffer, steps_before = buffer_of(module), 0
@@ -133,9 +134,10 @@ def step_time_ms(
     device = device_of(module)
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    look = step_of(module, batch, loss=loss, autocast=autocast, after_backward=iterating.see)
     tell = _silent if progress is None else progress
     timed_ms = []
-    with on_device(device), unchanged(module, batch, loss=loss, updates=iterating.updates), iterating.ready():
+    with on_device(device), unchanged(module, batch, loss=loss, updates=iterating.updates), iterating.ready(look):
         for done in range(steps + 1):
             tell(done, steps + 1)
             timed_ms.append(_timed(run, device))

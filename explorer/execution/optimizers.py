@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,12 +65,14 @@ class Updater:
         trained: the parameters that it trains, in the model's order.
         over: makes another one like it, over tensors in the place of those.
         left_out: how many of them it leaves alone.
+        started: those of them, by ``id``, for which the optimizer given has state.
     """
 
     label: str
     trained: tuple[nn.Parameter, ...]
     over: Callable[[Sequence[torch.Tensor]], optim.Optimizer]
     left_out: int = 0
+    started: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, optimizer: OptimizerLike, model: nn.Module) -> Updater:
@@ -99,16 +101,25 @@ class Updater:
             made = over(trained or [torch.zeros(1, requires_grad=True)])
         return cls(label_of(made), trained, over, _left_out(made, trained))
 
-    def stand_in(self, like: Callable[[torch.Tensor], torch.Tensor]) -> tuple[optim.Optimizer, list[torch.Tensor]]:
+    def stand_in(
+        self, like: Callable[[torch.Tensor], torch.Tensor], *, reached: Container[int]
+    ) -> tuple[optim.Optimizer, list[torch.Tensor]]:
         """One over tensors that ``like`` makes of the parameters, with zeros for gradients, after a step; and those.
 
-        Its state is as large as that of the real one is from its first step on.
+        Its state is as large as that of the real one is from its first step on, which makes none for parameters that
+        get no gradients.
+
+        Args:
+            like: makes a tensor like a parameter.
+            reached: the parameters that get gradients, by ``id``.
         """
         tensors = [like(x).requires_grad_() for x in self.trained]
-        for x in tensors:
-            x.grad = torch.zeros_like(x)
+        for parameter, x in zip(self.trained, tensors, strict=True):
+            x.grad = torch.zeros_like(x) if id(parameter) in reached or id(parameter) in self.started else None
         made = self.over(tensors)
         made.step()
+        for parameter, x in zip(self.trained, tensors, strict=True):
+            x.grad = x.grad if id(parameter) in reached else None
         return made, tensors
 
 
@@ -195,7 +206,8 @@ def _like(optimizer: optim.Optimizer, model: nn.Module, trained: tuple[nn.Parame
         ]
         return kind(there, **options)
 
-    return Updater(label_of(optimizer), trained, over, _left_out(optimizer, trained))
+    started = frozenset(id(x) for x in trained if optimizer.state.get(x))
+    return Updater(label_of(optimizer), trained, over, _left_out(optimizer, trained), started)
 
 
 def _left_out(optimizer: optim.Optimizer, trained: Sequence[torch.Tensor]) -> int:

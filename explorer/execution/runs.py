@@ -65,7 +65,7 @@ def measure_runs(
         if ends_with_update:
             probe()
 
-    with on_device(device), unchanged(module, batch, updates=iterating.updates), iterating.ready() as held:
+    with on_device(device), unchanged(module, batch, updates=iterating.updates), iterating.ready(lambda: None) as held:
         base_bytes = persistent_bytes(module, batch, held=held)
         step_of(module, batch, iterating=iterating)()
         peaks = watch(run_with, base_bytes)

@@ -25,7 +25,7 @@ from explorer.execution.optimizers import with_loss
 from explorer.execution.scheduled import ScheduledModule
 from explorer.torch_arguments import a_batch
 from explorer.torch_errors import explained
-from explorer.torch_private import ones_for, storage_key
+from explorer.torch_private import ones_for, storage_key, without_gradient_hooks
 from explorer.units import shown
 
 
@@ -126,6 +126,8 @@ def unchanged(
 ) -> Iterator[None]:
     """Put back attributes, buffers, gradients and random state when left, of a loss that is a module too.
 
+    Meanwhile the hooks of its parameters' gradients are not called: they may train, or tell others of a step.
+
     Args:
         module: whose.
         batch: likewise, if a step may write to it.
@@ -146,7 +148,8 @@ def unchanged(
     devices = {x.device for x in module.parameters() if x.device.type == "cuda"}
     for parameter, _ in gradients:
         parameter.grad = None
-    with torch.random.fork_rng(devices=[x.index for x in devices], enabled=True):
+    quiet = without_gradient_hooks([x for x, _ in gradients])
+    with torch.random.fork_rng(devices=[x.index for x in devices], enabled=True), quiet:
         try:
             yield
         finally:

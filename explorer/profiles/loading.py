@@ -24,7 +24,7 @@ def load_profile(path: str | Path) -> Profile:
         ValueError: no such file or bundled name, or the file is truncated, changed or of another version.
     """
     path = a_path(path, instead=", or the name of a bundled profile")
-    if path.suffix == "" and not path.exists():
+    if path.suffix == "" and not path.is_file():
         return storage_format.read(bundled_path(str(path)), Profile, schema=SCHEMA)
     document = storage_format.parse(path)
     if is_published(document):

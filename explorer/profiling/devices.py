@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.extras import needing
+from explorer.graph import MOST_BYTES
 from explorer.storage import storage_format
 from explorer.units import shown
 
@@ -59,8 +60,11 @@ class DeviceSpec:
         for key, value in figures.items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"{key} is {value}; it must be positive")
-        if self.launch_us < 0 or self.cublas_workspace_bytes < 0:
-            raise ValueError("launch_us and cublas_workspace_bytes must be 0 or more")
+        for key in ("launch_us", "cublas_workspace_bytes"):
+            if not 0 <= getattr(self, key) < float("inf"):
+                raise ValueError(f"{key} is {getattr(self, key)}; it must be 0 or more")
+        if self.memory_gib > MOST_BYTES / _GIB:
+            raise ValueError(f"memory_gib is {self.memory_gib}; allowed: up to {MOST_BYTES / _GIB:.0f}")
         if unknown := set(self.matrix_tflops) - set(PRECISIONS):
             raise ValueError(f"matrix_tflops has {sorted(unknown)}; allowed: {', '.join(PRECISIONS)}")
 

@@ -16,6 +16,7 @@ from explorer.capture.depth import capture_in_depth
 from explorer.device_profile import Cost, Device, Profile
 from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.execution.optimizers import OptimizerLike, with_loss
+from explorer.execution.trained import parameter_names
 from explorer.graph import TrainingGraph
 from explorer.iteration import STEP_ALONE
 from explorer.operators.convolution import (
@@ -33,7 +34,7 @@ from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
 from explorer.profiling.kernel_workspace import kernel_workspace_bytes
 from explorer.profiling.profiling import Progress, planned, subjects_of, uses_cublas
 from explorer.profiling.rates import Family, KernelWork, time_ms
-from explorer.profiling.updating import Updates, parameter_names
+from explorer.profiling.updating import Updates
 from explorer.torch_arguments import a_model
 from explorer.units import shown
 

@@ -21,6 +21,7 @@ from explorer.execution.measuring import measure
 from explorer.execution.optimizers import OptimizerLike, Updater, with_loss
 from explorer.execution.out_of_memory import OutOfMemory
 from explorer.execution.steps import unchanged
+from explorer.execution.trained import parameter_names
 from explorer.execution.updating import check_apart
 from explorer.graph import TrainingGraph
 from explorer.iteration import STEP_ALONE, Buckets, Iteration
@@ -28,7 +29,7 @@ from explorer.operators.encodings import Encoding
 from explorer.operators.fusing import why_not
 from explorer.profiling.comparing import Subject, halves_of
 from explorer.profiling.costing import measure_costs
-from explorer.profiling.updating import Updates, parameter_names
+from explorer.profiling.updating import Updates
 from explorer.rearranging import UPDATE
 from explorer.schedule import keep_all
 from explorer.simulation import simulate

@@ -11,13 +11,12 @@ from functools import partial
 import torch
 from torch import nn, optim
 
-from explorer.capture import Capture
-from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Profile
 from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.execution.memory import settled, watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike, Updater, state_bytes, state_tensors
 from explorer.execution.out_of_memory import named
+from explorer.execution.trained import trained_in
 from explorer.execution.updating import check_apart, step_one
 from explorer.graph import TrainingGraph
 from explorer.profiling.counting import Counting
@@ -30,12 +29,6 @@ _USES: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     COPY: lambda there, fresh: torch.mul(fresh, 0.5, out=there),  # as an average has its shares
 }
 _ADVICE = "Profile without an optimizer, or free what else is on the device."
-
-
-def parameter_names(captured: Capture) -> dict[int, str]:
-    """Of each parameter's storage, as ``Updates`` wants them."""
-    inputs = [x for x in captured.traced.inputs if x.source is Source.PARAMETER]
-    return {captured.built.storage_of[x.node]: x.name for x in inputs}
 
 
 class Updates:
@@ -53,7 +46,7 @@ class Updates:
 
         Args:
             graph: of the model.
-            names: of the storages of its parameters, behind ``model.`` or ``loss.``.
+            names: of the storages of its parameters, as ``parameter_names`` has them.
             model: with its loss, if that is a module.
             updater: None: gradients are accumulated only.
         """
@@ -61,8 +54,7 @@ class Updates:
         self.state_bytes = 0
         self._graph = graph
         self._updater = updater
-        parameters = dict(model.named_parameters(remove_duplicate=False))
-        self._parameters = {storage: parameters[_path(names[storage], parameters)] for storage, _ in graph.gradients}
+        self._parameters = trained_in(graph, names, model)
 
     def measure(self, device: torch.device) -> None:
         """On the device where the model is; parameters, gradients and state are there a second time meanwhile.
@@ -79,7 +71,7 @@ class Updates:
                     if key not in self.costs:
                         self.costs[key] = cost(partial(use, there, fresh))
             if self._updater is not None:
-                optimizer, tensors = self._updater.stand_in(lambda x: torch.zeros_like(x.detach()))
+                optimizer, tensors = self._stand_in(lambda x: torch.zeros_like(x.detach()))
                 rounding_bytes = CUDA_ROUNDING_BYTES if device.type == "cuda" else 1
                 self.state_bytes = state_bytes(optimizer, rounding_bytes=rounding_bytes, device=device.type)
                 self.costs[UPDATE] = cost(optimizer.step)
@@ -110,7 +102,7 @@ class Updates:
         with optimizers_on_meta():
             made: list[tuple[optim.Optimizer, list[torch.Tensor]]] = []
             try:
-                counting.cost_of(lambda updater=self._updater: made.append(updater.stand_in(like)), known=())
+                counting.cost_of(lambda: made.append(self._stand_in(like)), known=())
             except (RuntimeError, NotImplementedError) as error:
                 raise ValueError(
                     f"{self._updater.label} looks at the values of tensors, so that it cannot be estimated: profile it "
@@ -131,6 +123,10 @@ class Updates:
         name = optimizer if isinstance(optimizer, str) else self._updater.label
         costs = profile.costs | self.costs
         return replace(profile, costs=costs, optimizer=name, optimizer_state_bytes=self.state_bytes)
+
+    def _stand_in(self, like: Callable[[torch.Tensor], torch.Tensor]) -> tuple[optim.Optimizer, list[torch.Tensor]]:
+        assert self._updater is not None
+        return self._updater.stand_in(like, reached={id(x) for x in self._parameters.values()})
 
     def _each(
         self, optimizer: optim.Optimizer, tensors: list[torch.Tensor], cost: Callable[[Callable[[], object]], Cost]
@@ -157,12 +153,6 @@ class Updates:
 def _update(optimizer: optim.Optimizer, tensor: torch.Tensor, gradient: torch.Tensor | None) -> None:
     tensor.grad = gradient
     step_one(optimizer, tensor)
-
-
-def _path(name: str, parameters: dict[str, nn.Parameter]) -> str:
-    """Of a parameter in model and loss together: their list counts them, where there are both."""
-    section, path = name.split(".", 1)
-    return path if path in parameters and section == "model" else f"{('model', 'loss').index(section)}.{path}"
 
 
 def _cpu_cost(run: Callable[[], object]) -> Cost:

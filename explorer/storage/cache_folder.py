@@ -16,7 +16,7 @@ def cache_folder() -> Path | None:
     """
     said = os.environ.get(VARIABLE, "")
     if said and said != "off":
-        return Path(said)
+        return Path(said).expanduser()
     if said == "off" or find_spec("platformdirs") is None:
         return None
     import platformdirs

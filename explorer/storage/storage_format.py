@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from explorer.storage.conversion import WrongContentError, from_plain, to_plain
+from explorer.storage.replacing import replacing
 from explorer.units import shown
 
 T = TypeVar("T")
@@ -28,12 +29,10 @@ _LOADERS = {
 
 def write(path: str | Path, value: Any, *, schema: int) -> None:
     """Write ``value`` under its class name, with a checksum; replaces the file in one step."""
-    target = Path(path)
-    partial = target.with_name(target.name + ".partial")
     data = text_of(value, schema=schema).encode()
-    # Without the time, so that equal values make equal files.
-    partial.write_bytes(gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
-    partial.replace(target)
+    with replacing(path) as fresh:
+        # Without the time, so that equal values make equal files.
+        fresh.write_bytes(gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
 
 
 def text_of(value: Any, *, schema: int) -> str:

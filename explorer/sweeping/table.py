@@ -12,6 +12,7 @@ from explorer.arguments import a_path
 from explorer.extras import needing
 from explorer.solution import Status
 from explorer.storage.conversion import WrongContentError, from_plain, to_plain
+from explorer.storage.replacing import replacing
 from explorer.summaries import Fact, Summarised
 
 if TYPE_CHECKING:
@@ -98,10 +99,9 @@ class Sweep(Summarised):
         with needing("writing Parquet"):
             import pyarrow as pa
             import pyarrow.parquet as pq
-        target = a_path(path)
-        partial = target.with_name(target.name + ".partial")
-        pq.write_table(pa.Table.from_pylist([to_plain(x) for x in self.rows], schema=_schema()), partial)
-        partial.replace(target)
+        rows = pa.Table.from_pylist([to_plain(x) for x in self.rows], schema=_schema())
+        with replacing(a_path(path)) as fresh:
+            pq.write_table(rows, fresh)
 
 
 def load_sweep(path: str | Path) -> Sweep:

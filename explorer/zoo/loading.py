@@ -26,7 +26,7 @@ def load_schedule(path: str | Path) -> Schedule:
     """
     path = a_path(path, instead=", or the name of a bundled schedule, such as 'resnet50-a100-80gb@0.5'")
     named = _NAME.fullmatch(str(path))
-    if named is None or path.exists():
+    if named is None or path.is_file():
         return read_schedule(path)
     return _schedule_of(entry_named(named[1], named[2]))
 

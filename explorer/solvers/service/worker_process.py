@@ -46,7 +46,7 @@ class WorkerProcess:
     ) -> None:
         """Starts it."""
         self.on_event, self.on_death = on_event, on_death
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(__file__).resolve().parents[3])  # of the very package that asks
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self.log = tempfile.NamedTemporaryFile(prefix="schedule-explorer-", suffix=".log")  # noqa: SIM115 - until closed
         self.log_start = 0
