@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from types import UnionType
 from typing import Any, cast
 
 import torch
@@ -146,6 +148,17 @@ class BatchLayout:
         flat = all(x.is_leaf() for x in (*args.children(), *kwargs.children()))
         layouts = tuple(_layout(leaf) for leaf in batch.leaves)
         return cls(batch.names, layouts, batch.structure, list(kwargs.context or ()) if flat else None)
+
+    @cached_property
+    def inputs_together(self) -> UnionType | type | None:
+        """What the first argument is where it holds several of the model's: a kind of container; None: it is one."""
+        positional = self.structure.children()[0].children()
+        if not positional or positional[0].is_leaf():
+            return None
+        kind = positional[0].type
+        if issubclass(kind, tuple | list):
+            return tuple | list
+        return Mapping if issubclass(kind, Mapping) else None
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 _LIBRARIES = ("torch", "transformers", "explorer", "numpy", "builtins", "math", "functools")
 
 
-def is_of_a_library(thing: type | FunctionType) -> bool:
-    """Is a class or function not the user's? What libraries read does not change between two steps."""
-    return str(thing.__module__).partition(".")[0] in _LIBRARIES
+def is_of_a_library(thing: type | FunctionType | ModuleType) -> bool:
+    """Is a class, function or module not the user's? What libraries read does not change between two steps."""
+    name = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
+    return str(name).partition(".")[0] in _LIBRARIES
 
 
 def mentioned(function: FunctionType) -> frozenset[str]:

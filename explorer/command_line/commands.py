@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from explorer.budgets import a_budget
 from explorer.command_line.endings import Commands, complain, end_solvers
 from explorer.command_line.lab import open_lab
-from explorer.command_line.options import check_folder, model_of, pin_of, sizes_of
+from explorer.command_line.options import check_folder, model_of, optimizer_of, pin_of, sizes_of
 from explorer.command_line.sweeping import sweep
 from explorer.command_line.tables import (
     PlainConsole,
@@ -331,16 +331,14 @@ def run(
     loaded = load_schedule(schedule)
     known = None if profile is None else load_profile(profile)
     predicted = None if known is None else simulate(known, loaded)
+    optimizer = known.optimizer if known else optimizer_of(loaded)
     made, batch, loss = model_of(model, {}, like=loaded.identity.batch, device=device)
     with PlainConsole(stderr=True).status("applying the schedule") as status:
         module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding)
         status.update(f"measuring {steps} steps")
         try:
-            around = {
-                "optimizer": known.optimizer if known else None,
-                "accumulate": loaded.identity.iteration.accumulate,
-            }
-            measured = explorer.measure(module, batch, steps=steps, **around)
+            accumulate = loaded.identity.iteration.accumulate
+            measured = explorer.measure(module, batch, steps=steps, optimizer=optimizer, accumulate=accumulate)
         except (RuntimeError, MemoryError) as error:
             complain("failed", f"the step did not run: {error}")
             raise typer.Exit(1) from error

@@ -44,8 +44,8 @@ def open_lab(profile: str, *, browser: bool, port: int) -> None:
 def _notebook_for(profile: str) -> Path:
     """The first of a row of names whose notebook is about this very profile, or that is free."""
     stem = f"explore-{file_stem(Path(profile).stem)}"
-    for name in (stem, *(f"{stem}-{number}" for number in count(2))):
-        notebook = Path(f"{name}.ipynb")
+    for number in count(1):
+        notebook = Path(f"{stem}.ipynb" if number == 1 else f"{stem}-{number}.ipynb")
         if not notebook.exists():
             notebook.write_text(notebook_of(profile), encoding="utf-8")
         elif not _opens(notebook, profile):

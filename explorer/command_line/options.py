@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from explorer.schedule import Schedule
+
 
 def model_of(
     name: str, sizes: dict[str, Any], *, like: tuple[Any, ...] = (), device: str | None = None
@@ -59,3 +61,21 @@ def _sides(size: str | None) -> tuple[int, ...] | int | None:
         raise ValueError(f"size {size!r} must be a positive number, or several with x between them: 416x608")
     sides = tuple(int(part) for part in parts)
     return sides[0] if len(sides) == 1 else sides
+
+
+def optimizer_of(schedule: Schedule) -> str | None:
+    """The name of the optimizer that a schedule was planned with, if it was planned with one.
+
+    Raises:
+        ValueError: no name stands for it.
+    """
+    from explorer.execution.optimizers import name_of
+
+    label = schedule.identity.iteration.optimizer
+    name = None if label is None else name_of(label)
+    if label is not None and name is None:
+        raise ValueError(
+            f"the schedule was planned with {label}, which no name stands for: explorer.measure(…, optimizer=…) in "
+            "Python takes the optimizer itself"
+        )
+    return name

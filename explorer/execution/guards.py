@@ -7,26 +7,28 @@ number for each of them; after any write it compares what they hold, two tuples 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from operator import itemgetter
-from types import FunctionType, MethodType
+from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType, MethodType, NoneType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from explorer.capture.mentions import is_of_a_library, mentioned_by
 from explorer.capture.refusing import is_traced
+from explorer.execution.watched import AGAIN, Watched, attributes
 from explorer.torch_arguments import SHARDED, gathers
 from explorer.torch_private import dict_versions
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PLAIN = frozenset(vars(nn.Module())) - {"training"}
-_AGAIN = "profile, solve and apply again, with the model as it is now"
-_CONTAINERS = (list, dict, set, deque)
 _DEPTH = 4
+_MOST_HELD = 256
+"""Of a container in which objects are looked for."""
+_NUMBERS_AND_TEXTS = bool | int | float | complex | str | NoneType
+_HOLDING = list | tuple | dict | set | deque | np.ndarray
 _READ_OR_RUN = (bool, int, float, complex, str, FunctionType, MethodType)
 # Hugging Face's, and set by its Trainer: whether keys and values are returned too. A step returns what was captured.
 _RETURNED_ONLY = frozenset({"use_cache"})
@@ -53,83 +55,6 @@ class Versions:
     def note(self) -> None:
         """From now on; to be called before what they hold is looked at."""
         self._noted = dict_versions(self._dicts)
-
-
-@dataclass(frozen=True)
-class Watched:
-    """Attributes of one object, and what they were.
-
-    Attributes:
-        path: of the module, empty for the model itself.
-        values: where the attributes are.
-        read: gets all of them at once.
-        names: theirs, in that order.
-        expected: what ``read`` got; containers as copies.
-    """
-
-    path: str
-    values: Mapping[Any, Any]
-    read: Callable[[Mapping[Any, Any]], Any]
-    names: tuple[Any, ...]
-    expected: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, path: str, values: Mapping[Any, Any], names: list[Any]) -> Watched:
-        """Take note of what these attributes are."""
-        # The first name twice, so that one name makes a tuple too: in tuples, one object is equal to itself.
-        read = itemgetter(names[0], *names)
-        kept = tuple(map(_snapshot, read(values)))
-        return cls(path, values, read, tuple(names), kept)
-
-    @property
-    def has_containers(self) -> bool:
-        """Can what is watched change without a write to the attributes?"""
-        return any(isinstance(x, _CONTAINERS) for x in self.expected)
-
-    def holds(self) -> bool:
-        """Are they still?"""
-        try:
-            return bool(self.read(self.values) == self.expected)
-        except (KeyError, RuntimeError, ValueError, TypeError):
-            return False  # gone, or a tensor or array in the place of another
-
-    def change(self) -> str:
-        """In words, the first attribute that is another."""
-        for name, before in zip(self.names, self.expected[1:], strict=True):
-            now = self.values.get(name)
-            if not _equal(before, now):
-                return _told(self.path, name, before, now)
-        return f"{self.path or 'the model'} changed"
-
-
-def _snapshot(value: Any, *, depth: int = _DEPTH) -> Any:
-    """The value; of containers a copy, with copies of containers in them."""
-    if depth and type(value) is dict:
-        return {key: _snapshot(x, depth=depth - 1) for key, x in value.items()}
-    if depth and type(value) is list:
-        return [_snapshot(x, depth=depth - 1) for x in value]
-    return value.copy() if isinstance(value, _CONTAINERS) else value
-
-
-def _equal(before: Any, now: Any) -> bool:
-    if before is now:
-        return True
-    try:
-        return bool(before == now)
-    except (RuntimeError, ValueError, TypeError):
-        return False
-
-
-def _told(path: str, name: str, before: Any, now: Any) -> str:
-    if name == "training":
-        modes = ("training", "evaluation") if before else ("evaluation", "training")
-        call = f"{path}.train({before})" if path else f"train({before})"
-        was = f"{path or 'the model'} was captured in {modes[0]} mode and is in {modes[1]} mode now"
-        return f"{was}: call {call}, or {_AGAIN}"
-    full = f"{path} {name!r}" if path.startswith("in ") else f"{path}.{name}" if path else name
-    if isinstance(now, torch.Tensor | nn.Module) or isinstance(before, torch.Tensor | nn.Module):
-        return f"{full} is another {type(now).__name__} than the one that was captured: put it back, or {_AGAIN}"
-    return f"{full} is {now!r}, and was {before!r} when the step was captured: put it back, or {_AGAIN}"
 
 
 class ModelGuards:
@@ -162,8 +87,8 @@ class ModelGuards:
         self._of_hooks = {id(getattr(module, name)): path for path, module in modules.items() for name in _HOOKS}
         self._containers = [x for x in self._watched if x.has_containers]
         self._versions = Versions(
-            [*(x.values for x in self._watched), *(x for _, x, _ in self._children), *(x for _, x, _ in self._hooks)]
-            + [x for _, x, _ in self._absent]
+            [x.values for x in self._watched if isinstance(x.values, dict)]
+            + [x for _, x, _ in (*self._children, *self._hooks, *self._absent)]
         )
         self._hook_number = -1
 
@@ -193,17 +118,17 @@ class ModelGuards:
 
     def _compare_modules(self) -> None:
         """Submodules and hooks, and attributes that were not there."""
-        for path, attributes, absent in self._absent:
-            new = [x for x in absent & attributes.keys() if x == "forward" or isinstance(attributes[x], _READ_OR_RUN)]
+        for path, held, absent in self._absent:
+            new = [x for x in absent & held.keys() if x == "forward" or isinstance(held[x], _READ_OR_RUN)]
             if new:
                 full = f"{path}.{new[0]}" if path else new[0]
                 raise ModelChangedError(
                     f"{full} was set on the object since the step was captured, and would not be looked at: take it "
-                    f"away, or {_AGAIN}"
+                    f"away, or {AGAIN}"
                 )
         for path, modules, expected in self._children:
             if list(modules.values()) != expected:
-                raise ModelChangedError(f"submodules of {path or 'the model'} were exchanged: {_AGAIN}")
+                raise ModelChangedError(f"submodules of {path or 'the model'} were exchanged: {AGAIN}")
         if (any(self._no_hooks) and self._new_hooks()) or any(now != before for _, now, before in self._hooks):
             raise ModelChangedError(self._changed_hook())
 
@@ -244,37 +169,59 @@ def _of_settings(modules: Mapping[str, nn.Module]) -> Iterator[Watched]:
     seen: set[int] = set()
     for path, module in modules.items():
         for name, value in vars(module).items():
-            if id(value) in seen or name in _PLAIN or not is_settings(value):
+            full = f"{path}.{name}" if path else name
+            if name in _PLAIN:
                 continue
-            seen.add(id(value))
-            yield from _of_object(f"{path}.{name}" if path else name, value, depth=_DEPTH)
+            if is_settings(value) and id(value) not in seen:
+                seen.add(id(value))
+                yield from _of_object(full, value, seen, depth=_DEPTH)
+            yield from _of_container(full, value, seen, depth=_DEPTH)
 
 
-def _of_object(path: str, value: Any, *, depth: int) -> Iterator[Watched]:
+def _of_object(path: str, value: Any, seen: set[int], *, depth: int) -> Iterator[Watched]:
     """Numbers, texts and containers of them, and what is in objects below."""
     left_out = _set_by_hugging_face(value)
-    settings = {x: y for x, y in vars(value).items() if x not in left_out}
-    own = not hasattr(value, "save_pretrained")
-    kinds = (bool, int, float, str, type(None), *((list, dict, set) if own else ()))
+    held = attributes(value) or {}
+    settings = {x: y for x, y in held.items() if x not in left_out}
+    own = not _is_hugging_faces(value)
+    kinds = _NUMBERS_AND_TEXTS | _HOLDING if own else _NUMBERS_AND_TEXTS
     names = [x for x, y in settings.items() if isinstance(y, kinds)]
     if names:
-        yield Watched.of(path, vars(value), names)
-    if depth and own:
-        for x, y in settings.items():
-            if is_settings(y) and not is_of_a_library(type(y)):
-                yield from _of_object(f"{path}.{x}", y, depth=depth - 1)
+        yield Watched.of(path, held, names)
+    for x, y in settings.items() if depth and own else ():
+        if is_settings(y) and not is_of_a_library(type(y)) and id(y) not in seen:
+            seen.add(id(y))
+            yield from _of_object(f"{path}.{x}", y, seen, depth=depth - 1)
+        yield from _of_container(f"{path}.{x}", y, seen, depth=depth - 1)
+
+
+def _of_container(path: str, value: Any, seen: set[int], *, depth: int) -> Iterator[Watched]:
+    """What objects in it hold; itself it is watched with what holds it."""
+    if not depth or not isinstance(value, list | tuple | dict | deque) or len(value) > _MOST_HELD:
+        return
+    for key, x in value.items() if isinstance(value, dict) else enumerate(value):
+        full = f"{path}[{key!r}]"
+        if is_settings(x) and not is_of_a_library(type(x)) and id(x) not in seen:
+            seen.add(id(x))
+            yield from _of_object(full, x, seen, depth=depth - 1)
+        yield from _of_container(full, x, seen, depth=depth - 1)
 
 
 def _set_by_hugging_face(settings: Any) -> frozenset[str]:
     """What may become another without a change to the step."""
-    if not hasattr(settings, "save_pretrained"):
+    if not _is_hugging_faces(settings):
         return _RETURNED_ONLY
     # Not given, it is taken from the labels by the first pass that runs the model itself, such as an evaluation.
     derived = {"problem_type"} if getattr(settings, "problem_type", "") is None else set()
     return _RETURNED_ONLY | _SAVED_ONLY | derived
 
 
+def _is_hugging_faces(settings: Any) -> bool:
+    # Of the class: a dict that has its keys as attributes too answers for any name, or raises what it likes.
+    return hasattr(type(settings), "save_pretrained")
+
+
 def is_settings(value: Any) -> bool:
     """Is it an object with attributes, no tensor, module, class or function?"""
-    plain = isinstance(value, torch.Tensor | nn.Module | type) or callable(value)
-    return not plain and isinstance(getattr(value, "__dict__", None), dict)
+    plain = isinstance(value, torch.Tensor | nn.Module | type | np.ndarray) or callable(value)
+    return not plain and attributes(value) is not None

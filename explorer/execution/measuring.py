@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,7 +70,7 @@ def measure(
     tell = _silent if progress is None else progress
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
-    look = step_of(module, batch, loss=loss, autocast=autocast, after_backward=iterating.see)
+    look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     with (
         on_device(device),
         unchanged(module, batch, loss=loss, updates=iterating.updates),
@@ -134,7 +136,7 @@ def step_time_ms(
     device = device_of(module)
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
-    look = step_of(module, batch, loss=loss, autocast=autocast, after_backward=iterating.see)
+    look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     tell = _silent if progress is None else progress
     timed_ms = []
     with on_device(device), unchanged(module, batch, loss=loss, updates=iterating.updates), iterating.ready(look):
@@ -147,6 +149,11 @@ def step_time_ms(
 def buffer_of(module: nn.Module) -> StepBuffer | None:
     """What the module's steps run in; of one with several schedules, those of the first."""
     return type(module).plans[0].bindings[module].buffer if isinstance(module, ScheduledModule) else None
+
+
+def _seen(iterating: Iterating, module: nn.Module, batch: Batch, **options: Any) -> None:
+    """Let it see which parameters a step by itself has gradients for."""
+    step_of(module, batch, after_backward=iterating.see, **options)()
 
 
 def _silent(done: int, total: int) -> None:

@@ -171,6 +171,12 @@ def _each(values: Iterable[Any]) -> list[Any]:
     return found
 
 
+def name_of(label: str) -> str | None:
+    """The name that ``profile`` and ``measure`` take, of an optimizer whose ``label_of`` is this; None: it has none."""
+    parameter = [torch.zeros(1, requires_grad=True)]
+    return next((x for x in NAMES if label_of(_named(x)(parameter)) == label), None)
+
+
 def _named(name: str) -> Callable[[list[torch.Tensor]], optim.Optimizer]:
     if name.lower() not in NAMES:
         raise ValueError(f"optimizer is {shown(name)}; {_ALLOWED}")

@@ -173,8 +173,9 @@ class ScheduledModule(Scheduled, nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run one training step's forward pass by the schedule.
 
-        With a loss, the arguments are the inputs and the target, and the loss comes back; ``module(inputs)`` alone
-        gives the model's own output, without the schedule's savings.
+        With a loss, the arguments are the inputs and the target, and the loss comes back. ``module(inputs)`` alone
+        gives the model's own output, without the schedule's savings; of a model that takes several inputs, those of
+        the sample batch together or one by one.
 
         Raises:
             ValueError: the batch has other shapes, dtypes or structure than the schedule was made for, and plain
@@ -183,16 +184,21 @@ class ScheduledModule(Scheduled, nn.Module):
             ModelChangedError: model or settings are not what was captured: modes, attributes, hooks, what requires a
                 gradient, autocast. Names what changed and the remedy.
         """
-        loss = type(self).plans[0].capture.loss
-        with_target = loss is not None and len(args) == 2 and not kwargs
-        if loss is not None and not with_target:
-            return type(self).model_class.forward(self, *args, **kwargs)
+        plan, own = type(self).plans[0], type(self).model_class.forward
+        loss = plan.capture.loss
+        if loss is not None:
+            together = plan.capture.batch.inputs_together
+            if len(args) == 1 and not kwargs and together is not None and isinstance(args[0], together):
+                args, kwargs = as_arguments(args[0])
+                return own(self, *args, **kwargs)
+            if len(args) != 2 or kwargs or not isinstance(args[0], together or object):
+                return own(self, *args, **kwargs)
         if self.training and torch.is_grad_enabled() and (plan := plan_for(self, args, kwargs)) is not None:
             return run_step(plan, self, args, kwargs)
         if loss is None:
-            return type(self).model_class.forward(self, *args, **kwargs)
+            return own(self, *args, **kwargs)
         model_args, model_kwargs = as_arguments(args[0])
-        return loss(type(self).model_class.forward(self, *model_args, **model_kwargs), args[1])
+        return loss(own(self, *model_args, **model_kwargs), args[1])
 
     def __reduce__(self) -> Any:
         """Pickling would need the generated class: save the ``state_dict`` and the schedule instead."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from types import CellType, FunctionType, MethodType
+from pathlib import Path
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from explorer.capture.mentions import is_of_a_library, mentioned, mentioned_by, methods_run, of_users
-from explorer.execution.guards import Watched, is_settings
+from explorer.execution.guards import is_settings
+from explorer.execution.watched import Watched, attributes
 
-_PLAIN = (bool, int, float, complex, str, type(None), torch.Tensor, torch.dtype, torch.device)
+_PLAIN = (bool, int, float, complex, str, type(None), torch.Tensor, torch.dtype, torch.device, np.generic)
+_DEPTH = 4  # of objects in objects
+_INSTALLED = {"site-packages", "dist-packages"}
 _MOST_VALUES = 64
 _MOST_CALLS = 4  # from a forward method or a loss, of functions that are followed
 
@@ -27,7 +35,16 @@ def watched_surroundings(model: nn.Module, loss: Any) -> list[Watched]:
     modules = [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
     for kind in dict.fromkeys(getattr(type(x), "model_class", type(x)) for x in modules):
         following.kind(kind)
+    for module in modules:
+        for name, value in vars(module).items():
+            if isinstance(value, FunctionType | partial | MethodType) and not _is_part(value, module):
+                following.callable(name, value)
     return following.found
+
+
+def _is_part(function: Any, module: nn.Module) -> bool:
+    """A method of the module itself is followed with its class."""
+    return isinstance(function, MethodType) and function.__self__ is module
 
 
 class _Following:
@@ -57,7 +74,8 @@ class _Following:
         self._seen.add(id(function))
         if isinstance(function, partial):
             given = dict(enumerate(function.args)) | function.keywords
-            self._values(name, given, frozenset(given))
+            below = mentioned(function.func) if isinstance(function.func, FunctionType) else frozenset[str]()
+            self._values(name, given, frozenset(given) | below)
             self.callable(name, function.func, depth=depth)
         elif isinstance(function, MethodType):
             own = getattr(function.__self__, "__dict__", {})
@@ -68,30 +86,45 @@ class _Following:
             if is_of_a_library(function):
                 return
             used = mentioned(function)
+            if used & {"environ", "getenv"}:
+                self._values(f"{name}, the environment", os.environ, used)
             for values in (function.__globals__, _Cells(function)):
                 self._values(name, values, used)
-                for key in used & values.keys():
-                    if isinstance(values[key], FunctionType | partial | MethodType):
-                        self.callable(key, values[key], depth=depth + 1)
+                self._functions(values, used, depth=depth + 1)
         elif callable(function) and not isinstance(function, type | nn.Module):
             own = getattr(function, "__dict__", {})
             self._values(name, own, frozenset(own))
 
-    def _values(self, name: str, values: Mapping[Any, Any], used: frozenset[Any], *, deep: bool = True) -> None:
+    def _functions(self, values: Mapping[Any, Any], used: frozenset[Any], *, depth: int) -> None:
+        """Of these, what is mentioned and is a function, of modules that are no library's too."""
+        for key in used & values.keys():
+            value = values[key]
+            if isinstance(value, FunctionType | partial | MethodType):
+                self.callable(key, value, depth=depth)
+            elif _is_users(value) and depth <= _MOST_CALLS and isinstance(value, ModuleType):
+                self._functions(vars(value), used, depth=depth + 1)
+
+    def _values(self, name: str, values: Mapping[Any, Any], used: frozenset[Any], *, depth: int = _DEPTH) -> None:
         """Of these, what is mentioned: values, and what is mentioned of objects."""
         names = [x for x in values if x in used]
         plain = [x for x in names if isinstance(values[x], _PLAIN) or _is_small(values[x])]
         if plain:
             self.found.append(Watched.of(f"in {name}, the variable", values, plain))
-        for x in names if deep else ():
-            value = values[x]
-            if isinstance(value, nn.Module):
-                for path, module in value.named_modules(prefix=str(x)):
-                    self._module(f"{name}, {path}", module)
-            elif isinstance(value, dict):
-                self._values(f"{name}, {x}", value, used, deep=False)
-            elif is_settings(value) and not is_of_a_library(type(value)):
-                self._values(f"{name}, {x}", vars(value), used, deep=False)
+        for x in names if depth else ():
+            self._within(f"{name}, {x}", values[x], used, depth=depth - 1)
+
+    def _within(self, name: str, value: Any, used: frozenset[Any], *, depth: int) -> None:
+        """What is mentioned of what is in a value."""
+        if isinstance(value, nn.Module):
+            for path, module in value.named_modules(prefix=name):
+                self._module(path, module)
+        elif isinstance(value, dict):
+            self._values(name, value, used, depth=depth)
+        elif isinstance(value, list | tuple | deque) and len(value) <= _MOST_VALUES:
+            for number, x in enumerate(value if depth else ()):
+                self._within(f"{name}[{number}]", x, used, depth=depth - 1)
+        elif _is_users(value) or (is_settings(value) and not is_of_a_library(type(value))):
+            self._values(name, attributes(value) or vars(value), used, depth=depth)
 
     def _module(self, name: str, module: nn.Module) -> None:
         """A criterion, say, that a loss has around it."""
@@ -100,14 +133,27 @@ class _Following:
         self._seen.add(id(module))
         for values in (vars(module), module._buffers):  # noqa: SLF001 - tensors are compared by which they are
             own = {x for x, y in values.items() if isinstance(y, _PLAIN) and not x.startswith("_")}
-            self._values(name, values, frozenset(own), deep=False)
+            self._values(name, values, frozenset(own), depth=0)
 
 
-def _is_small(value: Any) -> bool:
-    """Is it a list or a set of a few numbers and texts, which can be compared at each call?"""
-    if not isinstance(value, list | set) or len(value) > _MOST_VALUES:
+def _is_users(value: Any) -> bool:
+    """Is it a class or a module (a file of Python) that is no library's?"""
+    if isinstance(value, ModuleType):
+        root, file = value.__name__.partition(".")[0], getattr(value, "__file__", None) or ""
+        installed = root in sys.stdlib_module_names or not _INSTALLED.isdisjoint(Path(file).parts)
+        return not is_of_a_library(value) and not installed
+    return isinstance(value, type) and not is_of_a_library(value) and not issubclass(value, torch.Tensor)
+
+
+def _is_small(value: Any, *, depth: int = _DEPTH) -> bool:
+    """Is it an array, or a container of a few numbers and texts, which can be compared at each call?"""
+    if isinstance(value, np.ndarray):
+        return True
+    if not depth or not isinstance(value, list | tuple | set | deque) or len(value) > _MOST_VALUES:
         return False
-    return all(isinstance(x, _PLAIN) and not isinstance(x, torch.Tensor) for x in value)
+    return all(
+        (isinstance(x, _PLAIN) and not isinstance(x, torch.Tensor)) or _is_small(x, depth=depth - 1) for x in value
+    )
 
 
 class _Cells(Mapping[str, Any]):

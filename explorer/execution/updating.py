@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +14,11 @@ from explorer.torch_arguments import a_module
 from explorer.torch_private import optimizers_on_meta
 from explorer.units import shown
 
+_ACCUMULATED = (
+    "several backward passes come before one optimizer.step() here, and with updates within the backward pass each of "
+    "them updates the parameters: gradients are not accumulated. Plan for it: profile(…, accumulate=True), with "
+    "update='end'"
+)
 _FEW = 2
 """Parameters of a group that show whether it is trained one by one as together."""
 _RATE = 0.01
@@ -33,9 +37,42 @@ class UpdatesWithin:
         self.optimizer = optimizer
         self._module = module
         trained = [x for group in optimizer.param_groups for x in group["params"] if x.requires_grad]
-        update = partial(step_one, optimizer)
-        self._handles: list[RemovableHandle] = [x.register_post_accumulate_grad_hook(update) for x in trained]
+        self._updated: set[int] = set()
+        self._twice = self._updating = self._has_steps = False
+        self._handles: list[RemovableHandle] = [x.register_post_accumulate_grad_hook(self._update) for x in trained]
+        self._handles.append(optimizer.register_step_post_hook(self._after_step))
         self._count(1)
+
+    def _update(self, parameter: torch.Tensor) -> None:
+        """Of one parameter, whose gradient is there.
+
+        Raises:
+            RuntimeError: it was updated already since the loop's last ``optimizer.step()``.
+        """
+        if id(parameter) in self._updated:
+            self._twice = True
+            if self._has_steps:
+                raise RuntimeError(_ACCUMULATED)
+        self._updated.add(id(parameter))
+        self._updating = True
+        try:
+            step_one(self.optimizer, parameter)
+        finally:
+            self._updating = False
+
+    def _after_step(self, *_: Any) -> None:
+        """After the loop's own step: by then every backward pass has had its updates.
+
+        Raises:
+            RuntimeError: there were several.
+        """
+        if self._updating:
+            return
+        self._has_steps = True
+        self._updated.clear()
+        if self._twice:
+            self._twice = False
+            raise RuntimeError(_ACCUMULATED)
 
     def remove(self) -> None:
         """From now on, gradients stay as always."""
@@ -56,7 +93,8 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
 
     The training loop stays as it is: ``optimizer.step()`` and ``zero_grad()`` find no gradients, and do nothing;
     groups, learning rates, their schedulers and ``state_dict()`` are the optimizer's own. What needs all gradients at
-    once has nothing to work on: clipping by their common norm, accumulation, ``GradScaler``.
+    once has nothing to work on: clipping by their common norm, accumulation, ``GradScaler``. A second backward pass
+    before the loop's ``optimizer.step()`` raises; in the first iteration, that step does.
 
     Args:
         module: from ``apply`` with a schedule that was planned so (``profile(…, update="within")``), or a plain model.

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import explorer
 from explorer.command_line import commands
+from explorer.command_line.lab import open_lab
 from explorer.solvers.options import Options
 from explorer.solvers.search.annealing import anneal
 from explorer.solvers.search.plan_search import PlanSearch
@@ -94,6 +95,17 @@ def test_a_compiled_step_is_profiled_solved_and_written() -> None:
     call("export", "mymodels:make", "s.json", "-o", "step.py", "--form", "compile", "-p", "make-compiled.json")
     assert "torch.compile" in Path("step.py").read_text(encoding="utf-8")
     assert "runs by explorer.compiled" in call("run", "mymodels:make", "s.json", code=2)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_schedule_knows_its_optimizer() -> None:
+    call("profile", "mymodels:make", "--optimizer", "adamw-foreach", "-o", "p.json")
+    call("solve", "p.json", "--budget", "100 %", "-o", "s.json", "--time-limit", "1")
+    peak_bytes = explorer.simulate(explorer.load_profile("p.json"), explorer.load_schedule("s.json")).peak_bytes
+    assert explorer.format_bytes(peak_bytes) in call("run", "mymodels:make", "s.json", "--steps", "1")
+    label = r"AdamW\(foreach=True\)"
+    text = Path("s.json").read_text(encoding="utf-8")
+    assert re.search(label, text)
 
 
 @pytest.mark.usefixtures("here")
@@ -184,6 +196,17 @@ def test_as_a_process_without_torch_or_a_display(here: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     assert "saved activations" in done.stdout
+
+
+def test_explore_opens_a_notebook_of_what_was_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(os, "execv", lambda _, command: opened.append(next(x for x in command if "/lab/tree" in x)))
+    (here / "b").mkdir()
+    for name in ("resnet50", "resnet50.json", "b/resnet50.json", "resnet50", "b/resnet50.json"):
+        open_lab(name, browser=False, port=8888)
+    files = [x.rpartition("/")[2] for x in opened]
+    assert files == [f"explore-resnet50{x}.ipynb" for x in ("", "-2", "-3", "", "-3")]
+    assert "explorer.explore('b/resnet50.json')" in Path(files[2]).read_text(encoding="utf-8")
 
 
 def test_explore_prints_a_url_where_there_is_no_browser(here: Path) -> None:

@@ -207,6 +207,30 @@ def test_a_scaled_loss_is_refused_with_updates_within() -> None:
     assert all(torch.equal(x, y) for x, y in zip(module.parameters(), before, strict=True))
 
 
+def test_summed_gradients_are_refused_with_updates_within() -> None:
+    model, batch, loss = perceptron()
+    profile = explorer.profile(model, batch, loss=loss, optimizer="sgd", update="within")
+    module = explorer.apply(model, explorer.keep_all(profile.graph), batch, loss=loss)
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+    updates = explorer.update_within(module, optimizer)
+    for _ in range(3):  # a loop that leaves the step out
+        module(*batch).backward()
+    with pytest.raises(RuntimeError, match="several backward passes come before one"):
+        optimizer.step()
+    for _ in range(2):
+        module(*batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    module(*batch).backward()
+    before = [x.detach().clone() for x in module.parameters()]
+    with pytest.raises(RuntimeError, match=r"profile\(…, accumulate=True\)"):
+        module(*batch).backward()
+    assert all(torch.equal(x, y) for x, y in zip(module.parameters(), before, strict=True))
+    optimizer.zero_grad()
+    updates.remove()
+    optimizer.step()
+
+
 def test_planned_accumulation_is_no_surprise() -> None:
     model, batch, loss = branches()
     profile = explorer.profile(model, batch, loss=loss, accumulate=True)

@@ -180,3 +180,30 @@ def test_a_cuda_graph_is_refused_before_anything_runs(monkeypatch: pytest.Monkey
     assert all(x.grad is None for x in module.parameters())
     monkeypatch.undo()
     module(*batch).backward()
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * mask
+
+
+@pytest.mark.parametrize("together", [tuple, list, dict])
+def test_several_inputs_beside_a_loss_predict_together_or_one_by_one(together: type) -> None:
+    torch.manual_seed(0)
+    model, x, mask, target = Masked(), torch.randn(5, 8), torch.rand(5, 3), torch.randn(5, 3)
+    inputs = {"x": x, "mask": mask} if together is dict else together((x, mask))
+    batch = (inputs, target)
+    graph = capture(model, batch, loss=functional.mse_loss).graph
+    module = explorer.apply(model, keep_all(graph), batch, loss=functional.mse_loss)
+    wanted = x @ model.layer.weight.T + model.layer.bias
+    for training in (False, True):
+        module.train(training)
+        with torch.no_grad():
+            for found in (module(x, mask), module(x, mask=mask), module(inputs)):
+                assert torch.allclose(found, wanted * mask)
+            assert torch.allclose(module(inputs, target), functional.mse_loss(wanted * mask, target))
+    module(inputs, target).backward()

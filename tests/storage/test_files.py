@@ -1,93 +1,82 @@
-"""Profiles and schedules on disk: what goes in comes out, and damage is noticed."""
+"""Files are whole, whoever writes them at once; what is no regular file is written to, not replaced."""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
+import os
+import stat
+import threading
 from pathlib import Path
 
 import pytest
 
 from explorer import load_profile, load_schedule
-from explorer.schedule import keep_all
-from tests.test_simulation import small_profile
+from explorer.schedule import read_schedule
+from explorer.storage.cache_folder import VARIABLE, cache_folder
+from explorer.storage.replacing import replacing
+
+ZOO = "resnet50-small-cpu@smallest"
 
 
-def test_round_trips(tmp_path: Path) -> None:
-    profile = small_profile()
-    schedule = keep_all(profile.graph)
-    profile.save(tmp_path / "profile.json")
-    schedule.save(tmp_path / "schedule.json")
-    assert load_profile(tmp_path / "profile.json") == profile
-    assert load_schedule(tmp_path / "schedule.json") == schedule
-    assert load_profile(tmp_path / "profile.json").digest == profile.digest
+def write_again_and_again(path: Path, times: int) -> None:
+    schedule = load_schedule(ZOO)
+    for _ in range(times):
+        schedule.save(path)
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    path = tmp_path / "profile.json"
-    small_profile().save(path)
-    return path
+def test_two_processes_may_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.json"
+    spawned = multiprocessing.get_context("spawn")
+    writers = [spawned.Process(target=write_again_and_again, args=(path, 40)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    while any(x.is_alive() for x in writers):
+        if path.exists():
+            assert read_schedule(path).method
+    assert [x.exitcode for x in writers] == [0, 0]
+    assert [x.name for x in tmp_path.iterdir()] == [path.name]
 
 
-def test_truncation_is_noticed(saved: Path) -> None:
-    saved.write_text(saved.read_text()[:-40])
-    with pytest.raises(ValueError, match="not complete JSON"):
-        load_profile(saved)
+def test_what_a_failed_write_leaves_is_the_file_before(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    def fail() -> None:
+        with replacing(path) as fresh:
+            fresh.write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (path.read_text(), [x.name for x in tmp_path.iterdir()]) == ("before", ["file"])
 
 
-def test_tampering_is_noticed_and_an_edit_by_hand_possible(saved: Path) -> None:
-    document = json.loads(saved.read_text())
-    document["content"]["costs"]["draw"]["time_ms"] = 0.5
-    saved.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match="checksum does not match"):
-        load_profile(saved)
-    del document["checksum"]
-    saved.write_text(json.dumps(document))
-    assert load_profile(saved).costs["draw"].time_ms == 0.5
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are for Unix")
+def test_pipes_are_written_to_and_links_stay(tmp_path: Path) -> None:
+    schedule = load_schedule(ZOO)
+    pipe, link, target = (tmp_path / x for x in ("pipe", "link", "target.json"))
+    os.mkfifo(pipe)
+    heard: list[str] = []
+    reader = threading.Thread(target=lambda: heard.append(pipe.read_text()))
+    reader.start()
+    schedule.save(pipe)
+    reader.join()
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    target.write_text("old")
+    link.symlink_to(target)
+    schedule.save(link)
+    assert link.is_symlink()
+    assert target.read_text() == heard[0]
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        (("costs", "draw", "time_ms"), -1.0, "time_ms is -1.0; it must be 0 or more"),
-        (("costs", "draw", "workspace_bytes"), "many", "workspace_bytes"),
-        (("costs", "draw", "workspace_bytes"), 2**63, "workspace_bytes is an int of 64 bits"),
-        (("graph", "storages", 2, "bytes"), -5, "in bytes is -5; it must be a whole number"),
-        (("graph", "storages", 2, "bytes"), 2**60, "in bytes is an int of 61 bits"),
-        (("device", "rounding_bytes"), 0, "rounding_bytes is 0"),
-        (("device", "rounding_bytes"), -512, "rounding_bytes is -512"),
-        (("device", "persistent_workspace_bytes"), -1, "persistent_workspace_bytes is -1"),
-        (("device", "memory_bytes"), 2**70, "memory_bytes is an int of 71 bits"),
-        (("optimizer_state_bytes",), -1, "optimizer_state_bytes is -1"),
-        (("eager_peak_bytes",), -1, "eager_peak_bytes is -1"),
-        (("eager_time_ms",), float("inf"), "eager_time_ms is inf"),
-        (("calibration",), -2.0, "calibration is -2.0"),
-        (("graph", "operators", 1, "implementations", 0, "reads"), [8], "before anything wrote it"),
-        (("graph", "operators", 1, "implementations", 0, "cost"), "gone", "has no cost for 'gone'"),
-        (("graph", "operators", 1, "id"), 5, "has id 5 at position 1"),
-    ],
-)
-def test_invalid_content_is_refused(saved: Path, path: tuple[str | int, ...], value: object, message: str) -> None:
-    document = json.loads(saved.read_text())
-    del document["checksum"]
-    target = document["content"]
-    for part in path[:-1]:
-        target = target[part]
-    target[path[-1]] = value
-    saved.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match=message):
-        load_profile(saved)
+def test_a_folder_called_like_what_is_bundled_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("resnet50", ZOO):
+        (tmp_path / name).mkdir()
+    assert load_profile("resnet50").graph.operators
+    assert load_schedule(ZOO).method
 
 
-def test_other_kinds_and_versions_are_refused(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds 'Profile', not a Schedule"):
-        load_schedule(saved)
-    document = json.loads(saved.read_text())
-    document["schema"] = 99
-    saved.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match="schema version 99; this version reads 1"):
-        load_profile(saved)
-    with pytest.raises(ValueError, match="cannot read"):
-        load_profile(tmp_path / "absent.json")
-    with pytest.raises(ValueError, match="no bundled profile 'nothing-like-it'"):
-        load_profile("nothing-like-it")
+def test_the_cache_folder_may_be_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "~/kept")
+    assert cache_folder() == Path.home() / "kept"
