@@ -57,20 +57,8 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """
     leaves, structure = pytree.tree_flatten((args, kwargs))
     with contextlib.ExitStack() as stack:
-        mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves]))
-        for context in (
-            TRACING,
-            _without_chance(step),
-            _clean_notes(),
-            fx_traceback.preserve_node_meta(),
-            _layer_notes(step),
-        ):
-            stack.enter_context(context)
-        stack.enter_context(_as_in_eager_mode())
-        stack.enter_context(positions_of_the_model(leaves))
-        interface = Interface(step, stack.enter_context(plain_tensors_as_buffers(step)))
-        stack.enter_context(interface.without_autocast())
-        fake_args, fake_kwargs = pytree.tree_unflatten(distinct_leaves(mode, leaves), structure)
+        interface, distinct = stack.enter_context(as_traced(step, leaves))
+        fake_args, fake_kwargs = pytree.tree_unflatten(distinct, structure)
         as_compiled = False
         try:
             try:
@@ -95,6 +83,30 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     size_workspaces(resolved.graph)
     with_plain_calls(resolved.graph)
     return replace(resolved, as_compiled=as_compiled)
+
+
+@contextlib.contextmanager
+def as_traced(step: TrainingStep, leaves: list[Any]) -> Iterator[tuple[Interface, list[Any]]]:
+    """While open, a step runs on fake tensors as it does while it is traced.
+
+    Yields:
+        What to run, and the leaves to give it.
+    """
+    with contextlib.ExitStack() as stack:
+        mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves]))
+        for context in (
+            TRACING,
+            _without_chance(step),
+            _clean_notes(),
+            fx_traceback.preserve_node_meta(),
+            _layer_notes(step),
+        ):
+            stack.enter_context(context)
+        stack.enter_context(_as_in_eager_mode())
+        stack.enter_context(positions_of_the_model(leaves))
+        interface = Interface(step, stack.enter_context(plain_tensors_as_buffers(step)))
+        stack.enter_context(interface.without_autocast())
+        yield interface, distinct_leaves(mode, leaves)
 
 
 @contextlib.contextmanager
