@@ -86,14 +86,19 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 @contextlib.contextmanager
-def as_traced(step: TrainingStep, leaves: list[Any]) -> Iterator[tuple[Interface, list[Any]]]:
+def as_traced(step: TrainingStep, leaves: list[Any], *, cached: bool = False) -> Iterator[tuple[Interface, list[Any]]]:
     """While open, a step runs on fake tensors as it does while it is traced.
+
+    Args:
+        step: of fake tensors, or of others that are left alone.
+        leaves: of its batch.
+        cached: with PyTorch's cache of what operators return, which is quicker, and confuses some views.
 
     Yields:
         What to run, and the leaves to give it.
     """
     with contextlib.ExitStack() as stack:
-        mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves]))
+        mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves], cached=cached))
         for context in (
             TRACING,
             _without_chance(step),
@@ -110,19 +115,19 @@ def as_traced(step: TrainingStep, leaves: list[Any]) -> Iterator[tuple[Interface
 
 
 @contextlib.contextmanager
-def _fake_mode(tensors: list[Any]) -> Iterator[FakeTensorMode]:
-    """The mode to trace in: that of the tensors if they are fake already. It remembers nothing of earlier traces.
+def _fake_mode(tensors: list[Any], *, cached: bool) -> Iterator[FakeTensorMode]:
+    """The mode to trace in: that of the tensors if they are fake already. A trace remembers nothing of earlier ones.
 
     PyTorch's cache of what an operator returns confuses views with tensors of their own, so that what is captured
     would depend on what was captured before.
     """
     mode = detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
-    cached, mode.cache_enabled = mode.cache_enabled, False
+    before, mode.cache_enabled = mode.cache_enabled, cached
     try:
         with mode:
             yield mode
     finally:
-        mode.cache_enabled = cached
+        mode.cache_enabled = before
 
 
 @contextlib.contextmanager
