@@ -21,15 +21,13 @@ IRREGULAR: dict[str, Where] = {
     "in deep models": lambda i, n: i == 0 and n > 12,
 }
 REGULAR: dict[str, tuple[str, Where]] = {
-    "norm after every second": ("norm", lambda i, _: i % 2 == 1),
-    "loss at every block": ("loss", lambda _, __: True),
-    "loss before the end": ("loss", lambda i, n: i == n - 2),
+    "norm after every second": ("plain norm", lambda i, _: i % 2 == 1),
+    "norm after every block": ("norm", lambda _, __: True),
     "cast at first": ("cast", lambda i, _: i == 0),
-    "gradient cut off in the first": ("cut", lambda i, _: i < 2),
+    "in place at last": ("in place", lambda i, n: i == n - 1),
     "clamped gradients": ("hook", lambda _, __: True),
     "checkpoints": ("checkpoint", lambda _, __: True),
     "a buffer": ("counts in a buffer", lambda _, __: True),
-    "a second list": ("beside", lambda _, __: True),
 }
 PASSING = {"push", "pop", "from the first kept"}  # nothing by themselves
 AUTOCAST = {"autocast": torch.bfloat16}
