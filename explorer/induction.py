@@ -42,7 +42,7 @@ class _Place:
     """Where a line stands.
 
     Attributes:
-        section: of the graph.
+        section: its number.
         offset: in the beginning, in a block, or from behind in the end.
         block: which one, counted in the section's order; None: before or behind them.
         behind: is it in the end?
