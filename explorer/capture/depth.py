@@ -6,25 +6,22 @@ its blocks are equal is seen from a forward pass of fake tensors, which takes a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch._guards import detect_fake_mode
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss, capture
-from explorer.capture.batch import TrainingStep, call_arguments
+from explorer.capture.recording import PLACES, Record, record
 from explorer.capture.stand_in import as_on_cuda, capture_for_cuda, stand_in_for
-from explorer.exclusion import TRACING
 from explorer.graph import TrainingGraph
-from explorer.repeating import NotRepeating, deeper
-from explorer.torch_private import as_if_compiling, without_checkpoints
+from explorer.induction import Family, Line, NotRepeating, Sections
+from explorer.repeating import deeper
 
 _LEAST_PERIODS = 3
 _GRAPHS = 3
@@ -111,23 +108,63 @@ def _by_induction(
     fuse: bool,
 ) -> tuple[Capture, TrainingGraph] | None:
     standing, batch = stand_in_for(model, batch, dtype=dtype)
+    found = _longest(standing)
+    assert found is not None, "as of the model"
+    path, modules = found
     with as_on_cuda(autocast, cudnn_attention=cudnn_attention) as casts:
-        repetition = repetition_of(standing, batch, loss=loss)
+        shortened = _Shortened(standing, batch, loss=loss, autocast=casts, fuse=fuse, modules=modules)
+        whole = shortened.record(len(modules))
+        repetition = repetition_of(path, modules, whole)
         if repetition is None:
             return None
-        modules: Any = standing.get_submodule(repetition.path)
-        of_all = list(modules)
-        del modules[:]
-        captures: list[Capture] = []
-        for depth in repetition.depths():
-            modules.extend(of_all[len(modules) : depth])
-            captures.append(capture(standing, batch, loss=loss, autocast=casts, fuse=fuse))
-            graphs = [x.graph for x in captures[-_GRAPHS:]]
-            if len(graphs) == _GRAPHS:
-                # A first and a last block may be others than those between: then it takes one more of these.
-                with suppress(NotRepeating):
-                    return captures[-1], deeper(graphs, more=(repetition.count - depth) // repetition.period)
+        depths = repetition.depths()
+        # A first and a last block may be others than those between: then it takes one more of these.
+        for few in zip(*(depths[i:] for i in range(_GRAPHS)), strict=False):
+            more = (repetition.count - few[-1]) // repetition.period
+            with suppress(NotRepeating):
+                if _follows(whole.sections, [shortened.record(x).sections for x in few], more=more):
+                    captures = [shortened.capture(x) for x in few]
+                    return captures[-1], deeper([x.graph for x in captures], more=more)
     return None
+
+
+class _Shortened:
+    """A model with the first few of its repeated modules: what it calls, and its captures, each made once."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        loss: Loss | None,
+        autocast: Autocast,
+        fuse: bool,
+        modules: nn.ModuleList | nn.Sequential,
+    ) -> None:
+        """Of a model of fake tensors, which is changed."""
+        self._modules: Any = modules
+        self._all = list(modules)
+        self._step: dict[str, Any] = {"model": model, "batch": batch, "loss": loss, "autocast": autocast}
+        self.record = cache(self._record)
+        self.capture = cache(partial(self._capture, fuse=fuse))
+
+    def _record(self, depth: int) -> Record:
+        self._take(depth)
+        return record(**self._step, modules=self._modules)
+
+    def _capture(self, depth: int, *, fuse: bool) -> Capture:
+        self._take(depth)
+        return capture(**self._step, fuse=fuse)
+
+    def _take(self, depth: int) -> None:
+        del self._modules[:]
+        self._modules.extend(self._all[:depth])
+
+
+def _follows(whole: Sections, few: Sequence[Sections], *, more: int) -> bool:
+    """Is the record of the whole model the one that follows from those of few blocks?"""
+    family = Family(few, places=PLACES)
+    return all(family.lines(i) == x for i, x in enumerate(few)) and family.lines(len(few) - 1 + more) == whole
 
 
 def _longest(model: nn.Module) -> tuple[str, nn.ModuleList | nn.Sequential] | None:
@@ -138,98 +175,38 @@ def _longest(model: nn.Module) -> tuple[str, nn.ModuleList | nn.Sequential] | No
     return None if modules is None or len(modules) <= least else (path, modules)
 
 
-def repetition_of(model: nn.Module, batch: Batch, *, loss: Loss | None) -> Repetition | None:
-    """How the model's longest list of modules repeats itself, judged by what they call; the first is as it may be.
+def repetition_of(path: str, modules: nn.ModuleList | nn.Sequential, found: Record) -> Repetition | None:
+    """How a list of modules repeats itself, judged by what they call; the first is as it may be.
 
     Args:
-        model: of fake tensors.
-        batch: likewise.
-        loss: as for ``capture``.
+        path: of the list.
+        modules: of fake tensors.
+        found: of a step of their model.
 
     Returns:
         The shortest period, or None: each of the modules, or nearly, is another.
     """
-    found = _longest(model)
-    if found is None:
-        return None
-    path, modules = found
     own = [x for module in modules for x in module.parameters()]
-    calls = _calls_of(model, modules, batch, loss=loss)
-    if len({id(x) for x in own}) < len(own) or not calls or not all(calls):
+    if len({id(x) for x in own}) < len(own) or not all(found.within):
         return None  # parameters in common get one gradient from several blocks; modules may not be called as such
-    told = [(_parameters_of(x), *y) for x, y in zip(modules, calls, strict=True)]
-    # The first module may be another: a capture of few has it as well.
+    within = [(_parameters_of(x), _kinds(y)) for x, y in zip(modules, found.within, strict=True)]
+    after = [_kinds(x) for x in found.after]
+    last = len(modules) - 1
     for period in range(1, _LONGEST_PERIOD + 1):
-        if all(told[i] == told[i + period] for i in range(1, len(told) - period)):
+        # The first module may be another: a capture of few has it as well. After the last comes the model's end.
+        if all(within[i] == within[i + period] for i in range(1, last - period + 1)) and all(
+            after[i] == after[i + period] for i in range(1, last - period)
+        ):
             return Repetition(path, len(modules), period)
     return None
+
+
+def _kinds(calls: list[Line]) -> list[Any]:
+    return [x.fixed for x in calls]
 
 
 def _parameters_of(module: nn.Module) -> tuple[Any, ...]:
     """What its parameters and buffers are, used or not, and the classes of its modules."""
     named = [*module.named_parameters(), *module.named_buffers()]
-    tensors = tuple((name, *_told(x)) for name, x in named)
+    tensors = tuple((name, x.shape, x.stride(), x.dtype, x.requires_grad) for name, x in named)
     return (*tensors, *(type(x) for x in module.modules()))
-
-
-def _calls_of(
-    model: nn.Module, modules: nn.ModuleList | nn.Sequential, batch: Batch, *, loss: Loss | None
-) -> list[tuple[Any, ...]]:
-    """The calls of ATen within each of ``modules``, with what they are given."""
-    args, kwargs = call_arguments(batch, loss=loss)
-    step = TrainingStep(model, loss)
-    # Libraries leave out questions about values while they are compiled, as ``trace`` has it.
-    mode = detect_fake_mode([*model.parameters()])
-    assert mode is not None, "the model is of fake tensors"
-    for as_compiled in (nullcontext, as_if_compiling):
-        calls = _Calls()
-        try:
-            with ExitStack() as stack:
-                for context in (TRACING, mode, without_checkpoints(), as_compiled(), torch.enable_grad()):
-                    stack.enter_context(context)
-                stack.enter_context(calls.by_module(modules))
-                with calls:
-                    step(*args, **kwargs)
-        except RuntimeError:
-            continue
-        return [tuple(x) for x in calls.made]
-    return []
-
-
-class _Calls(TorchDispatchMode):
-    """Writes down which operators run while one of some modules does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[list[Any]] = []
-        self._within: list[Any] | None = None
-
-    @contextmanager
-    def by_module(self, modules: nn.ModuleList | nn.Sequential) -> Iterator[None]:
-        self.made = [[] for _ in modules]
-        handles = []
-        for module, made in zip(modules, self.made, strict=True):
-            handles.append(module.register_forward_pre_hook(lambda *_, made=made: self._enter(made), prepend=True))
-            handles.append(module.register_forward_hook(lambda *_: self._enter(None), always_call=True))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _enter(self, made: list[Any] | None) -> None:
-        self._within = made
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if self._within is not None:
-            leaves, structure = pytree.tree_flatten((args, kwargs))
-            self._within.append((func, tuple(_told(x) for x in leaves), str(structure)))
-        return func(*args, **kwargs)
-
-
-def _told(value: Any) -> Any:
-    """A tensor's layout, or a plain value."""
-    if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.stride(), value.dtype, value.requires_grad
-    return repr(value)

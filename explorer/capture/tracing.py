@@ -57,20 +57,8 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """
     leaves, structure = pytree.tree_flatten((args, kwargs))
     with contextlib.ExitStack() as stack:
-        mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves]))
-        for context in (
-            TRACING,
-            _without_chance(step),
-            _clean_notes(),
-            fx_traceback.preserve_node_meta(),
-            _layer_notes(step),
-        ):
-            stack.enter_context(context)
-        stack.enter_context(_as_in_eager_mode())
-        stack.enter_context(positions_of_the_model(leaves))
-        interface = Interface(step, stack.enter_context(plain_tensors_as_buffers(step)))
-        stack.enter_context(interface.without_autocast())
-        fake_args, fake_kwargs = pytree.tree_unflatten(distinct_leaves(mode, leaves), structure)
+        interface, distinct = stack.enter_context(as_traced(step, leaves))
+        fake_args, fake_kwargs = pytree.tree_unflatten(distinct, structure)
         as_compiled = False
         try:
             try:
@@ -98,19 +86,48 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 @contextlib.contextmanager
-def _fake_mode(tensors: list[Any]) -> Iterator[FakeTensorMode]:
-    """The mode to trace in: that of the tensors if they are fake already. It remembers nothing of earlier traces.
+def as_traced(step: TrainingStep, leaves: list[Any], *, cached: bool = False) -> Iterator[tuple[Interface, list[Any]]]:
+    """While open, a step runs on fake tensors as it does while it is traced.
+
+    Args:
+        step: of fake tensors, or of others that are left alone.
+        leaves: of its batch.
+        cached: with PyTorch's cache of what operators return, which is quicker, and confuses some views.
+
+    Yields:
+        What to run, and the leaves to give it.
+    """
+    with contextlib.ExitStack() as stack:
+        mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves], cached=cached))
+        for context in (
+            TRACING,
+            _without_chance(step),
+            _clean_notes(),
+            fx_traceback.preserve_node_meta(),
+            _layer_notes(step),
+        ):
+            stack.enter_context(context)
+        stack.enter_context(_as_in_eager_mode())
+        stack.enter_context(positions_of_the_model(leaves))
+        interface = Interface(step, stack.enter_context(plain_tensors_as_buffers(step)))
+        stack.enter_context(interface.without_autocast())
+        yield interface, distinct_leaves(mode, leaves)
+
+
+@contextlib.contextmanager
+def _fake_mode(tensors: list[Any], *, cached: bool) -> Iterator[FakeTensorMode]:
+    """The mode to trace in: that of the tensors if they are fake already. A trace remembers nothing of earlier ones.
 
     PyTorch's cache of what an operator returns confuses views with tensors of their own, so that what is captured
     would depend on what was captured before.
     """
     mode = detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
-    cached, mode.cache_enabled = mode.cache_enabled, False
+    before, mode.cache_enabled = mode.cache_enabled, cached
     try:
         with mode:
             yield mode
     finally:
-        mode.cache_enabled = cached
+        mode.cache_enabled = before
 
 
 @contextlib.contextmanager

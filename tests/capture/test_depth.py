@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import explorer
 from explorer.capture import depth
 from explorer.capture.depth import Repetition, capture_in_depth
+from explorer.capture.recording import record
 from explorer.capture.stand_in import as_on_cuda, capture_for_cuda, stand_in_for
 from explorer.models.gpt import GPT, GPTConfig
 
@@ -121,8 +122,10 @@ def tokens() -> tuple[torch.Tensor, torch.Tensor]:
 
 def repetition(made: Made) -> Repetition | None:
     model, batch = stand_in_for(*made, dtype=None)
-    with as_on_cuda(None):
-        return depth.repetition_of(model, batch, loss=None)
+    assert isinstance(model, Several)
+    with as_on_cuda(None) as autocast:
+        found = record(model, batch, loss=None, autocast=autocast, modules=model.blocks)
+    return depth.repetition_of("blocks", model.blocks, found)
 
 
 @pytest.mark.thorough(
