@@ -84,7 +84,8 @@ def a_batch(batch: Any, model: nn.Module) -> None:
     """Check a batch for a model: tensors, in whatever structure, where the model is.
 
     Raises:
-        ValueError: there is no tensor in it, an array of NumPy instead of one, or one is on another device.
+        ValueError: there is no tensor in it, or nothing in its tensors, an array of NumPy instead of one, or one is on
+            another device.
     """
     leaves = list(_leaves(batch))
     for name, leaf in leaves:
@@ -96,6 +97,9 @@ def a_batch(batch: Any, model: nn.Module) -> None:
         if not isinstance(batch, Mapping | Sequence) and hasattr(batch, "__iter__"):
             remedy = "give one batch of it, such as next(iter(loader))"
         raise ValueError(f"batch is {shown(batch)}, which holds no tensor; {remedy}")
+    if not any(x.numel() for _, x in tensors):
+        name, tensor = tensors[0]
+        raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, with nothing in it: give one sample at least")
     here = next(model.parameters()).device
     # Lengths and the like stay on the CPU, whatever the model's device.
     allowed = {here.type} if here.type in ("cpu", "meta") else {here.type, "cpu"}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
+from torch import fx
 
 from explorer.device_profile import Cost
 from explorer.execution.device import describe_device
@@ -40,6 +41,7 @@ def measure_costs(
     sequences: Sequence[Sequence[str]],
     halves: Sequence[Halves],
     device: torch.device,
+    given: Mapping[fx.Node, torch.Tensor],
     report: Callable[[str], None],
 ) -> dict[str, Cost]:
     """Measure each call.
@@ -52,6 +54,7 @@ def measure_costs(
         sequences: every key, in one of these at least: calls in the order of a step, PyTorch's own in the first.
         halves: operators that may run whole or in two.
         device: ``"cpu"`` or ``"cuda"``.
+        given: what graph inputs are, for ``Material``.
         report: called with a name before each call is measured, and once besides.
 
     Returns:
@@ -60,7 +63,7 @@ def measure_costs(
     Raises:
         OutOfMemory: PyTorch's own way to run an operator does not fit; names it.
     """
-    material = Material(device)
+    material = Material(device, given=given)
     report("workspaces")
     with torch.no_grad():
         if device.type == "cpu":

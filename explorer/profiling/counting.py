@@ -13,6 +13,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from explorer.capture.batch import dtype_name
 from explorer.capture.building import Call
 from explorer.device_profile import Cost, round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES
@@ -290,7 +291,7 @@ class _Prices:
 
     def _product(self, name: str, read: list[torch.Tensor], moved: int) -> KernelWork:
         first, second = read[-2:] if name in ("addmm", "addmm_", "baddbmm", "addmv") else read[:2]
-        flops = _product_flops(first, second)
+        flops = (4 if first.is_complex() else 1) * _product_flops(first, second)
         if first.element_size() < 4 and any(x % _ALIGNED for x in (*first.shape[-2:], second.shape[-1])):
             flops /= _UNALIGNED
         return KernelWork(Family.MATMUL, flops, moved, self._precision(first, self.precisions.matmul))
@@ -309,13 +310,28 @@ class _Prices:
         return KernelWork(Family.ATTENTION, flops, moved, precision, kernels=3 if backward else 1)
 
     def _precision(self, tensor: torch.Tensor, single: str) -> str:
+        self._check(tensor)
         names = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
         return names.get(tensor.dtype, single)
+
+    def _check(self, tensor: torch.Tensor) -> None:
+        """Refuse products in double precision, which take 2 to 64 times as long, as devices differ.
+
+        Raises:
+            ValueError: this is one.
+        """
+        if tensor.dtype in (torch.float64, torch.complex128):
+            raise ValueError(
+                f"the step has products in {dtype_name(tensor.dtype)}, and how fast {self.spec.name} is at those is "
+                "not known here: estimate another precision (model.float(), precision='bfloat16'), or profile the model "
+                "on the device"
+            )
 
     def _convolution(self, name: str, args: Any, result: Any) -> Cost:
         backward = name == "convolution_backward"
         source, weight = args[1:3] if backward else args[:2]
         outside = args[0] if backward else result
+        self._check(source)
         settings = args[4:10] if backward else args[3:9]
         wanted = args[10] if backward else None
         cost = self.convolutions.own(source, weight, outside, settings, wanted)

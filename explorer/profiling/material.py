@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,14 +19,16 @@ class Material:
     """Makes arguments: random numbers from 0.1 to 1 where numbers are wanted; what computes whole numbers is run.
 
     Indices, masks and packed bits must fit what reads them, so the calls that make them are run on random numbers;
-    whole numbers that come from the batch (classes, tokens) are 0. Every storage is as large as the captured one: some
-    calls copy all that lies below a view. Random numbers are drawn once for each size, and calls read them where they
-    lie, unless they overwrite them; fresh memory for each call would take as long as the calls.
+    whole numbers that come from the batch (classes, tokens, lengths) and from the model are those there are. Every
+    storage is as large as the captured one: some calls copy all that lies below a view. Random numbers are drawn once
+    for each size, and calls read them where they lie, unless they overwrite them; fresh memory for each call would take
+    as long as the calls.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        """For calls on ``device``."""
+    def __init__(self, device: torch.device, *, given: Mapping[fx.Node, torch.Tensor]) -> None:
+        """For calls on ``device``; ``given``: graph inputs whose own values are taken where they are whole numbers."""
         self._device = device
+        self.given = {node: x.detach() for node, x in given.items() if not _is_drawn(x.dtype)}
         self._numbers: dict[tuple[torch.dtype, int, int], torch.Tensor] = {}
         self._held_bytes = 0
 
@@ -46,7 +48,8 @@ class Material:
         """A storage of ``count`` random numbers: the same one for the same ``number``, others for others."""
         key = (dtype, count, number)
         if key not in self._numbers:
-            made = torch.empty(count, dtype=dtype, device=self._device).uniform_(0.1, 1.0)
+            made = torch.empty(count, dtype=dtype, device=self._device)
+            (torch.view_as_real(made) if dtype.is_complex else made).uniform_(0.1, 1.0)
             if self._held_bytes + made.nbytes > _HELD_BYTES:
                 # Calls that have some of these keep them for as long as they are needed.
                 self._numbers.clear()
@@ -69,10 +72,17 @@ class _Arguments:
         if node not in self.known:
             value = node.meta["val"]
             run = node.op == "call_function" and _has_whole_numbers(value)
-            self.known[node] = self.computed(node) if run else self.drawn(value)
+            self.known[node] = self.computed(node) if run else self.taken_or_drawn(node)
             if "explorer.density" in node.meta:
                 self.known[node] = self.thinned(self.known[node], node.meta["explorer.density"])
         return self.known[node]
+
+    def taken_or_drawn(self, node: fx.Node) -> Any:
+        """What is there, of whole numbers; else random numbers."""
+        given = self.material.given.get(node)
+        if given is None:
+            return self.drawn(node.meta["val"])
+        return given.clone() if self.copies else given
 
     def thinned(self, tensor: torch.Tensor, density: float) -> torch.Tensor:
         """The same with zeros, as a ReLU makes them."""
@@ -96,7 +106,7 @@ class _Arguments:
             count = value.untyped_storage().nbytes() // value.element_size()
             self.storages[key] = (
                 self.numbers(count, value.dtype)
-                if value.dtype.is_floating_point
+                if _is_drawn(value.dtype)
                 else torch.zeros(count, dtype=value.dtype, device=self.device)
             )
         return self.storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
@@ -111,4 +121,8 @@ class _Arguments:
 def _has_whole_numbers(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return any(_has_whole_numbers(x) for x in value)
-    return isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
+    return isinstance(value, torch.Tensor) and not _is_drawn(value.dtype)
+
+
+def _is_drawn(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from explorer.arguments import a_callback, a_flag
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss, capture
+from explorer.capture.batch import call_arguments, flatten
 from explorer.capture.building import TANGENTS
 from explorer.capture.traced import Source
 from explorer.device_profile import Cost, Profile, round_up
@@ -198,7 +199,8 @@ def profile_capture(
     apart = explained(model, batch, loss=captured.loss, callbacks=True)
     with on_device(device), unchanged(model, loss=captured.loss), apart, uncast:
         sequences, halves = _sequences(captured.graph), halves_of(captured.graph)
-        costs = measure_costs(subjects, sequences=sequences, halves=halves, device=device, report=report)
+        given = _given(captured, model, batch)
+        costs = measure_costs(subjects, sequences=sequences, halves=halves, device=device, given=given, report=report)
     costs[TANGENTS] = Cost(0.0, 0)
     report("a plain step")
     plain = None
@@ -233,6 +235,18 @@ def profile_capture(
         eager_peak_bytes=eager_peak_bytes,
         calibration=factor,
     )
+
+
+def _given(captured: Capture, model: nn.Module, batch: Batch) -> dict[fx.Node, torch.Tensor]:
+    """What is in the batch, in buffers and in constants now, by the graph inputs for them."""
+    leaves = flatten(*call_arguments(batch, loss=captured.loss)).leaves
+    buffers = {f"model.{name}": x for name, x in model.named_buffers(remove_duplicate=False)}
+    found = {x.node: x.constant for x in captured.traced.inputs if x.constant is not None}
+    for x in captured.traced.inputs:
+        value = leaves[int(x.name)] if x.source is Source.INPUT else buffers.get(x.name)
+        if isinstance(value, torch.Tensor):
+            found[x.node] = value
+    return found
 
 
 def _sequences(graph: TrainingGraph) -> list[list[str]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import astuple, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any
 
@@ -12,6 +14,7 @@ from explorer.arguments import a_number, a_whole_number, several
 from explorer.execution.optimizers import NAMES
 from explorer.profiling.devices import PRECISIONS, device_spec
 from explorer.solvers.methods.table import method_named
+from explorer.sweeping.sources import source_digest
 from explorer.units import is_share, parse_bytes, shown
 
 DEVICE = "device"
@@ -30,6 +33,8 @@ class Step:
         batch_size: samples; None for the model's own.
         precision: as for ``estimate``.
         optimizer: as for ``estimate``.
+        state: stands for what else its estimate depends on, as it was when the sweep was asked for: the model's code,
+            the device's figures, the versions of PyTorch and of this package.
     """
 
     model: str
@@ -37,6 +42,7 @@ class Step:
     batch_size: int | None
     precision: str | None
     optimizer: str | None
+    state: str
 
     @property
     def key(self) -> str:
@@ -102,8 +108,11 @@ def cells_of(
     )
     if optimizer is not None and (not isinstance(optimizer, str) or optimizer.lower() not in NAMES):
         raise ValueError(f"optimizer is {shown(optimizer)}; in a sweep it must be one of {', '.join(NAMES)}, or None")
+    codes = {x: source_digest(x) for x in axes[0]}
+    figures = {x: repr(device_spec(x)) for x in axes[1]}
+    state = {(x, y): _hash((codes[x], figures[y], *_versions())) for x, y in product(*axes[:2])}
     found = (
-        Cell(Step(model, device, batch, precision, optimizer), budget, method, seconds)
+        Cell(Step(model, device, batch, precision, optimizer, state[model, device]), budget, method, seconds)
         for model, device, batch, budget, method in product(*axes)
     )
     return tuple(dict.fromkeys(found))
@@ -141,6 +150,12 @@ def _budget(value: Any) -> str:
         return DEVICE
     parse_bytes(value, whole=1000 if is_share(value) else None)
     return str(value) if isinstance(value, str) else f"{int(value)} B"
+
+
+def _versions() -> Iterator[str]:
+    for package in ("schedule-explorer", "torch"):
+        with suppress(PackageNotFoundError):  # run from its files
+            yield version(package)
 
 
 def _hash(parts: tuple[Any, ...]) -> str:

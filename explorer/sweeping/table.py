@@ -28,7 +28,7 @@ class Row:
         model: as it was named.
         device: as it was named.
         batch_size: samples, as asked; None for the model's own.
-        samples: in the step, by its largest first dimension.
+        samples: in the step: as asked, or by the first dimension that most tensors of its batch share.
         precision: as asked.
         optimizer: as asked.
         budget: as asked.

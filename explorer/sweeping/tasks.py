@@ -45,11 +45,12 @@ def estimated(step: Step) -> Profile:
 def answered(profile: Profile, cell: Cell) -> Answer:
     """A cell's answer, judged by the simulator."""
     from explorer.solvers import solve
+    from explorer.solvers.methods.batch_size import samples_of
 
     plain = simulate(profile, keep_all(profile.graph))
     budget_bytes = budget_of(profile, cell.budget)
     found = solve(profile, budget=budget_bytes, method=cell.method, time_limit=cell.time_limit, remember=False)
-    samples = max((x.shape[0] for x in profile.graph.batch if x.shape), default=None)
+    samples = cell.step.batch_size or samples_of(profile.graph.batch)
     row = row_of(
         cell,
         found.status,

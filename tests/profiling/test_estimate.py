@@ -289,3 +289,10 @@ def test_a_bundled_estimate_is_of_the_bundled_model() -> None:
     assert simulate(known, keep_all(known.graph)).time_ms == pytest.approx(
         simulate(fresh, keep_all(fresh.graph)).time_ms
     )
+
+
+def test_products_in_double_precision_are_refused() -> None:
+    model, batch = nn.Sequential(nn.Linear(8, 8)).double(), torch.randn(4, 8, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"products in float64, and how fast A100-80GB is at those is not known"):
+        explorer.estimate(model, batch, device="A100-80GB")
+    assert explorer.estimate(model, batch, device="A100-80GB", precision="float16").costs

@@ -71,7 +71,7 @@ def test_whole_numbers_are_in_range() -> None:
     """Indices and masks are computed, not drawn: wrong ones would read other memory."""
     model, batch, loss = branches()
     captured = capture(model, batch, loss=loss)
-    material = Material(torch.device("cpu"))
+    material = Material(torch.device("cpu"), given={})
     for operator in captured.graph.operators:
         for implementation in operator.implementations:
             if operator.target != TANGENTS:
@@ -172,3 +172,46 @@ def test_who_unpickles_a_profile_needs_no_torch(profiled: explorer.Profile, made
     profile = profiled if made == "measured" else explorer.estimate(model, batch, loss=loss, device="A100-80GB")
     code = "import pickle, sys; pickle.load(sys.stdin.buffer); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], input=pickle.dumps(profile), check=True)
+
+
+class Ids(nn.Module):
+    """Whole numbers that must not be 0: ids from 1 on, lengths, a divisor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.layer = nn.Embedding(10, 8), nn.Linear(8, 4)
+        self.register_buffer("first", torch.tensor(1))
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
+        found = self.embedding((ids - self.first) % divisor)
+        last = found.gather(1, (lengths - 1).view(-1, 1, 1).expand(-1, 1, 8))
+        return self.layer(last[:, 0])
+
+
+def test_whole_numbers_of_the_batch_are_those_there_are() -> None:
+    batch = (torch.randint(1, 11, (4, 6)), torch.tensor([6, 3, 2, 1]), torch.tensor(7)), torch.randint(1, 5, (4,))
+    profile = explorer.profile(Ids(), batch, loss=lambda x, y: functional.cross_entropy(x, y - 1))
+    assert all(x.time_ms >= 0 for x in profile.costs.values())
+
+
+class Recurrence(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.rand(4, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(4, dtype=torch.complex64)
+        for row in x:
+            state = self.factor * state + row
+        return state.abs().sum()
+
+
+def test_complex_numbers_are_drawn() -> None:
+    """Not computed anew from all that was before, which took minutes and then too deep a recursion."""
+    profile = explorer.profile(Recurrence(), torch.randn(300, 4))
+    assert explorer.simulate(profile, keep_all(profile.graph)).peak_bytes == profile.eager_peak_bytes
+
+
+def test_a_batch_with_nothing_in_it_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"has the shape \(0, 8\), with nothing in it"):
+        explorer.profile(nn.Linear(8, 8), (torch.randn(0, 8), torch.randn(0, 8)), loss=functional.mse_loss)

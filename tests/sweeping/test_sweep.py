@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 import explorer
 from explorer.command_line.commands import app
+from explorer.graph import TensorSpec
 from explorer.solution import Status
+from explorer.solvers.methods.batch_size import samples_of
 from explorer.sweeping.answers import fastest, largest
-from explorer.sweeping.cells import CONTEXT_BYTES
+from explorer.sweeping.cells import CONTEXT_BYTES, cells_of
 from explorer.sweeping.folder import Folder
 from explorer.sweeping.reading import read_plan
 from explorer.sweeping.table import Row, Sweep
@@ -194,3 +196,42 @@ def test_command(answered, tmp_path, monkeypatch):
     assert "4096" in said.stdout
     plan.write_text("models: [gpt2]")
     assert CliRunner().invoke(app, ["sweep", str(plan)]).exit_code == 2
+
+
+def test_what_has_changed_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of a model, wherever it is written, and a device's figures."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "nets_of_mine"
+    package.mkdir()
+    files = {
+        "__init__.py": "",
+        "widths.py": "WIDTH = 64\n",
+        "net.py": "import torch\nfrom .widths import WIDTH\n\n\ndef make(batch_size=8): ...\n",
+        "other.py": "",
+    }
+    for name, text in files.items():
+        (package / name).write_text(text)
+    device = tmp_path / "mine.yaml"
+    figures = "memory_gib: {}\nbandwidth_gb_s: 448\nvector_tflops: 12.7\nsource: x\n"
+    device.write_text(figures.format(12))
+
+    def keys() -> set[str]:
+        axes: dict[str, Any] = {"models": ["nets_of_mine.net:make"], "devices": ["mine.yaml"], "batches": [8]}
+        axes |= {"budgets": ["device"], "methods": ["monet"], "precision": None, "optimizer": None}
+        return {x.key for x in cells_of(time_limit=1.0, **axes)}
+
+    first = keys()
+    (package / "other.py").write_text("NOTHING = 1\n")
+    assert keys() == first
+    (package / "widths.py").write_text("WIDTH = 128\n")
+    second = keys()
+    device.write_text(figures.format(16))
+    assert len(first | second | keys()) == 3
+
+
+def test_samples_are_what_was_asked_or_what_most_tensors_share() -> None:
+    ids, positions, target = (TensorSpec(x, y, "int64") for x, y in (("a", (4, 128)), ("b", (128,)), ("c", (512,))))
+    assert samples_of([ids, positions, target]) == 4
+    assert samples_of([positions, ids, TensorSpec("mask", (4, 1), "bool")]) == 4
+    assert samples_of([TensorSpec("scale", (), "float32")]) is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from explorer.budgets import a_budget
 from explorer.device_profile import Cost, Profile
-from explorer.graph import Role
+from explorer.graph import Role, TensorSpec, TrainingGraph
 from explorer.kinds import a_profile
-from explorer.solution import Solution
+from explorer.rearranging import ADDED
+from explorer.solution import Solution, Status
 from explorer.solvers.methods.table import method_named
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 
@@ -24,7 +27,7 @@ class BatchSize:
         batch_size: the largest for which a schedule was found; 0 if there is none even for one sample.
         excluded: the smallest batch for which none was found; what lies beyond was not tried.
         profile: estimated for ``batch_size``; None without one.
-        solution: its schedule, for that profile; None without one.
+        solution: its schedule, for that profile; None without one. Never called optimal, but for the batch measured.
     """
 
     batch_size: int
@@ -50,8 +53,8 @@ def largest_batch(
     budget, the largest b that one of them fits is eq. 8.
 
     Args:
-        profile: measured for some batch; everything that is no parameter, buffer or parameter gradient, workspace too,
-            is taken to grow with the batch, and so is time.
+        profile: measured for some batch; what depends on the batch and is no parameter gradient, workspace too, is
+            taken to grow with it, and so is time. That is an extrapolation: where it matters, profile the batch found.
         budget: peak allowed, as in ``solve``; per cent are of the peak for the batch that was measured.
         method: any of ``METHODS``.
         time_limit: seconds for each batch tried.
@@ -70,7 +73,9 @@ def largest_batch(
         scaled = with_batch_size(profile, batch_size, measured=samples)
         (solution,) = system.solve(scaled, [budget_bytes], options=options)
         allowed_ms = _one_more_forward_ms(scaled)
-        return (scaled, solution) if solution.time_ms is not None and solution.time_ms <= allowed_ms else None
+        if solution.time_ms is None or solution.time_ms > allowed_ms:
+            return None
+        return scaled, solution if batch_size == samples else _extrapolated(solution, samples)
 
     low, high, best = 0, 1, None
     while high <= _MOST and (found := tried(high)) is not None:
@@ -84,8 +89,16 @@ def largest_batch(
     return BatchSize(low, high, *((None, None) if best is None else best))
 
 
+def _extrapolated(solution: Solution, samples: int) -> Solution:
+    status = Status.FEASIBLE if solution.status is Status.OPTIMAL else solution.status
+    message = f"{solution.message}, as far as sizes and times grow in proportion from those of {samples} samples"
+    return replace(solution, status=status, message=message)
+
+
 def with_batch_size(profile: Profile, batch_size: int, *, measured: int) -> Profile:
     """A profile as it would be for another batch, everything that grows with it in proportion.
+
+    What is made of parameters alone (their casts) does not, nor what updates and adds up gradients.
 
     Args:
         profile: for a batch of ``measured`` samples.
@@ -93,14 +106,38 @@ def with_batch_size(profile: Profile, batch_size: int, *, measured: int) -> Prof
         measured: samples there are.
     """
     factor = batch_size / measured
+    fed = _fed(profile.graph)
     storages = tuple(
-        replace(x, bytes=round(x.bytes * factor)) if x.role in _GROWS else x for x in profile.graph.storages
+        replace(x, bytes=round(x.bytes * factor)) if x.role in _GROWS and x.id in fed else x
+        for x in profile.graph.storages
     )
+    same = {
+        way.cost
+        for x in profile.graph.operators
+        for way in x.implementations
+        if fed.isdisjoint((*way.reads, *way.writes))
+    }
     costs = {
-        key: Cost(cost.time_ms * factor, round(cost.workspace_bytes * factor)) for key, cost in profile.costs.items()
+        key: cost
+        if key in same or key.startswith(tuple(ADDED))
+        else Cost(cost.time_ms * factor, round(cost.workspace_bytes * factor))
+        for key, cost in profile.costs.items()
     }
     graph = replace(profile.graph, storages=storages)
     return replace(profile, graph=graph, costs=costs, eager_time_ms=None, eager_peak_bytes=None)
+
+
+def _fed(graph: TrainingGraph) -> frozenset[int]:
+    """Storages that depend on the batch; all, of a graph that does not say what its batch is."""
+    fed = {x.id for x in graph.storages if x.role is Role.INPUT}
+    if not fed:
+        return frozenset(x.id for x in graph.storages)
+    for operator in graph.operators:
+        read = {x for way in operator.implementations for x in way.reads}
+        # Gradients arrive between the passes, and are of what the batch was made into.
+        if not read or not fed.isdisjoint(read):
+            fed |= {x for way in operator.implementations for x in way.writes}
+    return frozenset(fed)
 
 
 def _one_more_forward_ms(profile: Profile) -> float:
@@ -111,8 +148,14 @@ def _one_more_forward_ms(profile: Profile) -> float:
     return (1 + 1e-9) * (nodes.step_ms + nodes.forward_ms)
 
 
+def samples_of(batch: Sequence[TensorSpec]) -> int | None:
+    """How many samples a batch has: the first dimension that most of its tensors share, of those the foremost."""
+    sizes = Counter(spec.shape[0] for spec in batch if spec.shape)
+    return max(sizes, key=lambda x: sizes[x], default=None)
+
+
 def _samples(profile: Profile) -> int:
-    sizes = [spec.shape[0] for spec in profile.graph.batch if spec.shape]
-    if not sizes or min(sizes) < 1:
+    samples = samples_of(profile.graph.batch)
+    if not samples:
         raise ValueError("the profile's batch has no tensor with a first dimension, by which a batch could grow")
-    return max(sizes)
+    return samples

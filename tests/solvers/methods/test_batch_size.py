@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from explorer import simulate
+import explorer
+from explorer import Status, simulate
+from explorer.graph import Role
+from explorer.rearranging import UPDATE
 from explorer.schedule import keep_all
 from explorer.solvers.methods.batch_size import largest_batch, with_batch_size
 from explorer.solvers.methods.checkmate.nodes import Nodes
@@ -51,3 +57,23 @@ def test_recomputation_allows_more(method: str) -> None:
 def test_nothing_fits() -> None:
     found = largest_batch(PROFILE, budget=100, method="checkpoint-all")
     assert (found.batch_size, found.solution) == (0, None)
+
+
+def test_what_is_made_of_parameters_alone_does_not_grow() -> None:
+    """Casts of weights, and an optimizer's scratch memory."""
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
+    batch = torch.randn(256, 64), torch.randn(256, 64)
+    profile = explorer.profile(model, batch, loss=F.mse_loss, autocast=torch.bfloat16, optimizer="adamw-foreach")
+    half = with_batch_size(profile, 128, measured=256)
+    casts = [
+        x.id
+        for x in profile.graph.storages
+        if x.role is Role.ACTIVATION and list(x.shape) == [64, 64] and x.dtype == "bfloat16"
+    ]
+    assert len(casts) >= 3
+    assert all(half.graph.storages[x].bytes == profile.graph.storages[x].bytes for x in casts)
+    assert half.costs[UPDATE] == profile.costs[UPDATE]
+    found = largest_batch(profile, budget="60 %", method="eager")
+    assert found.solution is not None
+    assert found.solution.status is Status.FEASIBLE
+    assert found.solution.message.endswith("as far as sizes and times grow in proportion from those of 256 samples")
