@@ -11,7 +11,7 @@ import ipywidgets
 
 from explorer.device_profile import Profile
 from explorer.harmless import in_html, one_line
-from explorer.profiles.loading import bundled_model, bundled_profiles, load_profile
+from explorer.profiles.loading import bundled_model, bundled_precision, bundled_profiles, load_profile
 from widgets import text
 from widgets.entry_point import explore
 from widgets.explorer import Explorer
@@ -146,7 +146,7 @@ def _estimated(name: str, samples: int) -> Profile:
         model, batch, loss = model_source.bundled(
             bundled_model(name), like=like.graph.batch, dtype=dtype, batch_size=samples
         )
-    return estimate(model, batch, loss=loss, device=like.device.name, autocast=like.graph.autocast)
+    return estimate(model, batch, loss=loss, device=like.device.name, precision=bundled_precision(name))
 
 
 def _uploaded(file: Any) -> Profile:

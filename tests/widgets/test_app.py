@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from explorer.profiles.loading import bundled_precision, bundled_profiles, load_profile
 from tests.widgets.trained import Trained
-from widgets.app import App
+from widgets.app import App, _estimated
 
 _PATIENCE_S = 300.0
+_QUICK = ("gpt2-a100-80gb", "vgg16-a100-80gb", "vgg16-p100-16gb", "bert_large-h100")  # one for each precision
+_ESTIMATED = [x for x in bundled_profiles() if "h200" not in x and "cpu" not in x]
 
 
 @pytest.fixture
@@ -48,6 +51,24 @@ def test_a_model_a_device_and_a_batch_are_chosen(app: App) -> None:
     assert profile.graph.batch[0].shape[0] == 2
     assert profile.device.estimated
     assert "P100" in profile.device.name
+
+
+@pytest.mark.parametrize(
+    "name", [x if x in _QUICK else pytest.param(x, marks=pytest.mark.thorough) for x in _ESTIMATED]
+)
+def test_an_estimate_at_the_bundled_batch_is_the_bundled_one(name: str) -> None:
+    """Another batch is estimated in the same precision, then, which the device does not tell."""
+    profile = load_profile(name)
+    again = _estimated(name, profile.graph.batch[0].shape[0])
+    assert again.graph == profile.graph
+    assert again.costs == profile.costs
+
+
+def test_the_precision_of_every_bundled_estimate_is_known() -> None:
+    for name in bundled_profiles():
+        if load_profile(name).device.estimated:
+            assert name in _ESTIMATED
+            assert bundled_precision(name)
 
 
 def test_a_profile_is_uploaded_and_what_is_none_is_told(app: App, trained: Trained, tmp_path: Path) -> None:
