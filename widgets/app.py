@@ -99,7 +99,8 @@ class App:
 
     def _open_uploaded(self, files: Any) -> None:
         if files:
-            self._wait_for(lambda: _uploaded(files[0]), f"Reading {files[0]['name']} …")
+            file, self.upload.value = files[0], ()  # so that the same one can be chosen again
+            self._wait_for(lambda: _uploaded(file), f"Reading {file['name']} …")
 
     def _wait_for(self, make: Any, told: str) -> None:
         """Show what takes a while to make, unless something else is asked for meanwhile."""

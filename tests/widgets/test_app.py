@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,16 @@ def test_the_precision_of_every_bundled_estimate_is_known() -> None:
 def test_a_profile_is_uploaded_and_what_is_none_is_told(app: App, trained: Trained, tmp_path: Path) -> None:
     trained.profile.save(tmp_path / "own.json")
     app._open_uploaded([{"name": "../own.json", "content": memoryview((tmp_path / "own.json").read_bytes())}])
+    until(app, "ConvNet")
+    app.open.click()
+    until(app, "resnet50-small-cpu")
+    uploaded = {"name": "own.json", "type": "", "size": 1, "last_modified": datetime.now(tz=UTC)}
+    for _ in range(2):  # the same file, after something else
+        app.upload.value = [{**uploaded, "content": memoryview((tmp_path / "own.json").read_bytes())}]
+        until(app, "ConvNet")
+        app.open.click()
+        until(app, "resnet50-small-cpu")
+    app.upload.value = [{**uploaded, "content": memoryview((tmp_path / "own.json").read_bytes())}]
     until(app, "ConvNet")
     app._open_uploaded([{"name": "own.json", "content": memoryview(b"{")}])
     deadline = time.monotonic() + _PATIENCE_S
