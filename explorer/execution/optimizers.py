@@ -136,7 +136,8 @@ def state_bytes(optimizer: optim.Optimizer, *, rounding_bytes: int = 1, device: 
 def label_of(optimizer: optim.Optimizer) -> str:
     """Its class, and the options that change how it works and are not the usual: ``"AdamW(foreach=True)"``.
 
-    Of one that is not PyTorch's: ``"custom.AdamW"``, without its module, which is another in a notebook and in a program.
+    Of one that is not PyTorch's: ``"custom.AdamW"``, without its module: that of a class in a notebook is not the one
+    that a program imports.
     """
     usual = {name: x.default for name, x in inspect.signature(type(optimizer)).parameters.items()}
     groups = optimizer.param_groups or [optimizer.defaults]
