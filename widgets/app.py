@@ -11,7 +11,7 @@ import ipywidgets
 
 from explorer.device_profile import Profile
 from explorer.harmless import in_html, one_line
-from explorer.profiles.loading import bundled_model, bundled_precision, bundled_profiles, load_profile
+from explorer.profiles.loading import PRECISIONS, bundled_model, bundled_profiles, load_profile
 from widgets import text
 from widgets.entry_point import explore
 from widgets.explorer import Explorer
@@ -147,7 +147,8 @@ def _estimated(name: str, samples: int) -> Profile:
         model, batch, loss = model_source.bundled(
             bundled_model(name), like=like.graph.batch, dtype=dtype, batch_size=samples
         )
-    return estimate(model, batch, loss=loss, device=like.device.name, precision=bundled_precision(name))
+    precision = dtype or PRECISIONS[name.partition("-")[2]]
+    return estimate(model, batch, loss=loss, device=like.device.name, precision=precision)
 
 
 def _uploaded(file: Any) -> Profile:

@@ -13,9 +13,7 @@ from explorer.storage import storage_format
 BUNDLED_FOR = "a100-80gb"
 """Whose profile a model's name alone stands for."""
 PRECISIONS = {"p100-16gb": "float32", "a100-80gb": "tf32"}
-"""What the bundled estimates were made in, by device: their devices alone do not tell."""
-PRECISIONS_OF_TRANSFORMERS = {"a100-80gb": "bfloat16", "h100": "bfloat16"}
-"""Likewise those of ``explorer.models.TRANSFORMERS``."""
+"""What bundled estimates of models in float32 were made in, by device, as ``explorer.estimate`` takes it."""
 
 
 def load_profile(path: str | Path) -> Profile:
@@ -68,11 +66,3 @@ def bundled_profiles() -> dict[str, Path]:
 def bundled_model(name: str) -> str:
     """The model, as ``explorer.models.model_spec`` knows it, of a bundled profile."""
     return name.partition("-")[0]
-
-
-def bundled_precision(name: str) -> str:
-    """The precision, as ``explorer.estimate`` takes it, that a bundled estimate was made in."""
-    from explorer.models import TRANSFORMERS  # here because torch takes seconds to import
-
-    model, _, device = name.partition("-")
-    return (PRECISIONS_OF_TRANSFORMERS if model in TRANSFORMERS else PRECISIONS)[device]
