@@ -72,7 +72,9 @@ class Answers:
                 return
             known, shown_ms = scene.known.fitting(budget_bytes), scene.solution and scene.solution.time_ms
             if known is not None and known.time_ms is not None and shown_ms and known.time_ms < _BETTER * shown_ms:
+                failure = self._jobs.failure
                 self.ask()
+                self._jobs.failure = self._jobs.failure or failure  # nobody asked for this: it is to be told still
 
     def forget(self) -> None:
         """Show none: they were of another profile, which is shown no more."""
