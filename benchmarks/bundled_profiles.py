@@ -18,11 +18,11 @@ import torch
 import explorer
 from benchmarks.provenance import record
 from explorer.models import MODELS, TRANSFORMERS, model_spec
+from explorer.profiles.loading import PRECISIONS
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.units import format_bytes
 
-DEVICES = {"p100-16gb": "float32", "a100-80gb": "tf32"}
 DEVICES_OF_TRANSFORMERS = {"a100-80gb": "bfloat16", "h100": "bfloat16"}
 FOLDER = Path(explorer.__file__).with_name("profiles")
 
@@ -37,7 +37,7 @@ def main() -> None:
         spec = model_spec(name)
         with torch.device("meta"):
             model, batch = spec.build(), spec.batch()
-        for device, precision in (DEVICES if name in MODELS else DEVICES_OF_TRANSFORMERS).items():
+        for device, precision in (PRECISIONS if name in MODELS else DEVICES_OF_TRANSFORMERS).items():
             began = time.perf_counter()
             profile = explorer.estimate(model, batch, loss=spec.loss, device=device, precision=precision)
             path = FOLDER / f"{name}-{device}.json.gz"

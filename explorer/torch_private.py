@@ -289,10 +289,11 @@ def parameters_cast_once(parameters: Iterable[torch.Tensor], *, autocast: Contai
     operator: Any = torch.ops.aten._to_copy.default
     autograd: Any = torch._C.DispatchKey.Autograd
     casts: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-    forget = torch.clear_autocast_cache
+    forget, thread = torch.clear_autocast_cache, threading.get_ident()
 
     def clear() -> None:
-        casts.clear()
+        if threading.get_ident() == thread:  # another's regions are its own
+            casts.clear()
         forget()
 
     def run(source: torch.Tensor, **kwargs: Any) -> torch.Tensor:
@@ -375,13 +376,16 @@ def below_autograd() -> AbstractContextManager[Any]:
 
 @contextmanager
 def without_checkpoints() -> Iterator[None]:
-    """While open, ``torch.utils.checkpoint`` with ``use_reentrant=True`` runs its function and recomputes nothing.
+    """While open, in this thread, ``torch.utils.checkpoint`` with ``use_reentrant=True`` recomputes nothing.
 
     A schedule decides what is recomputed; without reentrance tracing sees no checkpoints anyway.
     """
     checkpoints: Any = torch.utils.checkpoint.CheckpointFunction
+    original, thread = checkpoints.apply, threading.get_ident()
 
-    def run(function: Callable[..., Any], _preserve: object, *args: Any) -> Any:
+    def run(function: Callable[..., Any], preserve: object, *args: Any) -> Any:
+        if threading.get_ident() != thread:  # which trains
+            return original(function, preserve, *args)
         # As there, nothing gets a gradient unless an argument needs one.
         with torch.set_grad_enabled(any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)):
             return function(*args)

@@ -11,7 +11,7 @@ import ipywidgets
 
 from explorer.device_profile import Profile
 from explorer.harmless import in_html, one_line
-from explorer.profiles.loading import bundled_model, bundled_profiles, load_profile
+from explorer.profiles.loading import PRECISIONS, bundled_model, bundled_profiles, load_profile
 from widgets import text
 from widgets.entry_point import explore
 from widgets.explorer import Explorer
@@ -99,7 +99,8 @@ class App:
 
     def _open_uploaded(self, files: Any) -> None:
         if files:
-            self._wait_for(lambda: _uploaded(files[0]), f"Reading {files[0]['name']} …")
+            file, self.upload.value = files[0], ()  # so that the same one can be chosen again
+            self._wait_for(lambda: _uploaded(file), f"Reading {file['name']} …")
 
     def _wait_for(self, make: Any, told: str) -> None:
         """Show what takes a while to make, unless something else is asked for meanwhile."""
@@ -146,7 +147,8 @@ def _estimated(name: str, samples: int) -> Profile:
         model, batch, loss = model_source.bundled(
             bundled_model(name), like=like.graph.batch, dtype=dtype, batch_size=samples
         )
-    return estimate(model, batch, loss=loss, device=like.device.name, autocast=like.graph.autocast)
+    precision = dtype or PRECISIONS[name.partition("-")[2]]
+    return estimate(model, batch, loss=loss, device=like.device.name, precision=precision)
 
 
 def _uploaded(file: Any) -> Profile:

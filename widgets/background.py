@@ -138,11 +138,11 @@ class Jobs:
             try:
                 work()
             except StoppedError:
-                self._stopped.discard(kind)  # what is asked for from now on was not
                 self._on_stop(kind)
             except Exception as error:  # noqa: BLE001 - whatever a user's model raises
                 self.failure = error
                 self._on_error(kind, error)
+            self._stopped.discard(kind)  # what is asked for from now on was not, also where this ended by itself
             if self.activity.end(kind, unless=again):
                 break
         self._on_change()

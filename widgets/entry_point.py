@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,7 +40,12 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
 ) -> Explorer:
     """Explore the schedules of a model: choose a memory budget and see what fits it.
 
-    Returns at once: profiling and solving go on in the background, and the widget shows how far they are.
+    Returns at once: profiling and solving go on in the background, and the widget shows how far they are. They have a
+    copy of the model and the batch, and so has what is measured later: the next cell may train. What it takes of the
+    processor makes the times that are measured longer, random numbers are drawn from the same generators, and on a GPU
+    its memory would be counted: there, and for good times, call ``wait`` first. A model that cannot be copied (its loss
+    has it in its text, or it takes more than an eighth of the free memory) is profiled before this returns, which a
+    warning says.
 
     Args:
         model_or_profile_or_name: a ``torch.nn.Module``, a profile, the name of a bundled one (``"resnet50"``, estimated
@@ -77,4 +83,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     what = model_or_profile_or_name
     found = subject(what, batch, loss=loss, device=device, autocast=autocast, fuse=fuse, iteration=iteration)
     choice.check(found.profile)
+    if why := found.profile_shared():
+        told = f"{why}, so that it was profiled before explore returned; leave it alone while it is measured"
+        warnings.warn(told, UserWarning, stacklevel=2)
     return Explorer(found, budget=budget, choice=choice, panels=shown)

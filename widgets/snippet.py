@@ -28,7 +28,7 @@ _PROGRAM = '''"""Train {model} within {budget}: {time} a step at a peak of {peak
 import torch
 
 import explorer
-
+{loss_of}
 schedule = explorer.load_schedule({file!r})
 
 {source}
@@ -43,6 +43,23 @@ print(explorer.measure(scheduled, batch{measured}).peak_bytes, "bytes at the pea
 '''
 
 
+_LOSS_OF = '''
+
+def tensors_of(result):
+    """Those that need a gradient, of a tensor, containers and objects with attributes."""
+    if isinstance(result, torch.Tensor):
+        return [result] if result.requires_grad else []
+    parts = result if isinstance(result, (list, tuple)) else getattr(result, "__dict__", {}).values()
+    parts = result.values() if isinstance(result, dict) else parts
+    return [x for part in parts for x in tensors_of(part)]
+
+
+def loss_of(result):
+    """What is trained on: the scalars among what the model returns, or else all of it, added up."""
+    tensors = {id(x): x for x in tensors_of(result)}.values()
+    return sum(x.sum() for x in [x for x in tensors if x.ndim == 0] or tensors)
+
+'''
 _PLAIN = """{forward}
     value.backward()
     optimizer.step()
@@ -75,7 +92,10 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
     casts = profile.graph.autocast or Autocast(None)
     scaled = casts.dtype == "float16"  # its gradients would vanish without
     planned = solution.schedule.identity.iteration
-    forward = _forward(f"value = scheduled({'**' if keywords else '*'}batch)", casts, profile.device.kind)
+    called = f"scheduled({'**' if keywords else '*'}batch)"
+    if bundled is None:  # the bundled models return a tensor
+        called = f"loss_of({called})"
+    forward = _forward(f"value = {called}", casts, profile.device.kind)
     return _PROGRAM.format(
         model=in_docstring(profile.graph.model),
         budget=style.format_memory(solution.budget_bytes),
@@ -83,6 +103,7 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         peak=style.format_memory(solution.peak_bytes),
         device=in_docstring(profile.device.label),
         file=file,
+        loss_of=_LOSS_OF if bundled is None else "",
         source=_places(profile, keywords=keywords) if bundled is None else _source(profile, bundled),
         optimizer=_optimizer(planned),
         within="explorer.update_within(scheduled, optimizer)\n" if planned.within else "",
@@ -108,7 +129,7 @@ def _forward(call: str, casts: Autocast, kind: str) -> str:
 
 
 def _optimizer(planned: Iteration) -> str:
-    """What makes the optimizer that was planned for, which may be another than PyTorch's own."""
+    """What makes the optimizer that was planned for, which may be none of PyTorch's: see ``label_of``."""
     found = _OPTIMIZER.fullmatch(planned.optimizer or "SGD")
     if found is None:
         return "your_module.make_optimizer(model.parameters())"

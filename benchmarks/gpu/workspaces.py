@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.bundled_profiles import DEVICES, DEVICES_OF_TRANSFORMERS
+from benchmarks.bundled_profiles import DEVICES_OF_TRANSFORMERS
 from benchmarks.cases import Whole, budget_bytes
 from benchmarks.gpu.described import DescribedPlans, library
 from benchmarks.provenance import Provenance, add_rows, record
@@ -25,6 +25,7 @@ from explorer import load_profile, simulate, solve
 from explorer.capture.depth import capture_in_depth
 from explorer.device_profile import Profile
 from explorer.models import MODELS, TRANSFORMERS, model_spec
+from explorer.profiles.loading import PRECISIONS
 from explorer.profiling.convolutions import Convolutions
 from explorer.profiling.devices import DeviceSpec, device_spec
 from explorer.profiling.estimating import estimate_capture, precisions_of
@@ -85,7 +86,7 @@ def estimates() -> dict[str, tuple[str, str, str]]:
     """Every bundled estimate: of which model, for which device, in which precision."""
     found = {}
     for model in (*MODELS, *TRANSFORMERS):
-        for device, precision in (DEVICES if model in MODELS else DEVICES_OF_TRANSFORMERS).items():
+        for device, precision in (PRECISIONS if model in MODELS else DEVICES_OF_TRANSFORMERS).items():
             found[f"{model}-{device}"] = (model, device, precision)
     return found
 

@@ -6,7 +6,6 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from explorer.capture.batch import TrainingStep, call_arguments, flatten, with_s
 from explorer.capture.results import tensors_of_result
 from explorer.capture.traced import Source
 from explorer.execution.code import generate
-from explorer.execution.device import device_of, on_device
+from explorer.execution.device import device_of, free_bytes, on_device
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.out_of_memory import release
 from explorer.execution.passed_checks import is_remembered, key_of, remember
@@ -173,7 +172,7 @@ class _Check:
         held_bytes = persistent_bytes(self.model, self.batch, loss=self.loss)
         graph = self.capture.graph
         wanted_bytes = peak_without_workspace(graph, keep_all(graph)) - held_bytes
-        return wanted_bytes < _free_bytes(device_of(self.model))
+        return wanted_bytes < free_bytes(device_of(self.model))
 
     def _eager(self) -> _Outcome | None:
         """Of a step in eager mode; None if it does not fit."""
@@ -372,12 +371,3 @@ def _peak_bytes(run: Callable[[], None], model: nn.Module, batch: Batch) -> int:
     run()
     torch.cuda.synchronize()
     return base_bytes + torch.cuda.max_memory_allocated() - before
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return int(next(x for x in lines if x.startswith("MemAvailable")).split()[1]) * 1024
-    return 2**63  # a system that does not tell: its own limits decide

@@ -60,6 +60,16 @@ def describe_device(device: torch.device) -> Device:
     )
 
 
+def free_bytes(device: torch.device) -> int:
+    """What of its memory is not taken; 2^63 where a system does not tell, whose own limits decide."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return int(next(x for x in lines if x.startswith("MemAvailable")).split()[1]) * 1024
+    return 2**63
+
+
 def cublas_workspace_bytes(device: torch.device, *, biased: bool) -> int:
     """What PyTorch keeps on a CUDA device for cuBLAS throughout a training step, measured by a small one.
 

@@ -145,7 +145,11 @@ def state_bytes(optimizer: optim.Optimizer, *, rounding_bytes: int = 1, device: 
 
 
 def label_of(optimizer: optim.Optimizer) -> str:
-    """Its class, and the options that change how it works and are not the usual: ``"AdamW(foreach=True)"``."""
+    """Its class, and the options that change how it works and are not the usual: ``"AdamW(foreach=True)"``.
+
+    Of one that is not PyTorch's: ``"custom.AdamW"``, without its module: that of a class in a notebook is not the one
+    that a program imports.
+    """
     usual = {name: x.default for name, x in inspect.signature(type(optimizer)).parameters.items()}
     groups = optimizer.param_groups or [optimizer.defaults]
     options = [
@@ -154,7 +158,9 @@ def label_of(optimizer: optim.Optimizer) -> str:
         for value in _each(_option(x.get(name), optimizer.defaults[name]) for x in groups)
         if name in usual and name not in _NUMBERS_ALONE and value != usual[name] and (name, value) != ("fused", False)
     ]
-    return f"{type(optimizer).__name__}({', '.join(options)})" if options else type(optimizer).__name__
+    kind = type(optimizer)
+    name = kind.__name__ if getattr(optim, kind.__name__, None) is kind else f"custom.{kind.__name__}"
+    return f"{name}({', '.join(options)})" if options else name
 
 
 def _option(value: Any, default: Any) -> Any:

@@ -12,6 +12,8 @@ from explorer.storage import storage_format
 
 BUNDLED_FOR = "a100-80gb"
 """Whose profile a model's name alone stands for."""
+PRECISIONS = {"p100-16gb": "float32", "a100-80gb": "tf32"}
+"""What bundled estimates of models in float32 were made in, by device, as ``explorer.estimate`` takes it."""
 
 
 def load_profile(path: str | Path) -> Profile:

@@ -96,7 +96,7 @@ def test_a_wrong_implementation_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_wrong_implementation_is_named_without_room_for_eager_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "_free_bytes", lambda _: 0)
+    monkeypatch.setattr(checking, "free_bytes", lambda _: 0)
     schedule = with_way_of_tanh(monkeypatch, halved)
     with pytest.raises(CheckFailedError, match="First at operator 'tanh'"):
         explorer.apply(Net(), schedule, sample())

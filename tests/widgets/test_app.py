@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from explorer.profiles.loading import bundled_profiles, load_profile
 from tests.widgets.trained import Trained
-from widgets.app import App
+from widgets.app import App, _estimated
 
 _PATIENCE_S = 300.0
+_QUICK = ("gpt2-a100-80gb", "vgg16-a100-80gb", "vgg16-p100-16gb")  # of the others some take a minute
+_ESTIMATED = [x for x in bundled_profiles() if "h200" not in x and "cpu" not in x]
 
 
 @pytest.fixture
@@ -50,9 +54,34 @@ def test_a_model_a_device_and_a_batch_are_chosen(app: App) -> None:
     assert "P100" in profile.device.name
 
 
+@pytest.mark.parametrize(
+    "name", [x if x in _QUICK else pytest.param(x, marks=pytest.mark.thorough) for x in _ESTIMATED]
+)
+def test_an_estimate_at_the_bundled_batch_is_the_bundled_one(name: str) -> None:
+    """Another batch is estimated in the same precision, then, which the device does not tell."""
+    profile = load_profile(name)
+    again = _estimated(name, profile.graph.batch[0].shape[0])
+    assert again.graph == profile.graph
+    assert again.costs == profile.costs
+
+
+def test_every_bundled_estimate_is_among_those() -> None:
+    assert [x for x in bundled_profiles() if load_profile(x).device.estimated] == _ESTIMATED
+
+
 def test_a_profile_is_uploaded_and_what_is_none_is_told(app: App, trained: Trained, tmp_path: Path) -> None:
     trained.profile.save(tmp_path / "own.json")
     app._open_uploaded([{"name": "../own.json", "content": memoryview((tmp_path / "own.json").read_bytes())}])
+    until(app, "ConvNet")
+    app.open.click()
+    until(app, "resnet50-small-cpu")
+    uploaded = {"name": "own.json", "type": "", "size": 1, "last_modified": datetime.now(tz=UTC)}
+    for _ in range(2):  # the same file, after something else
+        app.upload.value = [{**uploaded, "content": memoryview((tmp_path / "own.json").read_bytes())}]
+        until(app, "ConvNet")
+        app.open.click()
+        until(app, "resnet50-small-cpu")
+    app.upload.value = [{**uploaded, "content": memoryview((tmp_path / "own.json").read_bytes())}]
     until(app, "ConvNet")
     app._open_uploaded([{"name": "own.json", "content": memoryview(b"{")}])
     deadline = time.monotonic() + _PATIENCE_S

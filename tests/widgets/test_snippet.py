@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 import runpy
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 import explorer
 from explorer import model_source
@@ -184,6 +187,96 @@ def test_the_program_trains_as_was_planned(
     solution.schedule.save(folder / "own.json")
     own = ModuleType("your_module")
     own.__dict__.update(make_model=lambda: model, make_batch=lambda: batch)
+    monkeypatch.setitem(sys.modules, "your_module", own)
+    program = folder / "train.py"
+    program.write_text(snippet(profile, solution, file="own.json", bundled=None))
+    runpy.run_path(str(program))
+    assert f"{solution.peak_bytes} bytes at the peak; predicted are {solution.peak_bytes}" in capsys.readouterr().out
+
+
+class Returning(nn.Module):
+    """Returns more than a tensor."""
+
+    def __init__(self, put: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.linear, self.put = nn.Linear(4, 4), put
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """A loss among others."""
+        logits = self.linear(x)
+        return self.put(logits.square().mean(), logits)
+
+
+class Answer:
+    """An object of one's own."""
+
+    def __init__(self, **held: Any) -> None:
+        """Holds it."""
+        self.__dict__.update(held)
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda loss, logits: {"loss": loss, "logits": logits},
+        lambda loss, logits: (loss, logits),
+        lambda loss, logits: (logits, {"parts": [loss, loss.detach(), None, "of one"]}),
+        lambda loss, logits: SequenceClassifierOutput(loss=loss, logits=logits),
+        lambda loss, logits: Answer(loss=loss, logits=logits),
+        lambda loss, logits: (loss, 2 * loss, logits),
+        lambda _, logits: [logits, logits.exp()],
+    ],
+    ids=["dict", "tuple", "nested", "Hugging Face", "object", "two losses", "no scalar"],
+)
+@pytest.mark.parametrize("dtype", [None, "float16"])
+def test_a_model_that_returns_more_than_a_tensor_is_trained_on_its_losses(
+    put: Any, dtype: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As eager mode trains it, on the sum of its scalars."""
+    model, batch = Returning(put), (torch.randn(8, 4),)
+    alone = copy.deepcopy(model)
+    profile = explorer.profile(model, batch, autocast=dtype, optimizer="sgd")
+    solution = plain(profile)
+    assert solution.schedule is not None
+    solution.schedule.save(folder / "own.json")
+    own = ModuleType("your_module")
+    own.__dict__.update(make_model=lambda: model, make_batch=lambda: batch)
+    monkeypatch.setitem(sys.modules, "your_module", own)
+    program = folder / "train.py"
+    program.write_text(snippet(profile, solution, file="own.json", bundled=None))
+    names = runpy.run_path(str(program))
+    assert f"{solution.peak_bytes} bytes at the peak" in capsys.readouterr().out
+    if dtype is None:
+        optimizer = torch.optim.SGD(alone.parameters(), lr=0.01)
+        for _ in range(3):
+            names["loss_of"](alone(*batch)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert all(torch.equal(x, y) for x, y in zip(alone.parameters(), model.parameters(), strict=True))
+
+
+class MyOptimizer(torch.optim.SGD):
+    """Of one's own."""
+
+
+class AdamW(torch.optim.AdamW):
+    """Called as PyTorch's is."""
+
+
+@pytest.mark.parametrize("kind", [MyOptimizer, AdamW])
+def test_an_optimizer_of_ones_own_is_ones_own_to_make(
+    kind: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, batch = Keywords(), {"batch_in": torch.randn(8, 4), "labels": torch.randn(8, 4)}
+    profile = explorer.profile(model, batch, optimizer=lambda x: kind(x, lr=0.1))
+    assert profile.graph.iteration.optimizer is not None
+    assert profile.graph.iteration.optimizer.startswith(f"custom.{kind.__name__}")
+    solution = plain(profile)
+    assert solution.schedule is not None
+    solution.schedule.save(folder / "own.json")
+    own = ModuleType("your_module")
+    make = {"make_optimizer": lambda x: kind(x, lr=0.1)}
+    own.__dict__.update(make_model=lambda: model, make_batch=lambda: batch, **make)
     monkeypatch.setitem(sys.modules, "your_module", own)
     program = folder / "train.py"
     program.write_text(snippet(profile, solution, file="own.json", bundled=None))

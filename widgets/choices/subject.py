@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from explorer import model_source
 from explorer.arguments import a_flag, a_loss, a_path
@@ -18,6 +18,9 @@ from explorer.measurement import Measurement
 from explorer.profiles.loading import bundled_model, load_profile
 from explorer.schedule import Schedule
 from explorer.units import shown
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from widgets.choices.apart import Example
 
 USUAL = {"optimizer": None, "update": "end", "accumulate": False, "distributed": None}
 """What an iteration is if nothing is said of it."""
@@ -42,6 +45,7 @@ class Subject:
         fuse: as in ``explorer.profile``.
         iteration: ``optimizer``, ``update``, ``accumulate`` and ``distributed`` as in ``explorer.profile``.
         bundled: name of the bundled profile whose model can stand in for ``model``.
+        own: copies of model, batch, loss and optimizer, until these were profiled.
     """
 
     name: str
@@ -55,6 +59,23 @@ class Subject:
     fuse: bool = False
     iteration: Mapping[str, Any] = field(default_factory=dict)
     bundled: str | None = None
+    own: Example | None = None
+    _failure: Exception | None = None
+
+    def profile_shared(self) -> str:
+        """Profile a model that cannot be copied here and now: the user's next cell may use it.
+
+        Returns:
+            Why it cannot be; empty where there is a copy for another thread, or a profile already.
+        """
+        if self.own is None or not self.own.why_shared:
+            return ""
+        why = self.own.why_shared
+        try:
+            self.profiled(lambda *_: None)
+        except Exception as error:  # noqa: BLE001 - as in the other thread, which says it
+            self._failure = error
+        return why
 
     def profiled(self, progress: Callable[[int, int, str], None]) -> Profile:
         """The profile, read or measured now where there is none yet.
@@ -65,29 +86,51 @@ class Subject:
         if self.profile is None and self.source is not None:
             self.profile = load_profile(self.source)
             self.name = self.bundled or self.profile.graph.model
+        if self._failure is not None:
+            raise self._failure
         if self.profile is None:
             from explorer.profiling import profile
 
+            assert self.own is not None, "there is a model"
             with TORCH:
                 self.profile = profile(
-                    self.model,
-                    self.batch,
-                    loss=self.loss,
+                    self.own.model,
+                    self.own.batch,
+                    loss=self.own.loss,
                     device=self.device,
                     autocast=self.autocast,
                     fuse=self.fuse,
                     progress=progress,
-                    **self.iteration,
+                    **{**self.iteration, "optimizer": self.own.optimizer},
                 )
+            self.own = None
         return self.profile
 
+    def example(self) -> Example | None:
+        """A copy of what a step is made of, to run it in another thread; None for a bundled model, which is made there.
+
+        To be called where the user's own code runs: it goes on with the model as soon as this returns.
+        """
+        if self.model is None:
+            return None
+        from widgets.choices.apart import apart
+
+        return apart(self.model, self.batch, self.loss, self.iteration.get("optimizer"))
+
     def measured(
-        self, schedule: Schedule, *, steps: int, plain: bool, stage: Callable[[str, float], None]
+        self,
+        schedule: Schedule,
+        example: Example | None,
+        *,
+        steps: int,
+        plain: bool,
+        stage: Callable[[str, float], None],
     ) -> tuple[Measurement, float | None]:
         """Run a schedule for real, and plain steps beside it to compare the machine with.
 
         Args:
             schedule: for this model and batch.
+            example: as ``example`` gave it.
             steps: training steps to time.
             plain: may plain steps run? They take the memory that the schedule is there to save.
             stage: called with what comes next and the fraction done; may raise to stop.
@@ -106,11 +149,13 @@ class Subject:
 
         with TORCH:
             stage("Building the model", 0.0)
-            model, batch, loss = self._runnable()
+            found = example or self._made()
+            model, batch, loss = found.model, found.batch, found.loss
             stage("Applying the schedule to the model", 0.1)
             module = apply(model, schedule, batch, loss=loss)
-            told = steps_from("Running and measuring training steps", 0.3, 0.7 if plain else 1.0)
-            optimizer = self.iteration.get("optimizer") or (self.profile and self.profile.optimizer)
+            itself = ", of the model itself: leave it alone meanwhile" if found.why_shared else ""
+            told = steps_from(f"Running and measuring training steps{itself}", 0.3, 0.7 if plain else 1.0)
+            optimizer = found.optimizer or (self.profile and self.profile.optimizer)
             around = {"optimizer": optimizer, "accumulate": schedule.identity.iteration.accumulate}
             measurement = measure(module, batch, steps=steps, progress=told, **around)
             if not plain:
@@ -121,11 +166,12 @@ class Subject:
                 model, batch, loss=loss, autocast=casts, steps=steps, progress=told, **around
             )
 
-    def exported(self, schedule: Schedule, *, stage: Callable[[str, float], None]) -> str:
+    def exported(self, schedule: Schedule, example: Example | None, *, stage: Callable[[str, float], None]) -> str:
         """The text of a Python file that runs a schedule with torch alone: see ``explorer.export``.
 
         Args:
             schedule: for this model and batch.
+            example: as ``example`` gave it.
             stage: as in ``measured``.
 
         Raises:
@@ -135,9 +181,10 @@ class Subject:
 
         with TORCH, tempfile.TemporaryDirectory() as folder:
             stage("Building the model", 0.0)
-            model, batch, loss = self._runnable()
+            found = example or self._made()
             stage("Writing the step as a Python file", 0.2)
-            return export(model, schedule, batch, path=Path(folder, "step.py"), loss=loss).read_text(encoding="utf-8")
+            path = Path(folder, "step.py")
+            return export(found.model, schedule, found.batch, path=path, loss=found.loss).read_text(encoding="utf-8")
 
     def check_runnable(self) -> None:
         """Raise ValueError where no schedule can run here: there is only a profile, or no such device."""
@@ -149,16 +196,17 @@ class Subject:
         if self.model is None and self.profile is not None:
             _device_for(self.profile)
 
-    def _runnable(self) -> tuple[Any, Any, Any]:
+    def _made(self) -> Example:
+        """The bundled model, with random weights."""
         self.check_runnable()
-        if self.model is None:
-            assert self.bundled is not None, "checked"
-            profile = self.profiled(lambda *_: None)
-            device = _device_for(profile)
-            dtype = model_source.dtype_of(profile.graph.parameters)
-            made = model_source.bundled(bundled_model(self.bundled), like=profile.graph.batch, dtype=dtype)
-            self.model, self.batch, self.loss = model_source.moved(made, device)
-        return self.model, self.batch, self.loss
+        assert self.bundled is not None, "checked"
+        from widgets.choices.apart import Example
+
+        profile = self.profiled(lambda *_: None)
+        device = _device_for(profile)
+        dtype = model_source.dtype_of(profile.graph.parameters)
+        made = model_source.bundled(bundled_model(self.bundled), like=profile.graph.batch, dtype=dtype)
+        return Example(*model_source.moved(made, device))
 
 
 def _device_for(profile: Profile) -> str:
@@ -237,7 +285,7 @@ def subject(
     from explorer.profiling.profiling import planned
 
     planned(model, loss, **iteration)  # what is wrong with it is said at once
-    return Subject(
+    found = Subject(
         type(what).__name__,
         model=what,
         batch=batch,
@@ -247,3 +295,5 @@ def subject(
         fuse=fuse,
         iteration=iteration,
     )
+    found.own = found.example()
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from explorer.simulation import simulate
@@ -14,6 +15,7 @@ from widgets.jobs.solver import Solver
 from widgets.scene.scene import Scene
 from widgets.traits import Traits
 
+_OF_ANSWERS = ("measurement", "measured_peak", "solution", "predicted_peak", "schedule", "gap")
 _BETTER = 0.9995
 """Of a step's time: less would not show."""
 
@@ -21,13 +23,19 @@ _BETTER = 0.9995
 class Answers:
     """Asks the solver for the present budget, and shows what it answers.
 
+    Args:
+        traits: have the budget.
+        display: where answers are shown.
+        jobs: what goes on is noted there.
+        open_session: opens one, which is asked then, where there is none and none is being opened.
+
     Attributes:
         solver: who is asked.
     """
 
-    def __init__(self, *, traits: Traits, display: Display, jobs: Jobs) -> None:
+    def __init__(self, *, traits: Traits, display: Display, jobs: Jobs, open_session: Callable[[], None]) -> None:
         """Nothing is asked."""
-        self._traits, self._display, self._jobs = traits, display, jobs
+        self._traits, self._display, self._jobs, self._open_session = traits, display, jobs, open_session
         self.solver = Solver(self._draw)
         # It takes seconds of this process, which cells of the notebook want as well.
         self._reserving: Latest[SolveEvent] = Latest(self._reserve, interval_s=1.0, share=0.25)
@@ -35,7 +43,10 @@ class Answers:
     def ask(self) -> None:
         """Ask for the present budget; whatever was asked before is superseded."""
         with self._display.lock:  # the last answer to what was asked before would end what begins here
-            if not self.solver.open or self._display.closed:
+            if self._display.closed:
+                return
+            if not self.solver.open:  # that was cancelled, or failed
+                self._open_session()
                 return
             budget_bytes = self._traits.budget_bytes
             assert budget_bytes is not None, "a session starts with a budget"
@@ -61,13 +72,13 @@ class Answers:
                 return
             known, shown_ms = scene.known.fitting(budget_bytes), scene.solution and scene.solution.time_ms
             if known is not None and known.time_ms is not None and shown_ms and known.time_ms < _BETTER * shown_ms:
+                failure = self._jobs.failure
                 self.ask()
+                self._jobs.failure = self._jobs.failure or failure  # nobody asked for this: it is to be told still
 
-    def leave(self) -> None:
-        """End what goes on, and the session: another profile is opened."""
-        with self._display.lock:
-            self.solver.leave()
-            self._jobs.activity.end(SOLVING)
+    def forget(self) -> None:
+        """Show none: they were of another profile, which is shown no more."""
+        self._traits.set_together(dict.fromkeys(_OF_ANSWERS))
 
     def close(self) -> None:
         """End the session and the threads."""

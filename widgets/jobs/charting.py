@@ -9,7 +9,7 @@ from threading import Lock, Timer
 from explorer.device_profile import Profile
 from explorer.solution import Solution
 from explorer.solvers import trade_off_in_steps
-from widgets.background import CHARTING, RUNNING, SOLVING, Jobs, StoppedError
+from widgets.background import CHARTING, OPENING, RUNNING, SOLVING, Jobs, StoppedError
 from widgets.choices.choice import Choice
 from widgets.display import Display
 from widgets.jobs.answers import Answers
@@ -29,7 +29,7 @@ class Charting:
 
     Args:
         solver: whose first answers come first.
-        traits: have the choice.
+        traits: have the choice to begin with.
         display: where the curve is shown.
         jobs: where it is computed.
         processor: held while it is.
@@ -49,9 +49,10 @@ class Charting:
         others: OtherCurves,
     ) -> None:
         """Nothing is known."""
-        self._solver, self._traits, self._display, self._jobs = solver, traits, display, jobs
+        self._solver, self._display, self._jobs = solver, display, jobs
         self._processor, self._answers, self._others = processor, answers, others
         self._begun: tuple[Choice, Iterator[tuple[Solution, ...]]] | None = None
+        self._wanted = traits.choice
         self._charted: Choice | None = None
         self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
 
@@ -73,12 +74,12 @@ class Charting:
             self._jobs.start(CHARTING, self._chart, again=self._uncharted)
 
     def change_to(self, choice: Choice) -> tuple[Solution, ...]:
-        """Give up whatever is under way; what is known of the curve of another choice."""
-        self._charted = None
+        """Give up whatever is under way; what is known of the curve of another choice, which the solver has by now."""
+        self._wanted, self._charted = choice, None
         return self._charts.get(choice.schedules, ())
 
     def _chart(self) -> None:
-        choice = self._charted = self._traits.choice
+        choice = self._charted = self._wanted
         with self._processor:
             for points in self._points(choice):
                 with self._display.lock:
@@ -126,6 +127,7 @@ class Charting:
         """
         self._processor.release()
         try:
+            self._jobs.activity.wait_for(OPENING)
             self._jobs.activity.wait_for(RUNNING)
             if improves:
                 self._jobs.activity.wait_for(SOLVING)
@@ -137,6 +139,6 @@ class Charting:
     def _uncharted(self) -> bool:
         """Is the present choice without a curve? One that was begun for another is given up: part of it is missing."""
         charted = self._charted
-        if charted is not None and charted.schedules != self._traits.choice.schedules:
+        if charted is not None and charted.schedules != self._wanted.schedules:
             self._charted = charted = None
         return charted is None and not self._display.closed

@@ -8,6 +8,7 @@ from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solution import Solution
+from explorer.timeline import Timeline
 from widgets import text
 from widgets.background import OPENING, Jobs
 from widgets.choices.choice import Choice
@@ -53,7 +54,8 @@ class Opening:
         self._traits, self._display, self._jobs = traits, display, jobs
         self._answers, self._charting, self._other_curves = answers, charting, other_curves
         self._solver = answers.solver
-        self._used = traits.choice
+        self._used: Choice | None = None  # what the solver's session solves
+        self._tried = traits.choice
 
     def start(self) -> None:
         """Open in the background, or take over the present choice."""
@@ -61,34 +63,52 @@ class Opening:
 
     def _outdated(self) -> bool:
         """Was the solver asked for something else than its session solves?"""
-        return self._used != self._traits.choice and not self._display.closed
+        return self._tried != self._traits.choice and not self._display.closed
+
+    def give_up(self) -> None:
+        """Back to the choice that the solver's session solves: whoever cancels keeps what there is."""
+        if self._used is not None and self._used != self._traits.choice:
+            self._traits.set_trait("choice", self._used)
 
     def _open(self) -> None:
-        before, choice = self._used, self._traits.choice
-        self._used = choice
-        if self._solver.open and choice.same_session(before):
-            self._reconfigure(choice, before=before)
-            return
-        self._answers.leave()
-        self._other_curves.forget()
+        with self._display.lock:
+            choice = self._tried = self._traits.choice
+        try:
+            if self._used is not None and choice.same_session(self._used):
+                self._reconfigure(choice, before=self._used)
+            else:
+                self._take_over(choice)
+        finally:  # where it failed the session is the one before
+            with self._display.lock:
+                if self._used is not None:
+                    self._tried = self._used
+                    if self._traits.choice == choice:
+                        self.give_up()
+
+    def _take_over(self, choice: Choice) -> None:
+        """Open a session; one that there is stays, with all that is shown of it, until the new one is ready."""
         self._display.say(f"Opening {self._subject.name}", "busy")
+        self._solver.cancel()
         profile = choice.profile_of(self._subject.profiled(self._profiling))
         self._jobs.look()
         # First, so that its process starts while the plain step is drawn and the curve is begun.
         session = self._solver.start(profile, choice)
         try:
-            wrong = self._draw_plain(profile)
+            plain = simulate(profile, keep_all(profile.graph))
+            wrong = None if self._solver.open else self._draw_plain(profile, plain)
             ends = self._charting.begin(profile, choice)
-            self._jobs.look()
-        except BaseException:
-            session.close()
-            raise
-        with self._display.lock:
-            if self._display.closed:
+            with self._display.lock:
+                self._jobs.look()  # for the last time: who cancels later has the new one
+                session, self._used = self._solver.use(session), choice
+                self._charting.change_to(choice)
+                if session is not None:
+                    self._other_curves.forget()
+                    wrong = self._draw_plain(profile, plain)
+                    self._answers.forget()
+                self._opened(ends)
+        finally:
+            if session is not None:
                 session.close()
-                return
-            self._solver.use(session)
-            self._opened(ends)
         if self._traits.curves:
             self._other_curves.show()
         self._charting.start()
@@ -100,9 +120,8 @@ class Opening:
         self._jobs.look()
         self._display.say(f"Profiling {label} ({done} of {total})", "busy", progress=done / max(total, 1))
 
-    def _draw_plain(self, profile: Profile) -> ValueError | None:
+    def _draw_plain(self, profile: Profile, plain: Timeline) -> ValueError | None:
         """Show the step without recomputation, which takes no search; what is wrong with the layer selected so far."""
-        plain = simulate(profile, keep_all(profile.graph))
         with self._display.lock:
             if self._display.closed:
                 return None
@@ -133,9 +152,9 @@ class Opening:
     def _reconfigure(self, choice: Choice, *, before: Choice) -> None:
         """Ask for something else; what was found of other schedules than those allowed now is not shown any more."""
         with self._display.lock:  # an answer to what was asked before would bring it back
-            if self._display.closed:
-                return
+            self._jobs.look()
             self._solver.reconfigure(choice)
+            self._used = choice
             others = choice.schedules != before.schedules
             if others:
                 scene, instant = self._display.present, self._charting.change_to(choice)

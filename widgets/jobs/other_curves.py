@@ -43,6 +43,9 @@ class OtherCurves:
             self._usual_shown = False
             return
         with self._display.lock:
+            if self._display.present.profile is not scene.profile:  # another was opened meanwhile
+                self._usual_shown = False
+                return
             self._found[USUAL] = found
             if not self._traits.curves and not self._display.closed:
                 self._traits.curves = [USUAL]
@@ -73,16 +76,17 @@ class OtherCurves:
         while missing := self._missing():
             curve = known_curves()[missing[0]]
             try:
-                self._found[missing[0]] = self._computed(curve)
+                self._compute(missing[0], curve)
             except BaseException:
                 given_up = self._missing() if self._jobs.stopped else missing[:1]
                 with self._display.lock:
                     self._traits.curves = [name for name in self._traits.curves if name not in given_up]
                 raise
-            self.show()
-            self._display.say(f"Added the curve of {curve.title}.", "good")
+            if missing[0] in self._found:
+                self.show()
+                self._display.say(f"Added the curve of {curve.title}.", "good")
 
-    def _computed(self, curve: Curve) -> tuple[Solution, ...]:
+    def _compute(self, name: str, curve: Curve) -> None:
         scene, points = self._display.present, []
         asked = budgets(self._display.smallest_bytes, scene.keep_all.peak_bytes)
         self._solver.wait_for_news(PATIENCE_S)
@@ -93,4 +97,6 @@ class OtherCurves:
             done = len(points) / len(asked) if curve.by_budget else None
             self._display.say(told, "busy", progress=done)
             self._jobs.look()
-        return tuple(points)
+        with self._display.lock:
+            if self._display.present.profile is scene.profile:  # otherwise it is missing still: another was opened
+                self._found[name] = tuple(points)

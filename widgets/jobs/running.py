@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from explorer.analysis.residuals import residual
 from widgets import text
@@ -10,6 +11,9 @@ from widgets.background import RUNNING, SOLVING, Jobs
 from widgets.choices.subject import Subject
 from widgets.display import Display
 from widgets.traits import Traits
+
+if TYPE_CHECKING:
+    from widgets.choices.apart import Example
 
 _STEPS = 3
 _ROOM = 0.9  # of the device's memory, for plain steps to run there
@@ -32,19 +36,21 @@ class Running:
         self._processor = processor
 
     def start(self) -> None:
-        """Run in the background."""
-        self._jobs.ask(RUNNING, self._measure)
+        """Run in the background, on a copy of the model as it is now."""
+        if RUNNING not in self._jobs.activity:
+            example = self._subject.example()
+            self._jobs.ask(RUNNING, lambda: self._measure(example))
 
-    def _measure(self) -> None:
+    def _measure(self, example: Example | None) -> None:
         self._display.say("Looking for a device to run on", "busy")
         self._jobs.activity.wait_for(SOLVING)
         self._display.say("Looking for a device to run on", "busy")
         self._subject.check_runnable()
         with self._processor:
             self._jobs.look()
-            self._measure_alone()
+            self._measure_alone(example)
 
-    def _measure_alone(self) -> None:
+    def _measure_alone(self, example: Example | None) -> None:
         with self._display.lock:
             schedule, scene = self._traits.schedule, self._display.scene
         timeline = None if scene is None else scene.timeline
@@ -57,7 +63,7 @@ class Running:
 
         room = scene.profile.device.memory_bytes
         plain = room is None or scene.keep_all.peak_bytes < _ROOM * room
-        measurement, plain_ms = self._subject.measured(schedule, steps=_STEPS, plain=plain, stage=stage)
+        measurement, plain_ms = self._subject.measured(schedule, example, steps=_STEPS, plain=plain, stage=stage)
         self._jobs.look()
         parts = residual(scene.profile, schedule, measurement, plain_step_time_ms=plain_ms)
         told = text.measured(timeline, measurement)

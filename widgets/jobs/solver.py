@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Event, Lock
 
 from explorer.device_profile import Profile
@@ -18,6 +19,7 @@ Session = SolveSession | SessionInOrders
 
 PATIENCE_S = 5.0
 """For the first schedule of a budget, before anything else takes its share of the processor."""
+_APART = 10**9  # the numbers of two sessions' requests
 _DRAW_INTERVAL_S = 0.5  # a page without a GPU draws for half of that
 _DRAW_SHARE = 0.1  # of the time: the rest is for the cells of the notebook
 _PATIENT_S = 2.0  # between two drawings while such a cell computes: page and kernel may share its processor
@@ -37,6 +39,7 @@ class Solver:
         self._lock = Lock()
         self._session: Session | None = None
         self._request = self._passed = -1
+        self._started = self._first = 0  # what is added to the numbers of requests: of the session made last, and asked
         self._asked_at = 0.0
         self._heard = Event()
         self._news: list[News] = []
@@ -71,19 +74,23 @@ class Solver:
     def start(self, profile: Profile, choice: Choice) -> Session:
         """A session that ``use`` takes, or that the caller closes: its process starts while other things are done."""
         make = SessionInOrders if choice.order else SolveSession
+        first = self._started = self._started + _APART
         return make(
             profile,
-            on_event=self._receive,
+            # What an earlier session says late must not look like what this one says.
+            on_event=lambda event: self._receive(replace(event, request=first + event.request)),
             optimizations=choice.optimizations,
             exact=choice.exact,
             time_limit=choice.time_limit,
             pins=choice.pins,
         )
 
-    def use(self, session: Session) -> None:
-        """Ask this session from now on."""
+    def use(self, session: Session) -> Session | None:
+        """Ask this session, which was started last, from now on; the one before, for the caller to close."""
         with self._lock:
-            self._session = session
+            before, self._session, self._first, self._request = self._session, session, self._started, -1
+            self._news, self._log = [], []
+        return before
 
     def reconfigure(self, choice: Choice) -> None:
         """Ask for something else from the next request on; the choice was checked."""
@@ -98,7 +105,7 @@ class Solver:
             self._news, self._log = [], []
             self._asked_at = time.monotonic()
             self._heard.clear()
-            self._request = self._session.request(budget_bytes, known=known)
+            self._request = self._first + self._session.request(budget_bytes, known=known)
 
     def wait_for_news(self, timeout: float) -> None:
         """Wait until the latest request has its first answer, or for ``timeout`` seconds."""
@@ -113,17 +120,12 @@ class Solver:
         if self._session is not None:
             self._session.cancel()
 
-    def leave(self) -> None:
-        """End the session, of which nothing is heard any more; another may be used."""
+    def close(self) -> None:
+        """End the session, of which nothing is heard any more, and the thread."""
         with self._lock:
             session, self._session, self._request = self._session, None, -1
-            self._news, self._log = [], []
         if session is not None:
             session.close()
-
-    def close(self) -> None:
-        """End the session and the thread."""
-        self.leave()
         self._events.close()
 
     def _receive(self, event: SolveEvent) -> None:

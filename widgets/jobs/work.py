@@ -17,6 +17,8 @@ from widgets.jobs.running import Running
 from widgets.jobs.writing import Writing
 from widgets.traits import Traits
 
+_OPENED_AGAIN = " A budget in bytes, or another choice for the solver, opens it again."
+
 
 class Work:
     """The jobs of an explorer.
@@ -48,7 +50,12 @@ class Work:
         self.activity = activity
         self.jobs = Jobs(activity, on_change=display.offer, on_stop=self._stopped, on_error=self._failed)
         processor = Lock()  # a run and the curve's searches would slow each other down
-        self.answers = Answers(traits=traits, display=display, jobs=self.jobs)
+        self.answers = Answers(
+            traits=traits,
+            display=display,
+            jobs=self.jobs,
+            open_session=lambda: self.opening.start(),  # noqa: PLW0108 - made below
+        )
         self._solver = self.answers.solver
         self.other_curves = OtherCurves(self._solver, traits=traits, display=display, jobs=self.jobs)
         self.charting = Charting(
@@ -105,6 +112,7 @@ class Work:
     def cancel(self) -> None:
         """Stop what goes on; what was found stays."""
         self.jobs.stop()
+        self.opening.give_up()
         self.cancel_solving()
 
     def close(self) -> None:
@@ -113,7 +121,8 @@ class Work:
         self.activity.end(SOLVING)
 
     def _stopped(self, kind: str) -> None:
-        self._display.say(f"Cancelled {kind}.", "warning")
+        told = _OPENED_AGAIN if kind == OPENING and not self.open else ""
+        self._display.say(f"Cancelled {kind}.{told}", "warning")
 
     def _failed(self, kind: str, error: Exception) -> None:
         advice = "The schedule is still there." if self._traits.schedule is not None else ""

@@ -72,7 +72,7 @@ def test_autocast_is_that_of_the_call_although_another_thread_profiles() -> None
     for found in (inside, asked):
         profile = found.profiled(lambda *_: None)
         assert profile.graph.autocast == Autocast("bfloat16")
-        found.measured(keep_all(profile.graph), steps=1, plain=True, stage=lambda *_: None)
+        found.measured(keep_all(profile.graph), found.example(), steps=1, plain=True, stage=lambda *_: None)
     with pytest.raises(ValueError, match="autocast is 'int8'; allowed"):
         explorer.explore(model, batch, autocast="int8")
 
@@ -113,4 +113,4 @@ def test_schedules_of_an_estimate_do_not_run_where_there_is_no_gpu() -> None:
     profile = found.profiled(lambda *_: None)
     assert profile.device.estimated
     with pytest.raises(ValueError, match=r"estimated for A100-80GB.*there is none"):
-        found.measured(keep_all(profile.graph), steps=1, plain=False, stage=lambda *_: None)
+        found.measured(keep_all(profile.graph), found.example(), steps=1, plain=False, stage=lambda *_: None)
