@@ -323,8 +323,8 @@ class _Prices:
         if tensor.dtype in (torch.float64, torch.complex128):
             raise ValueError(
                 f"the step has products in {dtype_name(tensor.dtype)}, and how fast {self.spec.name} is at those is "
-                "not known here: estimate another precision (model.float(), precision='bfloat16'), or profile the model "
-                "on the device"
+                "not known here: estimate another precision (model.float(), precision='float16'), or profile on the "
+                "device"
             )
 
     def _convolution(self, name: str, args: Any, result: Any) -> Cost:
