@@ -42,7 +42,7 @@ def simulate(
     """
     profile, schedule = a_profile(profile), a_schedule(schedule)
     a_flag(first_microbatch, "first_microbatch")
-    profile = profile.in_iteration(profile.graph.iteration.as_in(schedule.identity.iteration))
+    profile = profile_for(schedule, profile=profile)
     if first_microbatch and not profile.graph.iteration.accumulate:
         raise ValueError("this profile has no gradients accumulated: profile(…, accumulate=True)")
     if difference := schedule.identity.difference(profile.graph.identity):
@@ -52,6 +52,15 @@ def simulate(
     if reserving is None:
         return timeline
     return replace(timeline, reservation=reservation(Trace.of(profile, schedule, timeline), reserving))
+
+
+def profile_for(schedule: Schedule, *, profile: Profile) -> Profile:
+    """The profile in the iteration that a schedule is for: its updates may be within the backward pass, or at the end.
+
+    Raises:
+        ValueError: the profile knows no such iteration.
+    """
+    return profile.in_iteration(profile.graph.iteration.as_in(schedule.identity.iteration))
 
 
 class _Simulator:

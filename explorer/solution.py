@@ -161,3 +161,11 @@ class Solution(Summarised):
         if self.time_ms is None or bound is None:
             return None
         return max(0.0, (self.time_ms - bound) / self.time_ms) if self.time_ms else 0.0
+
+
+def message_of(solution: Solution) -> str:
+    """Of a solution with a schedule, in a sentence: that it fits, and what is proven of it."""
+    gap = solution.gap()
+    if gap is None:
+        return "fits the budget; how far it is from the fastest schedule is not known"
+    return f"fits the budget; proven within {gap:.1%} of the fastest schedule"

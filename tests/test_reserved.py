@@ -87,6 +87,9 @@ def test_a_budget_of_a_device_is_kept_by_what_it_reserves(profile: Profile, of: 
         assert play(trace, expandable=False, limit_bytes=budget) is not None
     bound = solution.bound_ms()
     assert bound is None or bound <= line.time_ms
+    gap = solution.gap()
+    assert gap is not None
+    assert f"proven within {gap:.1%} of the fastest schedule" in solution.message
 
 
 def test_a_budget_that_is_too_small_for_tensors_is_for_a_device_too(profile: Profile) -> None:

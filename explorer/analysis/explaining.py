@@ -10,7 +10,7 @@ from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage
 from explorer.kinds import a_profile, a_schedule
 from explorer.schedule import Schedule
-from explorer.simulation import simulate
+from explorer.simulation import profile_for, simulate
 from explorer.timeline import Lifetime, Stage, Timeline
 from explorer.units import format_bytes, shown
 
@@ -140,7 +140,8 @@ def explain_operator(profile: Profile, schedule: Schedule, operator: str) -> Ope
     Raises:
         ValueError: there is no such operator, or the schedule is not for this profile.
     """
-    found = next((x for x in a_profile(profile).graph.operators if x.name == operator), None)
+    profile = profile_for(a_schedule(schedule), profile=a_profile(profile))
+    found = next((x for x in profile.graph.operators if x.name == operator), None)
     if found is None:
         raise ValueError(f"there is no operator {shown(operator)}; names are those of the graph's operators")
     return _Explainer(profile, schedule).operator(found)
@@ -149,13 +150,13 @@ def explain_operator(profile: Profile, schedule: Schedule, operator: str) -> Ope
 def explain_all(profile: Profile, schedule: Schedule) -> tuple[TensorExplanation, ...]:
     """Every tensor that is made in the forward pass, in the order of the graph."""
     explainer = _Explainer(profile, schedule)
-    made = profile.graph.producer
-    return tuple(explainer.tensor(x) for x in profile.graph.storages if made.get(x.id, 1 << 62) < explainer.boundary)
+    made = explainer.graph.producer
+    return tuple(explainer.tensor(x) for x in explainer.graph.storages if made.get(x.id, 1 << 62) < explainer.boundary)
 
 
 class _Explainer:
     def __init__(self, profile: Profile, schedule: Schedule) -> None:
-        profile, schedule = a_profile(profile), a_schedule(schedule)
+        profile = profile_for(a_schedule(schedule), profile=a_profile(profile))
         self.profile, self.graph = profile, profile.graph
         self.boundary = profile.graph.forward_count
         self.line: Timeline = simulate(profile, schedule)

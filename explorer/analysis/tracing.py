@@ -26,7 +26,16 @@ def chrome_trace(profile: Profile, timeline: Timeline, measurement: Measurement 
 
     Returns:
         What ``json.dumps`` makes a file of: ``traceEvents`` in microseconds, memory in bytes.
+
+    Raises:
+        ValueError: the timeline is not of this profile's graph.
     """
+    ways = zip(timeline.operators, timeline.implementations, strict=True)
+    own = {(x.id, way.name) for x in profile.graph.operators for way in x.implementations}
+    if any(x not in own for x in ways):
+        raise ValueError(
+            f"the timeline is of another graph than the profile's, or of another iteration: {profile.graph.iteration}"
+        )
     ends = np.cumsum(timeline.times_ms)
     starts = ends - timeline.times_ms
     events = [_named("process_name", _STEP, 0, "predicted step")]

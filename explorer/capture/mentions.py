@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
@@ -19,6 +20,18 @@ def is_of_a_library(thing: type | FunctionType | ModuleType) -> bool:
 def mentioned(function: FunctionType) -> frozenset[str]:
     """Names of globals, attributes and keys in a function's text, that of functions within it included."""
     return _in_code(function.__code__)
+
+
+def globals_read(function: FunctionType) -> frozenset[str]:
+    """Names of variables around a function that it reads, that of functions within it included: no attributes."""
+    return _read_in(function.__code__)
+
+
+@cache
+def _read_in(code: CodeType) -> frozenset[str]:
+    inside = [_read_in(x) for x in code.co_consts if isinstance(x, CodeType)]
+    names = (x.argval for x in dis.get_instructions(code) if x.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    return frozenset[str]().union(names, *inside)
 
 
 @cache

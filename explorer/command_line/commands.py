@@ -27,7 +27,7 @@ from explorer.command_line.tables import (
 from explorer.harmless import file_stem
 from explorer.profiles.loading import BUNDLED_FOR, bundled_profiles, load_profile
 from explorer.schedule import keep_all
-from explorer.simulation import simulate
+from explorer.simulation import profile_for, simulate
 from explorer.timeline import CATEGORIES
 from explorer.units import format_bytes, parse_bytes
 from explorer.zoo.loading import load_schedule
@@ -296,8 +296,9 @@ def simulate_command(
     schedule: Annotated[str, _SCHEDULE],
 ) -> None:
     """Predict memory and time of a schedule."""
-    loaded = load_profile(profile)
-    timeline = simulate(loaded, load_schedule(schedule))
+    planned = load_schedule(schedule)
+    loaded = profile_for(planned, profile=load_profile(profile))
+    timeline = simulate(loaded, planned)
     table = Table("at the peak", "bytes", "share", title=f"{loaded.graph.model} on {loaded.device.label}")
     at_peak = timeline.bytes[timeline.peak_run].tolist()
     for category, amount in zip(CATEGORIES, at_peak, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -35,12 +36,17 @@ def costs_of(
     found = {}
     for done, (key, part) in enumerate(work.items()):
         progress(done, len(work), key)
+        found[key] = Cost(_CALL_MS + part.traffic_bytes * byte_ms, 0)
         if part.kernel.outside:
-            found[key] = _measured(next(x for x in part.kernel.nodes if not is_view(x)), device)
-        else:
-            found[key] = Cost(_CALL_MS + part.traffic_bytes * byte_ms, 0)
+            # Some want what random numbers are not: a positive definite matrix, probabilities.
+            with suppress(RuntimeError), torch.random.fork_rng(devices=_indices(device)):
+                found[key] = _measured(next(x for x in part.kernel.nodes if not is_view(x)), device)
     progress(len(work), len(work), "done")
     return found
+
+
+def _indices(device: torch.device) -> list[int]:
+    return [torch.cuda.current_device() if device.index is None else device.index] if device.type == "cuda" else []
 
 
 def _byte_ms(device: torch.device) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from explorer.device_profile import Profile
 from explorer.execution.device import device_of
 from explorer.execution.measuring import measure as measured
 from explorer.kinds import a_profile, a_schedule
-from explorer.saved_results import saved_by
+from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.summaries import Fact, Summarised
@@ -130,14 +130,36 @@ def compiled(
         raise ValueError(f"profile is {shown(profile)}, of a plain step; give that of explorer.profile_compiled")
     model = uncompiled(a_model(model))
     traced = traced_of(model, batch, loss=loss)
+    known = without_costs(traced) if profile is None else profile
     if schedule.identity.compiled:
-        found = Translated(choice_of(traced, schedule), schedule, ())
+        choice = choice_of(traced, schedule)
+        found = Translated(choice, *_as_compiled(known, schedule))
     else:
         found = translated(model, schedule, batch, loss=loss, traced=traced)
-    known = without_costs(traced) if profile is None else profile
     peak_bytes = simulate(known, found.schedule).peak_bytes
     made = _compiled(model, traced, found, loss, peak_bytes)
     return _measured(made, batch) if measure else made
+
+
+def _as_compiled(profile: Profile, schedule: Schedule) -> tuple[Schedule, tuple[str, ...]]:
+    """What the compiler makes of a schedule of its step, by whatever method, and in a sentence how that differs."""
+    step = CompiledStep(profile)
+    saved = saved_by(step.graph, schedule) & frozenset(step.choices)
+    ran = step.schedule(saved, method=schedule.method, budget_bytes=schedule.budget_bytes)
+    if ran.steps == schedule.steps:
+        return schedule, ()
+    wanted, gets = (simulate(profile, x) for x in (schedule, ran))
+    if (wanted.peak_bytes, wanted.time_ms) == (gets.peak_bytes, gets.time_ms):
+        return schedule, ()
+    over = "" if schedule.budget_bytes is None or gets.peak_bytes <= schedule.budget_bytes else ", above its budget"
+    told = (
+        "when and how often something is computed again: the compiler does it once, where it is first read; the step "
+        f"peaks at {format_bytes(gets.peak_bytes)}{over}, not {format_bytes(wanted.peak_bytes)}; "
+        "method='monet-compiled' plans for that"
+    )
+    if over:
+        warnings.warn(f"the compiled step cannot say {told}", UserWarning, stacklevel=3)
+    return ran, (told,)
 
 
 def compiled_within(
@@ -309,12 +331,18 @@ def rehearsed_peak_bytes(module: nn.Module, batch: Batch) -> int:
     """The peak of a compiled step; on the CPU of one whose loops compute nothing, which spares the compiler for C++.
 
     Args:
-        module: from ``torch.compile``, of which no step has run; it is as fresh afterwards.
+        module: from ``torch.compile``, of which no step has run; it is as fresh afterwards, as is all that is compiled.
         batch: for it, with its loss if that is in the module.
     """
     torch.compiler.reset()
     try:
-        with without_kernels() if device_of(module).type == "cpu" else nullcontext():
+        if device_of(module).type != "cpu":
+            return _peak_bytes(module, batch)
+        try:
+            with without_kernels():
+                return _peak_bytes(module, batch)
+        except (RuntimeError, ValueError):  # a call of a library's does not take what no loop has computed
+            torch.compiler.reset()
             return _peak_bytes(module, batch)
     finally:
         torch.compiler.reset()

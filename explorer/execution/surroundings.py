@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from explorer.capture.mentions import is_of_a_library, mentioned, mentioned_by, methods_run, of_users
+from explorer.capture.mentions import globals_read, is_of_a_library, mentioned, mentioned_by, methods_run, of_users
 from explorer.execution.guards import is_settings
 from explorer.execution.watched import Watched, attributes
 
@@ -88,25 +88,36 @@ class _Following:
             used = mentioned(function)
             if used & {"environ", "getenv"}:
                 self._values(f"{name}, the environment", os.environ, used)
-            for values in (function.__globals__, _Cells(function)):
-                self._values(name, values, used)
-                self._functions(values, used, depth=depth + 1)
+            read = globals_read(function)
+            for values, only in ((function.__globals__, read), (_Cells(function), used)):
+                self._values(name, values, used, only=only)
+                self._functions(values, used, only=only, depth=depth + 1)
         elif callable(function) and not isinstance(function, type | nn.Module):
             own = getattr(function, "__dict__", {})
             self._values(name, own, frozenset(own))
 
-    def _functions(self, values: Mapping[Any, Any], used: frozenset[Any], *, depth: int) -> None:
+    def _functions(
+        self, values: Mapping[Any, Any], used: frozenset[Any], *, depth: int, only: frozenset[Any] | None = None
+    ) -> None:
         """Of these, what is mentioned and is a function, of modules that are no library's too."""
-        for key in used & values.keys():
+        for key in (used if only is None else only) & values.keys():
             value = values[key]
             if isinstance(value, FunctionType | partial | MethodType):
                 self.callable(key, value, depth=depth)
             elif _is_users(value) and depth <= _MOST_CALLS and isinstance(value, ModuleType):
                 self._functions(vars(value), used, depth=depth + 1)
 
-    def _values(self, name: str, values: Mapping[Any, Any], used: frozenset[Any], *, depth: int = _DEPTH) -> None:
-        """Of these, what is mentioned: values, and what is mentioned of objects."""
-        names = [x for x in values if x in used]
+    def _values(
+        self,
+        name: str,
+        values: Mapping[Any, Any],
+        used: frozenset[Any],
+        *,
+        depth: int = _DEPTH,
+        only: frozenset[Any] | None = None,
+    ) -> None:
+        """Of these, what is mentioned (of globals, ``only`` those): values, and what is mentioned of objects."""
+        names = [x for x in values if x in (used if only is None else only)]
         plain = [x for x in names if isinstance(values[x], _PLAIN) or _is_small(values[x])]
         if plain:
             self.found.append(Watched.of(f"in {name}, the variable", values, plain))

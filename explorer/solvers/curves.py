@@ -96,7 +96,7 @@ def _best(solutions: Iterable[Solution]) -> tuple[Solution, ...]:
         assert time_ms is not None
         frontier.add(Point(peak_bytes, time_ms, x.schedule))
     best = (found[x.peak_bytes, x.time_ms] for x in frontier.points())
-    return tuple(replace(x, bounds=()) for x in best)
+    return tuple(replace(x, bounds=(), message="the fastest found with this peak, in either order") for x in best)
 
 
 def _in_its_order(

@@ -18,7 +18,7 @@ from explorer.device_profile import Profile
 from explorer.reserved import Allocator, Trace, play, reservation
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
-from explorer.solution import Solution, Status
+from explorer.solution import Solution, Status, message_of
 from explorer.units import format_bytes, shown
 
 _FIRST = 0.3  # of the time: for the budget itself, whose bounds are those of the answer
@@ -111,6 +111,7 @@ def solve_reserved(fitting: Fitting, solve: Callable[[int, float], Solution], *,
         message = f"found no schedule that fits {format_bytes(budget)} of {fitting.of.value} memory; {tried}"
         return Solution(Status.UNKNOWN, budget, bounds=whole.bounds, message=message)
     answer = replace(best, budget_bytes=budget, bounds=whole.bounds, status=Status.FEASIBLE)
+    answer = replace(answer, message=message_of(answer))  # what was proven for its own peak is not of this budget
     return replace(answer, message=_told(answer, fitting))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from explorer.arguments import a_whole_number
 from explorer.device_profile import Profile
 from explorer.kinds import a_profile
-from explorer.solution import Solution
+from explorer.solution import Solution, Status, message_of
 from explorer.solvers.options import Optimizations
 from explorer.solvers.solving import smallest_budget, solve
 from explorer.units import parse_bytes, shown
@@ -68,12 +68,15 @@ def largest_sequence(
     end = a_whole_number(most, "most", least=step, most=_LONGEST) // step
     fits: tuple[int, int, Profile] | None = None  # in steps, with its smallest budget
     over: tuple[int, int] | None = None
+    least: Solution | None = None
     count = 1
     while True:
         profile = a_profile(profile_of(count * step))
-        least_bytes = _smallest_bytes(profile, time_limit=time_limit, optimizations=optimizations, exact=exact)
+        smallest = smallest_budget(profile, time_limit=time_limit, optimizations=optimizations, exact=exact)
+        assert smallest.minimum is not None
+        least_bytes = smallest.minimum.budget_bytes
         if least_bytes <= budget_bytes:
-            fits = (count, least_bytes, profile)
+            fits, least = (count, least_bytes, profile), smallest
         else:
             over = (count, least_bytes)
         low, high = (0 if fits is None else fits[0]), (end + 1 if over is None else over[0])
@@ -86,6 +89,9 @@ def largest_sequence(
     solution = solve(
         fits[2], budget=budget_bytes, time_limit=time_limit, optimizations=optimizations, exact=exact, remember=False
     )
+    if solution.schedule is None and least is not None and least.schedule is not None:
+        # There was less time to make that one smaller than it took to find it by itself.
+        solution = replace(least, status=Status.FEASIBLE, budget_bytes=budget_bytes, message=message_of(least))
     return SequenceLength(fits[0] * step, excluded, fits[2], solution)
 
 
@@ -96,9 +102,3 @@ def _between(fits: tuple[int, int, Profile] | None, over: tuple[int, int], budge
     share = (budget_bytes - low_bytes) / max(1, high_bytes - low_bytes)
     room = (high - low) // 8
     return min(max(low + int((high - low) * share), low + 1 + room), high - 1 - room)
-
-
-def _smallest_bytes(profile: Profile, *, time_limit: float, optimizations: Optimizations, exact: bool) -> int:
-    minimum = smallest_budget(profile, time_limit=time_limit, optimizations=optimizations, exact=exact).minimum
-    assert minimum is not None
-    return minimum.budget_bytes

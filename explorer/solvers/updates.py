@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from explorer.device_profile import Profile
-from explorer.solution import Bound, BoundScope, Solution, Status
+from explorer.solution import Bound, BoundScope, Solution, Status, message_of
 from explorer.solvers.neither import neither
 from explorer.units import shown
 
@@ -46,7 +46,8 @@ def solve_with_updates(profile: Profile, update: str, solve: Callable[[Profile, 
         return replace(neither(end, within), elapsed_s=elapsed_s)
     bounds = _of_both(better, other)
     status = better.status if bounds or better.status is not Status.OPTIMAL else Status.FEASIBLE
-    return replace(better, bounds=bounds, status=status, elapsed_s=elapsed_s)
+    found = replace(better, bounds=bounds, status=status, elapsed_s=elapsed_s)
+    return found if bounds == better.bounds else replace(found, message=message_of(found))
 
 
 def with_updates(profile: Profile, update: str) -> Profile:

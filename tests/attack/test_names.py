@@ -40,6 +40,9 @@ def test_an_attack_is_counted_by_its_seed() -> None:
     assert names.attack(1) == names.attack(1)
 
 
+_PLOTS = 4
+
+
 @pytest.fixture(scope="module", params=[3, 8])
 def opened(request: pytest.FixtureRequest) -> Iterator[Explorer]:
     """An explorer of a hostile profile, every panel of which was drawn."""
@@ -53,6 +56,10 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Explorer]:
         assert isinstance(explain, ExplainPanel)
         made.pin({profile.graph.operators[0].name: profile.graph.operators[0].implementations[0].name})
         _solved(made)
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(_plots(made)) <= _PLOTS:  # panels draw one after the other
+            assert time.monotonic() < deadline, made.message
+            time.sleep(0.05)
         yield made
 
 
@@ -64,12 +71,15 @@ def _solved(made: Explorer) -> None:
         time.sleep(0.05)
 
 
+def _plots(made: Explorer) -> list[str]:
+    return [x.figure for x in _all(made._view.box) if isinstance(x, Plot) and x.figure]
+
+
 def test_the_widget_shows_names_as_text(opened: Explorer) -> None:
     shown = [x for x in _all(opened._view.box) if not isinstance(x, ipywidgets.Layout)]
     pages = [x.value for x in shown if isinstance(x, ipywidgets.HTML)]
-    plots = [x.figure for x in shown if isinstance(x, Plot) and x.figure]
+    plots = _plots(opened)
     assert len(pages) > 5
-    assert len(plots) > 4
     for page in pages:
         check_html(page, scripts=0)
     for figure in plots:

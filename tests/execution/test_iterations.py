@@ -14,10 +14,12 @@ from torch import nn, optim
 from torch.nn import functional
 
 import explorer
+from explorer.analysis.tracing import chrome_trace
 from explorer.capture.results import tensors_of_result
 from explorer.execution.iterating import Iterating
 from explorer.iteration import STEP_ALONE, Iteration
 from explorer.rearranging import UPDATE, in_iteration
+from explorer.simulation import profile_for
 from explorer.timeline import Stage
 from tests.execution.models import Sample, branches, graph_of, shared, tied_attention
 from tests.schedules import random_schedule
@@ -327,3 +329,22 @@ def test_when_to_update_is_a_decision() -> None:
     assert share.schedule is not None
     within = explorer.profile(model, batch, loss=loss, optimizer="adamw-foreach", update="within")
     assert explorer.solve(within, budget="100 %", steps=1, update="end").schedule is not None
+
+
+def test_a_profile_tells_of_schedules_with_other_updates() -> None:
+    """What is planned within the backward pass, by a profile that has its updates at the end."""
+    model, batch, loss = perceptron()
+    profile = explorer.profile(model, batch, loss=loss, optimizer="adamw")
+    within = explorer.solve(profile, budget="100 %", steps=1, update="within")
+    assert within.schedule is not None
+    optimizer = optim.AdamW(model.parameters())
+    module = explorer.apply(model, within.schedule, batch, loss=loss)
+    explorer.update_within(module, optimizer)
+    line = explorer.simulate(profile, within.schedule)
+    own = profile_for(within.schedule, profile=profile)
+    assert explorer.explain_all(profile, within.schedule) == explorer.explain_all(own, within.schedule)
+    runs = explorer.measure_runs(module, batch, optimizer=optimizer)
+    assert len(explorer.residual_by_run(profile, within.schedule, runs)) == len(line.operators)
+    assert chrome_trace(own, line)["traceEvents"]
+    with pytest.raises(ValueError, match="the timeline is of another graph than the profile's"):
+        chrome_trace(profile, line)

@@ -138,3 +138,22 @@ def test_what_attributes_hold(kind: str) -> None:
 def test_what_is_around_a_forward_method(kind: str) -> None:
     read, change = AROUND[kind]
     assert "put it back, or" in told(reading(read)(), change)
+
+
+norm = torch.ones(1)
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.layer(x)).square().mean()
+
+
+def test_a_global_that_is_called_like_an_attribute_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(3, 4)
+    module = explorer.apply(model := Normed(), keep_all(capture(model, x).graph), x)
+    monkeypatch.setitem(globals(), "norm", torch.zeros(1))
+    module(x).backward()

@@ -59,3 +59,15 @@ def test_a_language_model_that_is_estimated() -> None:
     assert 0 < found.length < 4096
     assert found.solution is not None
     assert found.solution.schedule is not None
+
+
+def test_what_fits_the_smallest_budget_alone_has_its_schedule() -> None:
+    profile = explorer.load_profile("resnet50-small-cpu")
+    smallest = explorer.smallest_budget(profile, time_limit=1)
+    assert smallest.minimum is not None
+    budget = smallest.minimum.budget_bytes
+    found = largest_sequence(lambda _: profile, budget=budget, multiple=128, most=128, time_limit=1)
+    if found.length:  # it was as small once more
+        assert found.solution is not None
+        assert found.solution.schedule is not None
+        assert explorer.simulate(profile, found.solution.schedule).peak_bytes <= budget
