@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -40,7 +41,8 @@ class UpdatesWithin:
         self._updated: set[int] = set()
         self._twice = self._updating = self._has_steps = False
         self._handles: list[RemovableHandle] = [x.register_post_accumulate_grad_hook(self._update) for x in trained]
-        self._handles.append(optimizer.register_step_post_hook(self._after_step))
+        with suppress(AttributeError):  # some that wrap another one have no hooks
+            self._handles.append(optimizer.register_step_post_hook(self._after_step))
         self._count(1)
 
     def _update(self, parameter: torch.Tensor) -> None:
