@@ -83,7 +83,7 @@ class Updater:
         """
         trained = tuple(x for x in model.parameters() if x.requires_grad)
         if isinstance(optimizer, optim.Optimizer):
-            return _like(optimizer, model, trained)
+            return _like(unwrapped(optimizer), model, trained)
         make = _named(optimizer) if isinstance(optimizer, str) else optimizer
         if not callable(make):
             raise ValueError(f"optimizer is {shown(optimizer)}; {_ALLOWED}")
@@ -132,6 +132,13 @@ _ALLOWED = (
 def with_loss(model: nn.Module, loss: object) -> nn.Module:
     """Both as one module, where the loss is one."""
     return nn.ModuleList([model, loss]) if isinstance(loss, nn.Module) else model
+
+
+def unwrapped(optimizer: optim.Optimizer) -> optim.Optimizer:
+    """The optimizer that does the work, of one that a trainer has put around it."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), optim.Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 def state_tensors(optimizer: optim.Optimizer) -> list[torch.Tensor]:

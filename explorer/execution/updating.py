@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn, optim
 from torch.utils.hooks import RemovableHandle
 
-from explorer.execution.optimizers import Updater, label_of
+from explorer.execution.optimizers import Updater, label_of, unwrapped
 from explorer.execution.scheduled import ScheduledModule
 from explorer.torch_arguments import a_module
 from explorer.torch_private import optimizers_on_meta
@@ -41,8 +40,7 @@ class UpdatesWithin:
         self._updated: set[int] = set()
         self._twice = self._updating = self._has_steps = False
         self._handles: list[RemovableHandle] = [x.register_post_accumulate_grad_hook(self._update) for x in trained]
-        with suppress(AttributeError):  # some that wrap another one have no hooks
-            self._handles.append(optimizer.register_step_post_hook(self._after_step))
+        self._handles.append(optimizer.register_step_post_hook(self._after_step))
         self._count(1)
 
     def _update(self, parameter: torch.Tensor) -> None:
@@ -111,6 +109,7 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
     a_module(module)
     if not isinstance(optimizer, optim.Optimizer):
         raise ValueError(f"optimizer is {shown(optimizer)}; give the torch.optim.Optimizer that trains the model")
+    optimizer = unwrapped(optimizer)
     mine = {id(x) for x in module.parameters()}
     foreign = [x for group in optimizer.param_groups for x in group["params"] if id(x) not in mine]
     if foreign:

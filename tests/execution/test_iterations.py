@@ -348,3 +348,26 @@ def test_a_profile_tells_of_schedules_with_other_updates() -> None:
     assert chrome_trace(own, line)["traceEvents"]
     with pytest.raises(ValueError, match="the timeline is of another graph than the profile's"):
         chrome_trace(profile, line)
+
+
+class Wrapping(optim.Optimizer):
+    """As trainers have them: around another one, which was made already."""
+
+    def __init__(self, optimizer: optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.param_groups, self.state, self.defaults = optimizer.param_groups, optimizer.state, optimizer.defaults
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+
+def test_an_optimizer_around_another_one_is_that_one() -> None:
+    model, batch, loss = perceptron()
+    inner = optim.AdamW(model.parameters(), lr=0.1)
+    profile = explorer.profile(model, batch, loss=loss, optimizer=Wrapping(inner), update="within")
+    assert profile.optimizer == "AdamW"
+    module = explorer.apply(model, explorer.keep_all(profile.graph), batch, loss=loss)
+    explorer.update_within(module, Wrapping(inner))
+    before = [x.detach().clone() for x in module.parameters()]
+    module(*batch).backward()
+    assert not any(torch.equal(x, y) for x, y in zip(module.parameters(), before, strict=True))
