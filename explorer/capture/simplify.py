@@ -36,17 +36,21 @@ def simplify(graph: fx.Graph, *, named: set[fx.Node], backward: set[fx.Node]) ->
 def _drop_first_power(graph: fx.Graph, node: fx.Node, given: set[int]) -> None:
     """The derivative of a square has a first power in it, which is a copy; of what is the caller's, it stays one."""
     source: Any = node.args[0]
-    viewed = any(getattr(x.target, "is_view", False) for x in node.users)
-    if not viewed and layout_of(source) == layout_of(node) and storage_key(value_of(source)) not in given:
+    if not _is_viewed(node) and layout_of(source) == layout_of(node) and storage_key(value_of(source)) not in given:
         node.replace_all_uses_with(source)
         graph.erase_node(node)
+
+
+def _is_viewed(node: fx.Node) -> bool:
+    """Do calls see it another way, which they could not if it lay in memory otherwise?"""
+    return any(getattr(x.target, "is_view", False) for x in node.users)
 
 
 def _divide_before_expanding(graph: fx.Graph, node: fx.Node) -> None:
     """The gradient of a mean over rows is one number for each row, which is divided for every element of it."""
     expanded: Any = node.args[0]
     divide: Any = node.target
-    if expanded.target is not aten.expand.default or len(expanded.users) > 1:
+    if expanded.target is not aten.expand.default or len(expanded.users) > 1 or _is_viewed(node):
         return
     source = expanded.args[0]
     few, many = value_of(source), value_of(expanded)

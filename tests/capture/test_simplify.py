@@ -93,3 +93,23 @@ def test_a_first_power_that_is_returned_is_a_copy() -> None:
     one, other = explorer.apply(step, keep_all(profile.graph), batch)(batch)
     assert torch.equal(one, other)
     assert one.data_ptr() != other.data_ptr()
+
+
+def test_the_gradient_of_a_mean_that_a_linear_layer_sees_as_rows() -> None:
+    """A tensor of four dimensions: expanded, it could not be seen as a matrix without a copy."""
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).mean(3, keepdim=True)
+
+    model, batch = Mean().train(), torch.randn(2, 8, 4, 4)
+    scheduled = explorer.apply(model, keep_all(capture(model, batch).graph), batch)
+    scheduled(batch).square().sum().backward()
+    found: list[Any] = [x.grad for x in model.parameters()]
+    model.zero_grad()
+    Mean.forward(model, batch).square().sum().backward()
+    assert all(torch.equal(x.grad, y) for x, y in zip(model.parameters(), found, strict=True) if x.grad is not None)
