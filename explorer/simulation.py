@@ -40,9 +40,8 @@ def simulate(
     Raises:
         ValueError: the schedule belongs to another graph or is invalid; the message names the step.
     """
-    profile, schedule = a_profile(profile), a_schedule(schedule)
-    a_flag(first_microbatch, "first_microbatch")
     profile = profile_for(schedule, profile=profile)
+    a_flag(first_microbatch, "first_microbatch")
     if first_microbatch and not profile.graph.iteration.accumulate:
         raise ValueError("this profile has no gradients accumulated: profile(…, accumulate=True)")
     if difference := schedule.identity.difference(profile.graph.identity):
@@ -58,8 +57,9 @@ def profile_for(schedule: Schedule, *, profile: Profile) -> Profile:
     """The profile in the iteration that a schedule is for: its updates may be within the backward pass, or at the end.
 
     Raises:
-        ValueError: the profile knows no such iteration.
+        ValueError: these are none, or the profile knows no such iteration.
     """
+    profile, schedule = a_profile(profile), a_schedule(schedule)
     return profile.in_iteration(profile.graph.iteration.as_in(schedule.identity.iteration))
 
 

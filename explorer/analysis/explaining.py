@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Phase, Role, Storage
-from explorer.kinds import a_profile, a_schedule
+from explorer.kinds import a_profile
 from explorer.schedule import Schedule
 from explorer.simulation import profile_for, simulate
 from explorer.timeline import Lifetime, Stage, Timeline
@@ -140,7 +140,7 @@ def explain_operator(profile: Profile, schedule: Schedule, operator: str) -> Ope
     Raises:
         ValueError: there is no such operator, or the schedule is not for this profile.
     """
-    profile = profile_for(a_schedule(schedule), profile=a_profile(profile))
+    profile = profile_for(schedule, profile=profile)
     found = next((x for x in profile.graph.operators if x.name == operator), None)
     if found is None:
         raise ValueError(f"there is no operator {shown(operator)}; names are those of the graph's operators")
@@ -156,7 +156,7 @@ def explain_all(profile: Profile, schedule: Schedule) -> tuple[TensorExplanation
 
 class _Explainer:
     def __init__(self, profile: Profile, schedule: Schedule) -> None:
-        profile = profile_for(a_schedule(schedule), profile=a_profile(profile))
+        profile = profile_for(schedule, profile=profile)
         self.profile, self.graph = profile, profile.graph
         self.boundary = profile.graph.forward_count
         self.line: Timeline = simulate(profile, schedule)

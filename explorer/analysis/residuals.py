@@ -8,7 +8,6 @@ import numpy as np
 
 from explorer.arguments import a_number, several
 from explorer.device_profile import Profile
-from explorer.kinds import a_profile, a_schedule
 from explorer.measurement import Measurement, RunMeasurement
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import profile_for, simulate
@@ -98,7 +97,7 @@ def residual(
     """
     if not isinstance(measurement, Measurement):
         raise ValueError(f"measurement is {shown(measurement)}; explorer.measure(module, batch) makes one")
-    profile = profile_for(a_schedule(schedule), profile=a_profile(profile))
+    profile = profile_for(schedule, profile=profile)
     timeline = simulate(profile, schedule)
     machine_ms = None
     if plain_step_time_ms is not None:
@@ -141,7 +140,7 @@ def residual_by_run(
     runs = several(measured, "measured", such_as="what explorer.measure_runs(module, batch) returns")
     if others := [x for x in runs if not isinstance(x, RunMeasurement)]:
         raise ValueError(f"measured has {shown(others[0])}; explorer.measure_runs(module, batch) makes it")
-    profile = profile_for(a_schedule(schedule), profile=a_profile(profile))
+    profile = profile_for(schedule, profile=profile)
     timeline = simulate(profile, schedule)
     if len(measured) != len(timeline.operators):
         raise ValueError(f"{len(measured)} runs were measured; the schedule has {len(timeline.operators)}")

@@ -189,10 +189,7 @@ def _of_object(path: str, value: Any, seen: set[int], *, depth: int) -> Iterator
     if names:
         yield Watched.of(path, held, names)
     for x, y in settings.items() if depth and own else ():
-        if is_settings(y) and not is_of_a_library(type(y)) and id(y) not in seen:
-            seen.add(id(y))
-            yield from _of_object(f"{path}.{x}", y, seen, depth=depth - 1)
-        yield from _of_container(f"{path}.{x}", y, seen, depth=depth - 1)
+        yield from _within(f"{path}.{x}", y, seen, depth=depth - 1)
 
 
 def _of_container(path: str, value: Any, seen: set[int], *, depth: int) -> Iterator[Watched]:
@@ -200,11 +197,15 @@ def _of_container(path: str, value: Any, seen: set[int], *, depth: int) -> Itera
     if not depth or not isinstance(value, list | tuple | dict | deque) or len(value) > _MOST_HELD:
         return
     for key, x in value.items() if isinstance(value, dict) else enumerate(value):
-        full = f"{path}[{key!r}]"
-        if is_settings(x) and not is_of_a_library(type(x)) and id(x) not in seen:
-            seen.add(id(x))
-            yield from _of_object(full, x, seen, depth=depth - 1)
-        yield from _of_container(full, x, seen, depth=depth - 1)
+        yield from _within(f"{path}[{key!r}]", x, seen, depth=depth - 1)
+
+
+def _within(path: str, value: Any, seen: set[int], *, depth: int) -> Iterator[Watched]:
+    """What is in a value that an object or a container has, unless it is a library's."""
+    if is_settings(value) and not is_of_a_library(type(value)) and id(value) not in seen:
+        seen.add(id(value))
+        yield from _of_object(path, value, seen, depth=depth)
+    yield from _of_container(path, value, seen, depth=depth)
 
 
 def _set_by_hugging_face(settings: Any) -> frozenset[str]:

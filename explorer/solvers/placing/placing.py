@@ -8,7 +8,7 @@ from explorer.arguments import a_number
 from explorer.device_profile import Profile
 from explorer.placement import Block, Placement
 from explorer.schedule import Schedule
-from explorer.simulation import simulate
+from explorer.simulation import profile_for, simulate
 from explorer.solvers.placing.packing import pack
 from explorer.solvers.placing.rectangles import Rectangles
 from explorer.stays import memory_blocks
@@ -34,7 +34,7 @@ def place(
             most bytes that are alive at once.
     """
     timeline = simulate(profile, schedule)
-    profile = profile.in_iteration(profile.graph.iteration.as_in(schedule.identity.iteration))
+    profile = profile_for(schedule, profile=profile)
     seconds = a_number(time_limit, "time_limit", above=0, what="a positive number of seconds")
     blocks = memory_blocks(profile, schedule, timeline)
     sized = [x for x in blocks if x.bytes]
