@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dis
+import sys
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+_INSTALLED = {"site-packages", "dist-packages"}
 _LIBRARIES = ("torch", "transformers", "explorer", "numpy", "builtins", "math", "functools")
 
 
@@ -15,6 +18,11 @@ def is_of_a_library(thing: type | FunctionType | ModuleType) -> bool:
     """Is a class, function or module not the user's? What libraries read does not change between two steps."""
     name = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
     return str(name).partition(".")[0] in _LIBRARIES
+
+
+def is_installed(module: str, file: str | None = None) -> bool:
+    """Is a module Python's own, or, by its file, one of an installed package?"""
+    return module.partition(".")[0] in sys.stdlib_module_names or not _INSTALLED.isdisjoint(Path(file or "").parts)
 
 
 def mentioned(function: FunctionType) -> frozenset[str]:

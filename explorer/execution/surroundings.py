@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -16,13 +14,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from explorer.capture.mentions import globals_read, is_of_a_library, mentioned, mentioned_by, methods_run, of_users
+from explorer.capture.mentions import (
+    globals_read,
+    is_installed,
+    is_of_a_library,
+    mentioned,
+    mentioned_by,
+    methods_run,
+    of_users,
+)
 from explorer.execution.guards import is_settings
 from explorer.execution.watched import Watched, attributes
 
 _PLAIN = (bool, int, float, complex, str, type(None), torch.Tensor, torch.dtype, torch.device, np.generic)
 _DEPTH = 4  # of objects in objects
-_INSTALLED = {"site-packages", "dist-packages"}
 _MOST_VALUES = 64
 _MOST_CALLS = 4  # from a forward method or a loss, of functions that are followed
 
@@ -150,9 +155,7 @@ class _Following:
 def _is_users(value: Any) -> bool:
     """Is it a class or a module (a file of Python) that is no library's?"""
     if isinstance(value, ModuleType):
-        root, file = value.__name__.partition(".")[0], getattr(value, "__file__", None) or ""
-        installed = root in sys.stdlib_module_names or not _INSTALLED.isdisjoint(Path(file).parts)
-        return not is_of_a_library(value) and not installed
+        return not is_of_a_library(value) and not is_installed(value.__name__, getattr(value, "__file__", None))
     return isinstance(value, type) and not is_of_a_library(value) and not issubclass(value, torch.Tensor)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from explorer.capture.mentions import is_of_a_library
+from explorer.capture.mentions import is_installed, is_of_a_library
 
 AGAIN = "profile, solve and apply again, with the model as it is now"
 _DEPTH = 4
@@ -112,11 +111,7 @@ def attributes(value: Any) -> Mapping[str, Any] | None:
         return own
     kind = type(value)
     has_slots = any("__slots__" in vars(x) for x in kind.__mro__)
-    return _Slots(value) if has_slots and not is_of_a_library(kind) and not _is_pythons(kind) else None
-
-
-def _is_pythons(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in sys.stdlib_module_names
+    return _Slots(value) if has_slots and not is_of_a_library(kind) and not is_installed(kind.__module__) else None
 
 
 class _Slots(Mapping[str, Any]):

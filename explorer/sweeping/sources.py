@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_INSTALLED = {"site-packages", "dist-packages"}
+from explorer.capture.mentions import is_installed
 
 
 def source_digest(model: str) -> str:
@@ -38,8 +38,7 @@ def source_digest(model: str) -> str:
 
 def _file_of(name: str) -> Path | None:
     """The file of a module that belongs to no installed package; None: it is another, or there is none."""
-    root = name.partition(".")[0]
-    if root in sys.stdlib_module_names or root == "explorer":
+    if is_installed(name) or name.partition(".")[0] == "explorer":
         return None
     try:
         spec = importlib.util.find_spec(name)
@@ -48,7 +47,7 @@ def _file_of(name: str) -> Path | None:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
     file = Path(spec.origin)
-    return file if file.is_file() and _INSTALLED.isdisjoint(file.parts) else None
+    return None if is_installed(name, spec.origin) or not file.is_file() else file
 
 
 def _imported_by(name: str, source: bytes, *, is_package: bool) -> Iterator[str]:
