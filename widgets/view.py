@@ -35,6 +35,7 @@ class View:
     def __init__(self, owner: PanelOwner, *, controls: Controls, title: str, panels: Iterable[str], mark: str) -> None:
         """Nothing is drawn yet."""
         self.controls = controls
+        controls.status.on_msg(lambda *_: self._tell_again())
         self.panels: dict[str, Panel] = {name: (MAIN | TABS)[name](owner) for name in panels}
         self._lock = RLock()
         self._scene: Scene | None = None
@@ -81,6 +82,13 @@ class View:
             for widget in _all(self.box):
                 widget.close()
 
+    def _tell_again(self) -> None:
+        """Send what all widgets are, to a page that was built from earlier states and may have missed what followed."""
+        with self._lock:
+            for widget in _tree(self.box):
+                if not isinstance(widget, Library):  # it never changes, and is the largest by far
+                    widget.send_state()
+
     def _in_sight(self) -> set[str]:
         hidden = set(self._tabbed)
         if self._tabs.selected_index is not None:
@@ -116,7 +124,11 @@ def _same(before: object, after: object) -> bool:
 
 
 def _all(box: ipywidgets.Widget) -> list[ipywidgets.Widget]:
-    """A widget and all that came with it, the lowest first."""
-    below = [found for child in getattr(box, "children", ()) for found in _all(child)]
-    looks = (getattr(box, name, None) for name in ("layout", "style"))
-    return [*below, *(look for look in looks if isinstance(look, ipywidgets.Widget)), box]
+    """A widget, those in it, and what came with them."""
+    looks = [getattr(widget, name, None) for widget in _tree(box) for name in ("layout", "style")]
+    return [*(look for look in looks if isinstance(look, ipywidgets.Widget)), *_tree(box)]
+
+
+def _tree(box: ipywidgets.Widget) -> list[ipywidgets.Widget]:
+    """A widget and those in it, the lowest first."""
+    return [*(found for child in getattr(box, "children", ()) for found in _tree(child)), box]

@@ -9,7 +9,10 @@ from widgets.elements.frontend_file import widget_script
 
 
 class StatusLine(anywidget.AnyWidget):
-    """A sentence in a live region, with a progress bar while there is progress to show."""
+    """A sentence in a live region, with a progress bar while there is progress to show.
+
+    It sends a message, of no interest by itself, when a page has built it: all widgets around it are built by then.
+    """
 
     _esm = widget_script("status_line.js")
     text = traitlets.Unicode().tag(sync=True)

@@ -3,6 +3,7 @@ const LEFT = 46, RIGHT = 16, TOP = 26;
 const HEIGHT = 264;
 const BELOW = 40;
 const REACH = 12; // pixels around a point
+const HALF = 3.5; // of the width of a tick's character, at most
 const STEP = { ArrowUp: 1, ArrowRight: -1, ArrowDown: -1, ArrowLeft: 1 };
 
 function render({ model, el }) {
@@ -45,10 +46,14 @@ function render({ model, el }) {
           svg("text", { class: "tick", x: LEFT - 6, y: at + 4, "text-anchor": "end" }, value.toFixed(up.digits)),
         ];
       }),
-      ...across.found.flatMap((value) => [
-        svg("line", { class: "faint", x1: x(value), x2: x(value), y1: TOP, y2: bottom }),
-        svg("text", { class: "tick", x: x(value), y: bottom + 15, "text-anchor": "middle" }, `${value > 0 ? "+" : ""}${value.toFixed(across.digits).replace("-", "−")} %`),
-      ]),
+      ...across.found.flatMap((value) => {
+        const said = `${value > 0 ? "+" : ""}${value.toFixed(across.digits).replace("-", "−")} %`;
+        const inside = Math.min(x(value), scale.width - HALF * said.length);
+        return [
+          svg("line", { class: "faint", x1: x(value), x2: x(value), y1: TOP, y2: bottom }),
+          svg("text", { class: "tick", x: inside, y: bottom + 15, "text-anchor": "middle" }, said),
+        ];
+      }),
       svg("text", { class: "tick unit", x: LEFT - 6, y: TOP - 12, "text-anchor": "end" }, S.unit),
       svg("text", { class: "note", x: LEFT + 2, y: TOP - 12 }, "what each budget costs"),
       svg("text", { class: "note", x: (LEFT + right) / 2, y: bottom + 32, "text-anchor": "middle" }, "extra time of a step"),

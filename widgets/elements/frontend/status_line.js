@@ -1,8 +1,13 @@
 // One live region that stays in the page while its text changes, so that screen readers announce each change.
+//
+// A page that comes back asks the kernel for the states of all widgets, and hears nothing until it has built them: what
+// is told meanwhile, the end of a long run perhaps, never arrives. Once it is built it says so, and is told again; so is
+// a page that was there from the start, which looks the same from here.
 const ENOUGH = 0.08; // of the whole, to tell from it how long the rest takes
 const SIGNS = { busy: "…", good: "✓", warning: "!", bad: "✕" };
 
 function render({ model, el }) {
+  model.send({ built: true });
   el.classList.add("schedule-explorer-status");
   const sign = document.createElement("span");
   const text = document.createElement("span");
