@@ -343,7 +343,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "first_microbatch": [*FLAGS, True],
         "allocator": TEXTS[1:],
     },
-    "smallest_budget": {"profile": profiles, "time_limit": SECONDS, **OPTIONS},
+    "smallest_budget": {"profile": profiles, "time_limit": SECONDS, "remember": FLAGS, **OPTIONS},
     "solve": {
         "profile": profiles,
         "budget": BUDGETS,

@@ -9,7 +9,7 @@ budget hold.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -19,9 +19,11 @@ from explorer.reserved import Allocator, Trace, play, reservation
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solution import Solution, Status, message_of
+from explorer.solvers.problem.frontier import Point
 from explorer.units import format_bytes, shown
 
 _FIRST = 0.3  # of the time: for the budget itself, whose bounds are those of the answer
+_LAST = 0.15  # of the time: for other schedules found on the way
 _SOLVES = 12  # after that one, at most
 _STEP = 0.9  # from peak to peak, until a schedule fits
 _CLOSE = 0.004  # of the budget: peaks that differ by less are not told apart
@@ -71,13 +73,20 @@ class Fitting:
         return max(self.budget_bytes, int(unlimited.reserved_bytes.max(initial=0)))
 
 
-def solve_reserved(fitting: Fitting, solve: Callable[[int, float], Solution], *, time_limit: float) -> Solution:
+def solve_reserved(
+    fitting: Fitting,
+    solve: Callable[[int, float], Solution],
+    *,
+    time_limit: float,
+    found_so_far: Callable[[], Iterable[Point]] = tuple,
+) -> Solution:
     """The fastest schedule found that fits.
 
     Args:
         fitting: what a schedule has to fit.
         solve: finds a schedule with a peak within some bytes, in some seconds.
         time_limit: seconds in all.
+        found_so_far: all schedules that ``solve`` has found, by increasing peak: of those with one peak it gives one.
 
     Returns:
         The solution for the budget; its peak is of what is allocated, its message says what is reserved.
@@ -92,7 +101,7 @@ def solve_reserved(fitting: Fitting, solve: Callable[[int, float], Solution], *,
         return replace(whole, message=_told(whole, fitting))
     best, low, high = None, 0, budget
     for left in range(_SOLVES, 0, -1):
-        seconds = (until - time.monotonic()) / left
+        seconds = (until - _LAST * time_limit - time.monotonic()) / left
         peak = (low + high) // 2 if low else int(_STEP * high)
         if seconds <= 0 or high - low < _CLOSE * budget:
             break
@@ -106,6 +115,7 @@ def solve_reserved(fitting: Fitting, solve: Callable[[int, float], Solution], *,
         else:
             least_needed = min(least_needed, needed or least_needed)
             high = peak
+    best = _quicker(best, found_so_far(), whole=whole, fitting=fitting, until=until)
     if best is None:
         tried = f"the least that one of those tried needs is {format_bytes(least_needed)}"
         message = f"found no schedule that fits {format_bytes(budget)} of {fitting.of.value} memory; {tried}"
@@ -113,6 +123,19 @@ def solve_reserved(fitting: Fitting, solve: Callable[[int, float], Solution], *,
     answer = replace(best, budget_bytes=budget, bounds=whole.bounds, status=Status.FEASIBLE)
     answer = replace(answer, message=message_of(answer))  # what was proven for its own peak is not of this budget
     return replace(answer, message=_told(answer, fitting))
+
+
+def _quicker(
+    best: Solution | None, points: Iterable[Point], *, whole: Solution, fitting: Fitting, until: float
+) -> Solution | None:
+    """The quickest of all schedules that fits, as far as there is time to see."""
+    slowest_ms = float("inf") if best is None or best.time_ms is None else best.time_ms
+    for point in sorted(points, key=lambda x: x.time_ms):
+        if time.monotonic() > until or point.time_ms >= slowest_ms:
+            break
+        if point.peak_bytes <= fitting.budget_bytes and fitting.needed_bytes(point.schedule) <= fitting.budget_bytes:
+            return point.in_answer(whole, status=Status.FEASIBLE)
+    return best
 
 
 def _told(solution: Solution, fitting: Fitting) -> str:

@@ -22,6 +22,7 @@ from explorer.solvers.curves import whole_curve
 from explorer.solvers.methods.table import METHODS, method_named
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit
+from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.monet.smallest import find_smallest
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
@@ -131,7 +132,8 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
             return solve(profile, time_limit=seconds, **(asked | {"of": Of.ALLOCATED.value, "budget": peak_bytes}))
 
         fitting = Fitting(profile, budget_bytes, measure, reserving)
-        solution = solve_reserved(fitting, solve_peak, time_limit=time_limit)
+        points = (lambda: ()) if knowledge is None else knowledge.frontier.points
+        solution = solve_reserved(fitting, solve_peak, time_limit=time_limit, found_so_far=points)
     elif order and method != "model":
 
         def solve_share(planned: Profile, share: float) -> tuple[Solution]:
@@ -173,9 +175,15 @@ def _remembered(pursuit: Pursuit) -> Solution:
     if known is not None:
         return known
     solution = pursuit.run()
-    answer, schedule = knowledge.answer(budget_bytes, spent_s=knowledge.counted_s(budget_bytes, options=options))
-    cache.remember(problem, answer, schedule, label=label_of(knowledge.profile, options))
+    _keep(knowledge, options, budget_bytes, spent_s=knowledge.counted_s(budget_bytes, options=options))
     return solution
+
+
+def _keep(knowledge: Knowledge, options: Options, budget_bytes: int, *, spent_s: float) -> None:
+    """Remember what is known for a budget."""
+    answer, schedule = knowledge.answer(budget_bytes, spent_s=spent_s)
+    problem, label = problem_key(knowledge.profile, options), label_of(knowledge.profile, options)
+    AnswerCache().remember(problem, answer, schedule, label=label)
 
 
 def smallest_budget(
@@ -185,6 +193,7 @@ def smallest_budget(
     optimizations: Optimizations = "all",
     exact: bool = False,
     pins: PinsLike | None = None,
+    remember: bool = True,
 ) -> Solution:
     """Find the smallest budget that a schedule fits.
 
@@ -194,19 +203,24 @@ def smallest_budget(
         optimizations: as in ``solve``.
         exact: as in ``solve``.
         pins: as in ``solve``.
+        remember: keep it, so that ``solve`` knows a schedule for this budget.
 
     Returns:
         A solution for that budget; its ``minimum`` says how small budgets can be at best, and which operator sets it.
     """
     began = time.monotonic()
     chosen = parse_optimizations(optimizations)
+    a_flag(remember, "remember")
     options = Options(time_limit=time_limit, optimizations=chosen, exact=exact, pins=parse_pins(pins))
     knowledge = Knowledge(options.problem(a_profile(profile)))
     find_smallest(knowledge, until=began + time_limit)
     minimum = knowledge.minimum()
+    if remember:
+        _keep(knowledge, options, minimum.budget_bytes, spent_s=0.0)
     solution = solution_of(knowledge, Progress(minimum.budget_bytes), gap=0.0)
     proof = "nothing smaller exists" if minimum.proven else f"nothing below {minimum.lower_bound_bytes} bytes exists"
-    return replace(solution, minimum=minimum, elapsed_s=time.monotonic() - began, message=f"{minimum}; {proof}")
+    message = f"{minimum}; {proof} in this order of operators"
+    return replace(solution, minimum=minimum, elapsed_s=time.monotonic() - began, message=message)
 
 
 @overload
@@ -291,7 +305,7 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
     if methods is None:
         if budgets is not None:
             raise ValueError("budgets are for methods: name some, such as methods=['monet']")
-        return whole_curve(profile, points, options)
+        return _curve(profile, points, options)
     from explorer.solvers.methods.comparison import compare
 
     chosen = several(methods, "methods", such_as="['monet', 'checkmate']")
@@ -309,6 +323,18 @@ def trade_off(  # noqa: PLR0913 - one for each thing that users may want to say
         on_progress=on_progress,
         should_stop=should_stop,
     )
+
+
+def _curve(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
+    """The curve; where it begins is remembered, so that ``solve`` knows a schedule for the smallest budget on it."""
+    curve = whole_curve(profile, points, options)
+    least = curve[0]
+    if not options.order:
+        assert least.peak_bytes is not None
+        answer = Answer(least.peak_bytes, 0.0, 0.0, excluded=False, time_ms=least.time_ms, peak_bytes=least.peak_bytes)
+        label = label_of(profile, options)
+        AnswerCache().remember(problem_key(profile, options), answer, least.schedule, label=label)
+    return curve
 
 
 def _ladder(profile: Profile, points: int, options: Options) -> list[int]:

@@ -49,7 +49,7 @@ def _without_schedule(knowledge: Knowledge, solution: Solution, *, stopped: bool
     minimum = knowledge.minimum()
     budget = format_bytes(solution.budget_bytes)
     if solution.budget_bytes < minimum.lower_bound_bytes:
-        status, text = Status.INFEASIBLE, f"no schedule fits {budget}: {minimum}"
+        status, text = Status.INFEASIBLE, f"no schedule fits {budget} in this order of operators: {minimum}"
     else:
         status = Status.CANCELLED if stopped else Status.UNKNOWN
         proven = f"proven is only that none fits below {format_bytes(minimum.lower_bound_bytes)}"

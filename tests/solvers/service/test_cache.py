@@ -15,7 +15,7 @@ from explorer.command_line import commands
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
-from explorer.solvers import SolveSession, solve, trade_off
+from explorer.solvers import SolveSession, smallest_budget, solve, trade_off
 from explorer.solvers.monet import pipeline
 from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.recalled import Answer
@@ -301,3 +301,18 @@ def test_after_any_damage_what_is_found_is_remembered_again(memory):
         assert memory.schedule("new", 5) == KEEP
         memory.clear()
         assert memory.contents() == ()
+
+
+@pytest.mark.parametrize("smallest", [lambda: smallest_budget(PROFILE, time_limit=2), lambda: trade_off(PROFILE)[0]])
+def test_a_schedule_is_known_for_the_smallest_budget_that_was_told(memory, smallest):
+    found = smallest()
+    known = memory.schedule(problem_key(PROFILE, Options()), found.peak_bytes)
+    assert simulate(PROFILE, known).peak_bytes == found.peak_bytes
+    solution = solve(PROFILE, budget=found.peak_bytes, time_limit=1e-3)
+    assert solution.peak_bytes == found.peak_bytes
+    assert solution.time_ms <= found.time_ms
+
+
+def test_what_is_not_to_be_remembered_is_not(memory):
+    smallest_budget(PROFILE, time_limit=2, remember=False)
+    assert memory.contents() == ()
