@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,11 +30,13 @@ class Traced:
         joint: the compiler's graph.
         built: as a training graph.
         batch: what it expects of a batch.
+        differentiated: of the batch's leaves, which are tensors with ``requires_grad``.
     """
 
     joint: Joint
     built: Built
     batch: BatchLayout
+    differentiated: tuple[bool, ...]
 
 
 def profile_compiled(
@@ -79,7 +82,8 @@ def traced_of(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Tr
     a_batch(batch, model)
     args, kwargs = call_arguments(batch, loss=a_loss(loss))
     joint = joint_of(model, batch, loss=loss)
-    layout = BatchLayout.of(flatten(args, kwargs))
+    flat = flatten(args, kwargs)
+    layout = BatchLayout.of(flat)
     built = build(
         joint,
         model=type(model).__name__,
@@ -87,4 +91,9 @@ def traced_of(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Tr
         parameters=tuple(TensorSpec(x, tuple(y.shape), dtype_name(y.dtype)) for x, y in model.named_parameters()),
         persistent_bytes=persistent_bytes(model, batch, loss=loss),
     )
-    return Traced(joint, built, layout)
+    return Traced(joint, built, layout, tuple(map(differentiated, flat.leaves)))
+
+
+def differentiated(leaf: Any) -> bool:
+    """Is it a tensor with ``requires_grad``?"""
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad

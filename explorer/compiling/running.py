@@ -13,11 +13,11 @@ from torch import nn
 from explorer.arguments import a_flag, a_loss, a_number
 from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
-from explorer.capture.batch import BatchLayout, uncompiled
+from explorer.capture.batch import uncompiled
 from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
-from explorer.compiling.profiling import Traced, profile_of, traced_of
+from explorer.compiling.profiling import Traced, differentiated, profile_of, traced_of
 from explorer.compiling.translating import Translated, translated
 from explorer.device_profile import Profile
 from explorer.execution.device import device_of
@@ -301,18 +301,25 @@ def _compiled(
 ) -> Compiled:
     step = model if loss is None else Step(model, loss)
     module = compiled_with(step, found.choice)
-    _checking(module, traced.batch)
+    _checking(module, traced)
     saved = saved_nodes(traced.joint, found.choice)
     return Compiled(module, found.schedule, found.choice, saved, predicted_peak_bytes, unsaid=found.unsaid)
 
 
-def _checking(module: nn.Module, batch: BatchLayout) -> None:
+def _checking(module: nn.Module, traced: Traced) -> None:
     """Refuse other batches by name, before the compiler meets them; without gradients anything goes."""
     run = module.forward
+    batch, wanted = traced.batch, traced.differentiated
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled():
-            batch.leaves_of(args, kwargs)
+            leaves = batch.leaves_of(args, kwargs)
+            for name, leaf, wants in zip(batch.names, leaves, wanted, strict=True):
+                if differentiated(leaf) != wants:
+                    raise ValueError(
+                        f"{name} has requires_grad={not wants}, and the step was made for {wants}, which is another "
+                        "graph: make one with a batch like this one, too"
+                    )
         return run(*args, **kwargs)
 
     module.forward = forward

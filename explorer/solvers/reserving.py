@@ -23,7 +23,7 @@ from explorer.solvers.problem.frontier import Point
 from explorer.units import format_bytes, shown
 
 _FIRST = 0.3  # of the time: for the budget itself, whose bounds are those of the answer
-_LAST = 0.15  # of the time: for other schedules found on the way
+_LAST = 0.05  # of the time: for other schedules found on the way
 _SOLVES = 12  # after that one, at most
 _STEP = 0.9  # from peak to peak, until a schedule fits
 _CLOSE = 0.004  # of the budget: peaks that differ by less are not told apart

@@ -248,3 +248,16 @@ def test_only_what_every_choice_was_looked_at_for_is_excluded(profile: Profile) 
     assert found.status is Status.UNKNOWN
     assert found.minimum is not None
     assert not found.minimum.proven
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_batch_that_wants_gradients_where_the_sample_did_not_is_refused_by_name(*, given: bool) -> None:
+    """As a discriminator's: of generated images, and of the same detached."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    batch = torch.randn(4, 8, requires_grad=given)
+    profile = explorer.profile_compiled(model, batch)
+    solution = explorer.solve(profile, budget="100 %", method="monet-compiled", time_limit=1)
+    assert solution.schedule is not None
+    compiled = explorer.compiled(model, solution.schedule, batch)
+    with pytest.raises(ValueError, match=rf"batch\[0\] has requires_grad={not given}, and the step was made for"):
+        compiled(batch.detach().requires_grad_(not given))
