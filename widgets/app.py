@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from widgets.explorer import Explorer
 _FIRST = "resnet50-small-cpu"
 _MOST_BYTES = 32 * 2**20
 _MOST_SAMPLES = 4096
+Look = Callable[[int, int, str], None]  # how many of how many are done, and what comes next; may raise to stop
 
 
 class App:
@@ -33,6 +35,7 @@ class App:
         """Open a bundled profile."""
         self._lock = threading.RLock()
         self._asked = 0
+        self._shown = first
         self.opened: Explorer | None = None
         names = list(bundled_profiles())
         self.model = _dropdown("Model", list(dict.fromkeys(map(bundled_model, names))))
@@ -46,12 +49,13 @@ class App:
             layout=ipywidgets.Layout(width="130px"),
         )
         self.open = ipywidgets.Button(description="Explore", button_style="primary", tooltip="Open what is chosen")
+        self.cancel = ipywidgets.Button(description="Cancel", disabled=True, tooltip="What is shown stays")
         self.upload = ipywidgets.FileUpload(
             accept=".json,.gz", description="Profile of yours", tooltip="A file that Profile.save wrote"
         )
         self.said = ipywidgets.HTML()
         self._place = ipywidgets.VBox()
-        row = [self.model, self.device, self.batch, self.open, self.upload]
+        row = [self.model, self.device, self.batch, self.open, self.cancel, self.upload]
         choices = ipywidgets.HBox(row, layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"))
         self.box = ipywidgets.VBox([choices, self.said, self._place])
         self.model.value = bundled_model(first)
@@ -61,6 +65,7 @@ class App:
         self.model.observe(lambda _: self._offer_devices(), "value")
         self.device.observe(lambda _: self._offer_batch(), "value")
         self.open.on_click(lambda _: self._open_chosen())
+        self.cancel.on_click(lambda _: self._leave())
         self.upload.observe(lambda change: self._open_uploaded(change["new"]), "value")
         self._show(first)
 
@@ -95,36 +100,59 @@ class App:
         if samples == load_profile(name).graph.batch[0].shape[0]:
             self._show(name)
             return
-        self._wait_for(lambda: _estimated(name, samples), f"Estimating {name} with a batch of {samples} …")
+        self._wait_for(lambda look: _estimated(name, samples, look), f"Estimating {name} with a batch of {samples}")
 
     def _open_uploaded(self, files: Any) -> None:
         if files:
             file, self.upload.value = files[0], ()  # so that the same one can be chosen again
-            self._wait_for(lambda: _uploaded(file), f"Reading {file['name']} …")
+            self._wait_for(lambda _: _uploaded(file), f"Reading {file['name']}")
 
-    def _wait_for(self, make: Any, told: str) -> None:
-        """Show what takes a while to make, unless something else is asked for meanwhile."""
+    def _wait_for(self, make: Callable[[Look], Profile], told: str) -> None:
+        """Show what takes a while to make, unless it is cancelled or something else is asked for meanwhile."""
         with self._lock:
             self._asked += 1
             asked = self._asked
-        self._say(told)
+            self.cancel.disabled = False
+            self._say(f"{told} … Below is still {self._shown}.")
+
+        def look(done: int, total: int, label: str) -> None:
+            with self._lock:
+                if asked != self._asked:
+                    raise _LeftError
+                self._say(f"{told}: {label} ({done} of {total}). Below is still {self._shown}.")
 
         def work() -> None:
+            profile, failure = None, ""
             try:
-                profile = make()
-            except (ValueError, OSError, MemoryError) as error:
-                self._say(f"{text.failure(error)}.", role="alert")
+                profile = make(look)
+            except _LeftError:
                 return
+            except (ValueError, OSError, MemoryError) as error:
+                failure = f"{text.failure(error)}."
             with self._lock:
-                if asked == self._asked:
+                if asked != self._asked:
+                    return
+                if profile is not None:
                     self._show(profile)
+                else:
+                    self.cancel.disabled = True
+                    self._say(failure, role="alert")
 
         threading.Thread(target=work, name="schedule-explorer-app", daemon=True).start()
+
+    def _leave(self) -> None:
+        """Whatever is made is for nobody; it ends where it next looks."""
+        with self._lock:
+            self._asked += 1
+            self.cancel.disabled = True
+            self._say("Cancelled.")
 
     def _show(self, what: str | Profile) -> None:
         with self._lock:
             self._asked += 1
+            self.cancel.disabled = True
             self._say("")
+            self._shown = what if isinstance(what, str) else what.graph.model
             before, opened = self.opened, explore(what)
             self._place.children = (opened.page,)
             if before is not None:
@@ -135,7 +163,11 @@ class App:
         self.said.value = f"<p role='{role}'>{in_html(words)}</p>" if words else ""
 
 
-def _estimated(name: str, samples: int) -> Profile:
+class _LeftError(Exception):
+    """Nobody waits for it any more."""
+
+
+def _estimated(name: str, samples: int, look: Look | None = None) -> Profile:
     """A bundled profile's model with another batch, for the same device; neither takes memory."""
     import torch
 
@@ -148,7 +180,7 @@ def _estimated(name: str, samples: int) -> Profile:
             bundled_model(name), like=like.graph.batch, dtype=dtype, batch_size=samples
         )
     precision = dtype or PRECISIONS[name.partition("-")[2]]
-    return estimate(model, batch, loss=loss, device=like.device.name, precision=precision)
+    return estimate(model, batch, loss=loss, device=like.device.name, precision=precision, progress=look)
 
 
 def _uploaded(file: Any) -> Profile:

@@ -23,6 +23,8 @@ class Display:
     Attributes:
         lock: held by whoever reads or changes several things shown that belong together.
         scene: the latest; None as long as not even the plain step is known.
+        selected_runs: first and last run that were chosen in the page; None for none. Those of a schedule with another
+            number of runs are others: the page forgets them, too.
         closed: is it over? Nothing is shown any more then.
     """
 
@@ -31,10 +33,13 @@ class Display:
         self._traits, self._view, self._activity = traits, view, activity
         self.lock = RLock()
         self.scene: Scene | None = None
+        self.selected_runs: tuple[int, int] | None = None
         self.closed = False
 
     def show(self, scene: Scene) -> None:
         """Draw a scene; what is there to see is always the latest."""
+        if self.scene is not None and len(self.scene.drawn.operators) != len(scene.drawn.operators):
+            self.selected_runs = None
         self.scene = scene
         self._view.show(scene)
 

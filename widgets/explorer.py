@@ -42,9 +42,6 @@ class Explorer(Traits):
     Everything slow happens in the background: traits change when it is done, and ``wait`` waits for it. Traits (see
     ``Traits``) may be observed and linked; observers are called from a background thread, which waits for them: they
     must not call ``wait``.
-
-    Attributes:
-        selected_runs: first and last run that were chosen in the page, by its playhead or as a stretch; None for none.
     """
 
     def __init__(
@@ -59,7 +56,6 @@ class Explorer(Traits):
         super().__init__(choice=choice, scene=lambda: self._display.scene, on_observer_error=self._observer_failed)
         self._subject = subject
         self._following: int | None = None  # the thread in which the two budgets are brought in line
-        self.selected_runs: tuple[int, int] | None = None
         self._made_by = present_run()
         self._picture = Picture()
         controls = Controls(
@@ -255,6 +251,11 @@ class Explorer(Traits):
         return self._files.bundled
 
     @property
+    def selected_runs(self) -> tuple[int, int] | None:
+        """First and last run that were chosen in the page, by its playhead or as a stretch; None for none."""
+        return self._display.selected_runs
+
+    @property
     def selected(self) -> list[dict[str, Any]]:
         """The tensors of the selected layer, or of the stretch of runs chosen in the page: see ``selected_rows``.
 
@@ -281,7 +282,7 @@ class Explorer(Traits):
 
     def walk(self, run: int | None, stretch: list[int] | None) -> None:
         """Note where the page's playhead is, or which stretch of runs was chosen there."""
-        self.selected_runs = (run, run) if run is not None else (stretch[0], stretch[1]) if stretch else None
+        self._display.selected_runs = (run, run) if run is not None else (stretch[0], stretch[1]) if stretch else None
 
     def close(self) -> None:
         """Stop everything and free it: solver process, threads, figures, widgets. May be called again."""

@@ -46,7 +46,9 @@ class Files:
 
     def name(self, solution: Solution | None) -> str:
         """By the budget of the schedule that is shown: another one may be asked for already."""
-        budget = "" if solution is None else "-" + style.format_memory(solution.budget_bytes).replace(" ", "")
+        scene = self._display.scene
+        of = None if scene is None else scene.keep_all.peak_bytes
+        budget = "" if solution is None else "-" + style.format_memory(solution.budget_bytes, of=of).replace(" ", "")
         return file_stem(self._subject.name).lower() + budget + ".json"
 
     def save(self, path: str | Path | None) -> Path:

@@ -46,7 +46,7 @@ def report(scene: Scene, *, file: str, bundled: str | None) -> str:
     title = text.heading(scene.profile)
     table = text.figures(scene)
     content = in_script(storage_format.text_of(solution.schedule, schema=SCHEMA))
-    program = snippet(scene.profile, solution, file=file, bundled=bundled)
+    program = snippet(scene.profile, solution, file=file, bundled=bundled, of=scene.keep_all.peak_bytes)
     parts = [
         f"<h1>{in_html(title)}</h1>",
         f"<p>{in_html(text.outcome(solution, scene.keep_all, timeline=scene.timeline))}</p>",

@@ -72,7 +72,7 @@ _SCALED = """{forward}
 _MICROBATCHES = 2
 
 
-def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | None) -> str:
+def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | None, of: float | None = None) -> str:
     """A program that applies the schedule in ``file`` and trains.
 
     Args:
@@ -81,6 +81,7 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
         file: where the schedule lies, from where the program runs.
         bundled: name of the bundled model it is for; None for a user's own, whose place is then
             marked.
+        of: bytes in whose unit memory is told, as in ``style.format_memory``.
 
     Raises:
         ValueError: the solution has no schedule.
@@ -98,9 +99,9 @@ def snippet(profile: Profile, solution: Solution, *, file: str, bundled: str | N
     forward = _forward(f"value = {called}", casts, profile.device.kind)
     return _PROGRAM.format(
         model=in_docstring(profile.graph.model),
-        budget=style.format_memory(solution.budget_bytes),
+        budget=style.format_memory(solution.budget_bytes, of=of),
         time=style.format_ms(solution.time_ms),
-        peak=style.format_memory(solution.peak_bytes),
+        peak=style.format_memory(solution.peak_bytes, of=of),
         device=in_docstring(profile.device.label),
         file=file,
         loss_of=_LOSS_OF if bundled is None else "",

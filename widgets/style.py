@@ -48,9 +48,9 @@ STAGE_SHADE = {
 STAGE_HATCH = {Stage.FORWARD: "", Stage.RECOMPUTE: "/", Stage.BACKWARD: "", Stage.UPDATE: ""}
 
 
-def to_gib(amount_bytes: float | np.ndarray) -> np.ndarray:
-    """Bytes as GiB, float64, for an axis."""
-    return np.asarray(amount_bytes, dtype=np.float64) / GIB
+def in_unit(amount_bytes: float | np.ndarray, unit: str) -> np.ndarray:
+    """Bytes as GiB, MiB or KiB, float64, for an axis."""
+    return np.asarray(amount_bytes, dtype=np.float64) / UNITS[unit]
 
 
 def unit_of(amount_bytes: float) -> str:

@@ -94,6 +94,11 @@ def test_a_walk_tells_what_comes_and_goes(lab: Lab, page: Page, panels: Panels, 
     page.keyboard.press("Shift+ArrowRight")
     expect(card).to_contain_text("alive all along")
     lab.ask_until(page, "view.selected_runs", f"({again[0]}, {again[0] + 1})")
+    for _ in range(3):  # past where it was begun
+        page.keyboard.press("Shift+ArrowLeft")
+    lab.ask_until(page, "view.selected_runs", f"({again[0] - 2}, {again[0]})")
+    page.keyboard.press("Shift+ArrowRight")
+    lab.ask_until(page, "view.selected_runs", f"({again[0] - 1}, {again[0]})")
     panels.box.get_by_label("Axis of the timeline").select_option("by time")
     expect(panels.plot("timeline")).to_contain_text(re.compile(r"\d % time"))
     panels.box.get_by_label("Axis of the timeline").select_option("by operator")

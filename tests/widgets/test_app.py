@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from explorer.device_profile import Profile
 from explorer.profiles.loading import bundled_profiles, load_profile
 from tests.widgets.trained import Trained
-from widgets.app import App, _estimated
+from widgets.app import App, Look, _estimated
 
 _PATIENCE_S = 300.0
 _QUICK = ("gpt2-a100-80gb", "vgg16-a100-80gb", "vgg16-p100-16gb")  # of the others some take a minute
@@ -43,7 +45,8 @@ def test_a_model_a_device_and_a_batch_are_chosen(app: App) -> None:
     assert not app.batch.disabled
     app.batch.value = 2
     app.open.click()
-    assert "Estimating" in app.said.value
+    assert "Estimating mobilenet_v2-p100-16gb" in app.said.value
+    assert "Below is still resnet50-small-cpu" in app.said.value
     until(app, "MobileNetV2")
     assert app.opened is not None
     assert first.status == "closed"
@@ -91,3 +94,30 @@ def test_a_profile_is_uploaded_and_what_is_none_is_told(app: App, trained: Train
     assert "own.json is not complete JSON" in app.said.value
     assert "tmp" not in app.said.value
     assert "ConvNet" in repr(app.opened)
+
+
+def test_what_is_made_can_be_cancelled_and_ends_where_it_next_looks(app: App) -> None:
+    first = app.opened
+    made, asked, went_on = threading.Event(), threading.Event(), list[bool]()
+
+    def make(look: Look) -> Profile:
+        look(1, 3, "conv")
+        made.set()
+        assert asked.wait(60)
+        look(2, 3, "relu")
+        went_on.append(True)
+        return load_profile("vgg16-p100-16gb")
+
+    assert app.cancel.disabled
+    app._wait_for(make, "Estimating something")
+    assert made.wait(60)
+    assert "Estimating something: conv (1 of 3)" in app.said.value
+    assert not app.cancel.disabled
+    worker = next(x for x in threading.enumerate() if x.name == "schedule-explorer-app")
+    app.cancel.click()
+    asked.set()
+    worker.join(60)
+    assert went_on == []
+    assert "Cancelled" in app.said.value
+    assert app.cancel.disabled
+    assert app.opened is first

@@ -96,6 +96,15 @@ def test_texts_and_lines_have_the_contrast_of_wcag(theme: str) -> None:
         assert contrast(colour, theme) >= 3.0, "marks and lines"
 
 
+def test_what_is_more_than_the_reference_is_seen_over_every_area() -> None:
+    """Dark lines with a light edge: one of them stands out from whatever is below."""
+    picture = (Path(widgets.__file__).parent / "elements" / "frontend" / "step_picture.js").read_text()
+    found = re.search(r'-more`, "transparent", "[^"]*", "(#\w{6})", "(#\w{6})"', picture)
+    assert found is not None
+    for category, colour in style.CATEGORY_COLOUR.items():
+        assert max(contrast(colour, x) for x in found.groups()) >= 3.0, category
+
+
 def test_each_curve_has_a_dash_of_its_own() -> None:
     from widgets.scene.curve import LOOKS
 

@@ -86,7 +86,8 @@ class ExportPanel:
                 file, storage_format.text_of(scene.solution.schedule, schema=SCHEMA), "application/json"
             )
         elif key == "program":
-            program = snippet(scene.profile, scene.solution, file=file, bundled=bundled)
+            whole = scene.keep_all.peak_bytes
+            program = snippet(scene.profile, scene.solution, file=file, bundled=bundled, of=whole)
             self.downloads.save(f"{stem}.py", program, "text/x-python")
         elif key == "report":
             self.downloads.save(f"{stem}.html", self._owner.to_html(), "text/html")

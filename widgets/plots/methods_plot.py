@@ -24,9 +24,10 @@ def comparison_figure(comparison: Comparison, *, most_overhead: float | None = N
         most_overhead: top of the axis, 0.5 for 50 %; what the methods need if not given.
 
     Returns:
-        A figure: budget in GiB and as share of the peak without recomputation, against extra time in per cent.
+        A figure: budget, in the unit of the peak without recomputation, against extra time in per cent.
     """
     figure = go.Figure()
+    unit = style.unit_of(comparison.plain_bytes)
     looks = product(_DASHES, _COLOURS)
     highest = 0.0
     for number, (curve, (dash, colour)) in enumerate(zip(comparison.curves, looks, strict=False)):
@@ -35,23 +36,23 @@ def comparison_figure(comparison: Comparison, *, most_overhead: float | None = N
             continue
         highest = max(highest, *(overhead for _, overhead in points))
         figure.add_scatter(
-            x=[budget / style.GIB for budget, _ in points],
+            x=[budget / style.UNITS[unit] for budget, _ in points],
             y=[overhead for _, overhead in points],
             name=curve.title,
             mode="lines+markers",
             line={"color": colour, "dash": dash, "width": 2},
             marker={"symbol": _SYMBOLS[number % len(_SYMBOLS)], "size": 7, "color": colour},
-            hovertemplate="%{x:.3~r} GiB, %{y:+.1f} %<extra>" + curve.title + "</extra>",
+            hovertemplate=f"%{{x:.4~r}} {unit}, %{{y:+.1f}} %<extra>" + curve.title + "</extra>",
         )
     top = 100 * most_overhead if most_overhead is not None else max(1.0, _HEADROOM * highest)
     figure.add_vline(
-        x=comparison.plain_bytes / style.GIB,
+        x=comparison.plain_bytes / style.UNITS[unit],
         line={"color": style.TEXT, "dash": "dot", "width": 1},
         annotation={"text": "no recomputation", "font": {"color": style.TEXT}},
     )
     figure.update_layout(
         title=in_figure(f"{comparison.profile.graph.model}, {comparison.profile.device.label}"),
-        xaxis={"title": "budget, GiB"},
+        xaxis={"title": f"budget, {unit}"},
         yaxis={"title": "extra time, %", "range": [min(0.0, _lowest(comparison)) - 0.03 * top, top]},
         template="plotly_white",
         margin={"l": 60, "r": 10, "t": 50, "b": 50},

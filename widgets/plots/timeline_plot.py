@@ -91,26 +91,28 @@ def timeline_figure(
         captions: of the same profile, kept from figure to figure to save time.
     """
     measured_bytes = 0 if measurement is None else measurement.peak_bytes
-    top = _HEADROOM * max(ceiling_bytes, timeline.peak_bytes, budget_bytes or 0, measured_bytes) / style.GIB
+    unit = style.unit_of(max(ceiling_bytes, timeline.peak_bytes))
+    most_bytes = max(ceiling_bytes, timeline.peak_bytes, budget_bytes or 0, measured_bytes)
+    top = _HEADROOM * most_bytes / style.UNITS[unit]
     alive = allocations(profile, timeline, timeline.peak_run)
     step = max(1, len(timeline.operators) // _BINS)
     rows = _highest(timeline.total_bytes, step)
     traces = [
         *_stages(timeline, rows, step, top),
-        *_categories(timeline, rows, step, top),
-        _total(profile, timeline, rows, step, captions or Captions(profile)),
+        *_categories(timeline, rows, step, top=top, unit=unit),
+        _total(timeline, rows, step, captions=captions or Captions(profile), unit=unit),
     ]
     if selected:
         traces.append(_selected(timeline, selected, top))
     runs = len(timeline.operators)
     if budget_bytes is not None:
-        traces.append(_budget(budget_bytes, runs))
+        traces.append(_budget(budget_bytes, runs, unit))
     if measurement is not None:
-        traces.extend(_measured(timeline, measurement))
-    return Figure([*traces, _peak(timeline, alive)], _layout(profile, timeline, top))
+        traces.extend(_measured(timeline, measurement, unit))
+    return Figure([*traces, _peak(timeline, alive, unit)], _layout(profile, timeline, top, unit))
 
 
-def _layout(profile: Profile, timeline: Timeline, top: float) -> dict:
+def _layout(profile: Profile, timeline: Timeline, top: float, unit: str) -> dict:
     runs, forward = len(timeline.operators), timeline.stages.index(Stage.BACKWARD)
     ticks = segments(profile.graph, timeline)
     said = f"Memory during one training step: peak {format_bytes(timeline.peak_bytes)} of {runs} runs"
@@ -130,7 +132,7 @@ def _layout(profile: Profile, timeline: Timeline, top: float) -> dict:
             tickvals=[(segment.start + segment.end) / 2 for segment in ticks],
             ticktext=[short_path(segment.label, most=_TICK) for segment in ticks],
         ),
-        yaxis=axis("allocated (GiB)", range=[0, top]),
+        yaxis=axis(f"allocated ({unit})", range=[0, top]),
     )
 
 
@@ -180,10 +182,10 @@ def _stages(timeline: Timeline, rows: np.ndarray, step: int, top: float) -> Iter
         )
 
 
-def _categories(timeline: Timeline, rows: np.ndarray, step: int, top: float) -> Iterator[Trace]:
+def _categories(timeline: Timeline, rows: np.ndarray, step: int, *, top: float, unit: str) -> Iterator[Trace]:
     """The stack; what is too thin to be seen is drawn but not listed."""
     for column, category in enumerate(CATEGORIES):
-        amounts = style.to_gib(timeline.bytes[rows, column])
+        amounts = style.in_unit(timeline.bytes[rows, column], unit)
         yield scatter(
             name=category.value,
             dx=step,
@@ -198,16 +200,16 @@ def _categories(timeline: Timeline, rows: np.ndarray, step: int, top: float) -> 
         )
 
 
-def _total(profile: Profile, timeline: Timeline, rows: np.ndarray, step: int, captions: Captions) -> Trace:
+def _total(timeline: Timeline, rows: np.ndarray, step: int, *, captions: Captions, unit: str) -> Trace:
     """The stack's outline, which answers when pointed at."""
-    operators = (timeline.operators[row] for row in rows.tolist())
+    operators = (captions.profile.graph.operators[timeline.operators[row]] for row in rows.tolist())
     return scatter(
         name="total",
         x0=0.5 * step,
         dx=step,
-        y=style.to_gib(timeline.total_bytes[rows]),
+        y=style.in_unit(timeline.total_bytes[rows], unit),
         text=captions.of(timeline, rows),
-        customdata=[profile.graph.operators[x].layer or NO_MODULE for x in operators],
+        customdata=[x.layer or NO_MODULE for x in operators],
         mode="lines",
         line={"width": 1, "color": "rgba(60, 60, 60, 0.55)", "shape": "hvh"},
         showlegend=False,
@@ -229,18 +231,18 @@ def _selected(timeline: Timeline, selected: frozenset[int], top: float) -> Trace
     )
 
 
-def _budget(budget_bytes: int, runs: int) -> Trace:
+def _budget(budget_bytes: int, runs: int, unit: str) -> Trace:
     return scatter(
         name="budget",
         x=[0, runs],
-        y=[budget_bytes / style.GIB] * 2,
+        y=[budget_bytes / style.UNITS[unit]] * 2,
         mode="lines",
         line={"width": 2, "color": style.VERMILLION, "dash": "dash"},
         hovertemplate=f"budget {style.format_memory(budget_bytes)}<extra></extra>",
     )
 
 
-def _peak(timeline: Timeline, alive: Sequence[Allocation]) -> Trace:
+def _peak(timeline: Timeline, alive: Sequence[Allocation], unit: str) -> Trace:
     """The highest point, which tells what is alive there."""
     told = [f"{format_bytes(x.bytes)} {x.name}{f' of {x.layer}' if x.layer else ''}" for x in alive[:_NAMED]]
     if len(alive) > _NAMED:
@@ -249,7 +251,7 @@ def _peak(timeline: Timeline, alive: Sequence[Allocation]) -> Trace:
     return scatter(
         name="peak",
         x=[run + 0.5],
-        y=[timeline.peak_bytes / style.GIB],
+        y=[timeline.peak_bytes / style.UNITS[unit]],
         text=[f"peak {style.format_memory(timeline.peak_bytes)}"],
         # On the side where there is room.
         textposition="top right" if run < runs / 2 else "top left",
@@ -263,7 +265,7 @@ def _peak(timeline: Timeline, alive: Sequence[Allocation]) -> Trace:
     )
 
 
-def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[Trace]:
+def _measured(timeline: Timeline, measurement: Measurement, unit: str) -> Iterator[Trace]:
     """What was measured, as a line; nothing where no event was seen."""
     runs = aligned_runs(timeline, measurement)
     if not len(runs):
@@ -272,10 +274,10 @@ def _measured(timeline: Timeline, measurement: Measurement) -> Iterator[Trace]:
     yield scatter(
         name="measured",
         x=runs[seen],
-        y=style.to_gib(measurement.allocated_bytes[seen]),
+        y=style.in_unit(measurement.allocated_bytes[seen], unit),
         mode="lines",
         line={"width": 2, "color": style.GREEN, "shape": "hv"},
-        hovertemplate="measured %{y:.3~r} GiB<extra></extra>",
+        hovertemplate=f"measured %{{y:.4~r}} {unit}<extra></extra>",
     )
 
 

@@ -8,14 +8,15 @@ from typing import Any
 from explorer.solution import Solution
 from widgets import style
 from widgets.plots.figure import Figure, Trace, axis, base_layout, scatter
+from widgets.scene.curve import OURS
 from widgets.scene.trade_off import TradeOff
 
-_POINT = "%{y:.3~r} GiB, %{x:+.1f} %<extra></extra>"
+_POINT = "%{{y:.4~r}} {unit}, %{{x:+.1f}} %<extra></extra>"
 _LOOKS = (
     (style.ORANGE, "dash", "x"),
     (style.GREEN, "dot", "cross"),
     (style.PURPLE, "dashdot", "star"),
-    (style.BLUE, "longdash", "triangle-down"),
+    (style.SKY, "longdash", "triangle-down"),
     (style.VERMILLION, "longdashdot", "hexagon"),
 )
 
@@ -28,25 +29,27 @@ def trade_off_figure(known: TradeOff) -> Figure:
         title={"text": title, "font": {"size": 13}, "x": 0, "y": 0.985, "pad": {"l": 4}},
         legend={"x": 1, "y": 1, "xanchor": "right", "yanchor": "top"},
         xaxis=axis("extra time (%)", rangemode="tozero"),
-        yaxis=axis("peak memory (GiB)"),
+        yaxis=axis(f"peak memory ({_unit(known)})"),
         hovermode="closest",
     )
     return Figure(list(_traces(known)), layout)
 
 
 def _traces(known: TradeOff) -> Iterator[Trace]:
-    """The curve, what was solved, the plain step, the current schedule and the bound below it."""
+    """The curve, the plain step, the current schedule and the bound below it."""
     yield _trace(
-        "instant curve",
-        _points(known, known.instant),
-        "instant schedule: ",
+        known,
+        OURS,
+        _points(known, known.best),
+        f"{OURS}: ",
         mode="lines+markers",
-        line={"color": style.SKY, "width": 2, "shape": "vh"},
-        marker={"size": 5, "color": style.SKY},
+        line={"color": style.BLUE, "width": 2, "shape": "vh"},
+        marker={"size": 5, "color": style.BLUE},
     )
     for number, (title, solutions) in enumerate(known.others):
         colour, dash, symbol = _LOOKS[number % len(_LOOKS)]
         yield _trace(
+            known,
             title,
             sorted(_points(known, solutions)),
             f"{title}: ",
@@ -54,29 +57,26 @@ def _traces(known: TradeOff) -> Iterator[Trace]:
             line={"color": colour, "width": 1.5, "shape": "vh", "dash": dash},
             marker={"size": 6, "color": colour, "symbol": symbol},
         )
-    yield _trace(
-        "solved",
-        _unbeaten(known),
-        "solved: ",
-        marker={"symbol": "circle-open", "size": 8, "color": style.BLUE, "line": {"width": 1.5}},
-    )
     current = known.current if known.current is not None and known.current.schedule is not None else None
     bound_ms = None if current is None else current.bound_ms()
     if current is not None and bound_ms is not None:
         yield _trace(
+            known,
             "proven bound",
             [(current.budget_bytes, known.overhead(bound_ms))],
             "no schedule takes less: ",
             marker={"symbol": "triangle-up", "size": 9, "color": style.GREEN},
         )
     yield _trace(
-        "no recomputation",
+        known,
+        "plain PyTorch",
         [(known.keep_all.peak_bytes, 0.0)],
-        "no recomputation: ",
+        "plain PyTorch: ",
         marker={"symbol": "square", "size": 9, "color": style.PURPLE},
     )
     if current is not None:
         yield _trace(
+            known,
             "this schedule",
             _points(known, [current]),
             "this schedule: ",
@@ -89,14 +89,8 @@ def _traces(known: TradeOff) -> Iterator[Trace]:
         )
 
 
-def _unbeaten(known: TradeOff) -> list[tuple[int, float]]:
-    """Answers that no other schedule known beats in time and memory: asked again, their budgets would get that one."""
-    points = _points(known, (*known.instant, *known.solved))
-    return [
-        (peak, overhead)
-        for peak, overhead in _points(known, known.solved)
-        if not any(x <= peak and y < overhead for x, y in points)
-    ]
+def _unit(known: TradeOff) -> str:
+    return style.unit_of(known.keep_all.peak_bytes)
 
 
 def _points(known: TradeOff, solutions: Iterable[Solution]) -> list[tuple[int, float]]:
@@ -107,14 +101,16 @@ def _points(known: TradeOff, solutions: Iterable[Solution]) -> list[tuple[int, f
     ]
 
 
-def _trace(name: str, points: list[tuple[int, float]], hover: str, *, mode: str = "markers", **look: Any) -> Trace:
+def _trace(
+    known: TradeOff, name: str, points: list[tuple[int, float]], hover: str, *, mode: str = "markers", **look: Any
+) -> Trace:
     return scatter(
         name=name,
         x=[overhead for _, overhead in points],
-        y=[peak / style.GIB for peak, _ in points],
+        y=[peak / style.UNITS[_unit(known)] for peak, _ in points],
         customdata=[peak for peak, _ in points],
         mode=mode,
-        hovertemplate=hover + _POINT,
+        hovertemplate=hover + _POINT.format(unit=_unit(known)),
         cliponaxis=False,
         **look,
     )

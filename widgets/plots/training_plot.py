@@ -25,12 +25,13 @@ def training_figure(
         levels: name to bytes of what the peaks are compared with, such as a budget; at most three.
         iterations: how many there will be: the end of the axis.
     """
+    unit = style.unit_of(max([*peaks.values(), *levels.values()], default=0))
     title = "Loss and peak memory of each iteration"
     layout = dict(
         **base_layout(_HEIGHT, title),
         xaxis=axis("iteration", range=[0, iterations], anchor="y2"),
         yaxis=axis("loss", domain=list(_LOSS), rangemode="tozero"),
-        yaxis2=axis("peak memory (GiB)", domain=list(_MEMORY), rangemode="tozero"),
+        yaxis2=axis(f"peak memory ({unit})", domain=list(_MEMORY), rangemode="tozero"),
         legend={"x": 1, "y": _MEMORY[1], "xanchor": "right", "yanchor": "bottom", "orientation": "h"},
     )
     loss = scatter(
@@ -45,26 +46,26 @@ def training_figure(
     measured = scatter(
         name="measured peak",
         x=[number + 1 for number in peaks],
-        y=style.to_gib(np.array(list(peaks.values()))),
+        y=style.in_unit(np.array(list(peaks.values())), unit),
         yaxis="y2",
         mode="markers",
         marker={"color": style.BLUE, "size": 7},
-        hovertemplate="iteration %{x}: %{y:.4f} GiB<extra></extra>",
+        hovertemplate=f"iteration %{{x}}: %{{y:.4~r}} {unit}<extra></extra>",
     )
-    return Figure([loss, *_levels(levels, iterations), measured], layout)
+    return Figure([loss, *_levels(levels, iterations, unit), measured], layout)
 
 
-def _levels(levels: Mapping[str, int], iterations: int) -> list[Trace]:
+def _levels(levels: Mapping[str, int], iterations: int, unit: str) -> list[Trace]:
     """A line across the plot of memory for each."""
     return [
         scatter(
             name=name,
             x=[0, iterations],
-            y=style.to_gib(np.full(2, amount_bytes)),
+            y=style.in_unit(np.full(2, amount_bytes), unit),
             yaxis="y2",
             mode="lines",
             line={"color": colour, "dash": dash, "width": 1.5},
-            hovertemplate=f"{name}: %{{y:.4f}} GiB<extra></extra>",
+            hovertemplate=f"{name}: %{{y:.4~r}} {unit}<extra></extra>",
         )
         for (name, amount_bytes), (colour, dash) in zip(levels.items(), _LINES, strict=False)
     ]

@@ -523,6 +523,19 @@ def test_what_the_page_walks_to_is_known_to_a_script(opened: Explorer) -> None:
     assert opened.selected_runs is None
 
 
+def test_a_stretch_of_another_schedules_runs_is_forgotten(opened: Explorer) -> None:
+    panel: Any = opened._view.panels["timeline"]
+    opened.budget = "100 %"
+    opened.wait(60)
+    panel.plot._handle_custom_msg({"walked": None, "range": [2, 9]}, [])
+    runs = len(opened._display.present.drawn.operators)
+    opened.budget_bytes = opened._display.smallest_bytes
+    opened.wait(60)
+    assert len(opened._display.present.drawn.operators) != runs
+    assert opened.selected_runs is None
+    assert opened.selected == []
+
+
 def test_a_graph_of_modules_has_every_tensor_once(opened: Explorer) -> None:
     open_tab(opened, "graph")
     panel: Any = opened._view.panels["graph"]

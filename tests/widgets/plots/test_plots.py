@@ -42,10 +42,21 @@ def by_name(figure: Figure) -> dict[str, go.Scatter]:
 def test_stack_is_the_simulated_bytes(trained: Trained, keep: float) -> None:
     timeline = simulate(trained.profile, random_schedule(trained.profile.graph, 1, keep=keep))
     traces = by_name(timeline_figure(trained.profile, timeline, budget_bytes=10**6, ceiling_bytes=10**6))
+    size = style.UNITS[style.unit_of(max(10**6, timeline.peak_bytes))]
     for column, category in enumerate(CATEGORIES):
-        assert np.array_equal(traces[category.value].y[:-1], timeline.bytes[:, column] / style.GIB)
-    assert traces["peak"].y[0] == timeline.peak_bytes / style.GIB
-    assert list(traces["budget"].y) == [10**6 / style.GIB] * 2
+        assert np.array_equal(traces[category.value].y[:-1], timeline.bytes[:, column] / size)
+    assert traces["peak"].y[0] == timeline.peak_bytes / size
+    assert list(traces["budget"].y) == [10**6 / size] * 2
+
+
+@pytest.mark.parametrize(("peak_bytes", "unit"), [(3 * 2**30, "GiB"), (5 * 2**20, "MiB"), (7000, "KiB")])
+def test_each_picture_has_the_unit_of_its_step(trained: Trained, peak_bytes: int, unit: str) -> None:
+    plain = simulate(trained.profile, keep_all(trained.profile.graph))
+    step = timeline_figure(trained.profile, plain, budget_bytes=None, ceiling_bytes=max(peak_bytes, plain.peak_bytes))
+    assert f"({style.unit_of(max(peak_bytes, plain.peak_bytes))})" in step.layout["yaxis"]["title"]["text"]
+    training = training_figure([1.0], {0: peak_bytes}, levels={}, iterations=1)
+    assert f"({unit})" in training.layout["yaxis2"]["title"]["text"]
+    assert training.data[-1]["y"][0] == peak_bytes / style.UNITS[unit]
 
 
 def test_every_run_answers_with_layer_operator_and_bytes(trained: Trained) -> None:
@@ -79,8 +90,9 @@ def test_measured_line_spans_the_step_and_keeps_its_extremes(trained: Trained) -
     assert len(line.x) < 5_000
     assert (line.x[0], line.x[-1]) == pytest.approx((0, len(timeline.operators)), abs=0.5)
     assert (np.diff(line.x) >= 0).all()
-    assert line.y.max() == allocated.max() / style.GIB
-    assert line.y.min() == allocated.min() / style.GIB
+    size = style.UNITS[style.unit_of(timeline.peak_bytes)]
+    assert line.y.max() == allocated.max() / size
+    assert line.y.min() == allocated.min() / size
     assert checked(figure).layout.yaxis.range[1] > line.y.max()
 
 
@@ -106,10 +118,10 @@ def test_trade_off_and_layers_put_the_schedule_where_it_belongs(trained: Trained
     )
     known = TradeOff(plain, (replace(solution, budget_bytes=timeline.peak_bytes),)).with_answer(solution)
     traces = by_name(trade_off_figure(known)) | by_name(layers_figure(profile, plain, timeline))
-    assert traces["this schedule"].y == (timeline.peak_bytes / style.GIB,)
+    assert traces["this schedule"].y == (timeline.peak_bytes / style.UNITS[style.unit_of(plain.peak_bytes)],)
     assert traces["this schedule"].x == pytest.approx((100 * (timeline.time_ms / plain.time_ms - 1),))
     assert traces["proven bound"].x == pytest.approx((-10.0,))
-    assert traces["no recomputation"].x == (0.0,)
+    assert traces["plain PyTorch"].x == (0.0,)
     assert sum(traces["recomputation"].y) == pytest.approx(timeline.recompute_time_ms)
     boundary = plain.operators.index(profile.graph.forward_count)
     kept = [x for x in plain.alive_at(boundary) if x.category is Category.SAVED]
@@ -127,18 +139,19 @@ def test_a_budget_that_none_fits_draws_no_point_and_no_bound(trained: Trained) -
     none = Solution(Status.INFEASIBLE, 1024, bounds=(Bound(plain.time_ms, BoundScope.PROBLEM),))
     traces = by_name(trade_off_figure(TradeOff(plain, ()).with_answer(none)))
     assert not {"this schedule", "proven bound"} & set(traces)
-    assert list(traces["solved"].y) == []
+    assert list(traces["this explorer"].y) == []
 
 
-def test_answers_that_others_beat_are_not_drawn(trained: Trained) -> None:
+def test_what_is_solved_is_part_of_the_curve_and_what_others_beat_is_not_drawn(trained: Trained) -> None:
     plain = simulate(trained.profile, keep_all(trained.profile.graph))
     small = Solution(Status.FEASIBLE, 1000, keep_all(trained.profile.graph), 0.9 * plain.time_ms, 1000)
     early = replace(small, budget_bytes=2000, peak_bytes=2000, time_ms=1.1 * plain.time_ms)
     large = replace(small, budget_bytes=3000, peak_bytes=3000, time_ms=0.8 * plain.time_ms)
     known = TradeOff(plain, (small,)).with_answer(early).with_answer(large)
-    assert by_name(trade_off_figure(known))["solved"].y == (3000 / style.GIB,)
+    size = style.UNITS[style.unit_of(plain.peak_bytes)]
+    assert by_name(trade_off_figure(known))["this explorer"].y == (1000 / size, 3000 / size)
     again = known.with_answer(replace(early, peak_bytes=1500, time_ms=0.85 * plain.time_ms))
-    assert by_name(trade_off_figure(again))["solved"].y == (3000 / style.GIB, 1500 / style.GIB)
+    assert by_name(trade_off_figure(again))["this explorer"].y == (1000 / size, 1500 / size, 3000 / size)
 
 
 def test_layers_named_by_numbers_stay_names(trained: Trained) -> None:
@@ -152,7 +165,7 @@ def test_figures_travel_as_json_with_their_arrays(trained: Trained) -> None:
     text = timeline_figure(trained.profile, timeline, budget_bytes=None, ceiling_bytes=1).to_json()
     (total,) = [x for x in json.loads(text)["data"] if x["name"] == "total"]
     sent = np.frombuffer(base64.b64decode(total["y"]["bdata"]), dtype=total["y"]["dtype"])
-    assert np.array_equal(sent, np.float32(timeline.total_bytes / style.GIB))
+    assert np.array_equal(sent, np.float32(timeline.total_bytes / style.UNITS[style.unit_of(timeline.peak_bytes)]))
 
 
 def test_layers_are_gathered_until_few_enough(trained: Trained) -> None:

@@ -71,7 +71,7 @@ def test_of_more_runs_than_a_screen_shows_the_highest_are_drawn(profile: Profile
     total = np.asarray(traces["total"].y)
     assert len(total) <= len(timeline.operators) / 2
     assert len(total) == len(traces["total"].text) == len(traces["total"].customdata)
-    assert total.max() * style.GIB == pytest.approx(timeline.peak_bytes)
+    assert total.max() * style.UNITS["KiB"] == pytest.approx(timeline.peak_bytes)
     last = traces["total"].x0 + traces["total"].dx * (len(total) - 1)
     assert len(timeline.operators) - traces["total"].dx <= last < len(timeline.operators)
     stack = sum(np.asarray(trace.y)[:-1] for trace in figure.data if trace.stackgroup == "memory")

@@ -47,7 +47,10 @@ const ticks = (low, top, most) => {
   const step = [1, 2, 2.5, 5, 10].map((x) => x * power).find((x) => x >= raw * 0.999);
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= top * (1 + 1e-9); i += 1) found.push(i * step);
-  return { found, digits: Math.max(0, Math.ceil(-Math.log10(step) - 1e-9), step % 1 && step * 10 % 1 ? 2 : 0) };
+  // As few as tell each of them as it is: 2.5 is no 3.
+  let digits = 0;
+  while (digits < 9 && found.some((x) => Math.abs(Number(x.toFixed(digits)) - x) > step * 1e-6)) digits += 1;
+  return { found, digits };
 };
 
 const rootOf = (el) => el.closest(".schedule-explorer") ?? el;
@@ -102,11 +105,13 @@ const HATCHES = {
   x: "M0,0l6,6M0,6l6,-6",
   ".": "M2,3a1,1 0 1,0 2,0a1,1 0 1,0 -2,0Z",
 };
-const hatched = (id, colour, shape, ink = "#ffffff") =>
+// With an edge, lines of one colour stand out from whatever is below.
+const hatched = (id, colour, shape, ink = "#ffffff", edge = null) =>
   svg(
     "pattern",
     { id, width: 6, height: 6, patternUnits: "userSpaceOnUse" },
     svg("rect", { width: 6, height: 6, fill: colour }),
+    ...(edge ? [svg("path", { d: HATCHES[shape], stroke: edge, "stroke-width": 3 })] : []),
     ...(HATCHES[shape]
       ? [svg("path", { d: HATCHES[shape], stroke: ink, "stroke-width": 1.2, fill: shape === "." ? ink : "none", "stroke-opacity": 0.75, "fill-opacity": 0.75 })]
       : []),

@@ -2,19 +2,22 @@
 const FORWARD = 0, RECOMPUTE = 1, BACKWARD = 2;
 const STAGES = ["forward pass", "recomputation", "backward pass", "update"];
 
-// Columns on an axis of `width` pixels: where each begins and ends, and which is shown, the highest where many share one.
+// Columns on an axis of `width` pixels: where each begins and ends, which is shown, the highest where many share one, and
+// which share it: those from `first` to the next.
 function laidOut(step, { byTime, width, whole }) {
   const ends = byTime ? step.ends_ms : step.ends;
   const count = ends.length;
   const scale = width / whole;
   const x = [0];
   const shown = [];
+  const first = [0];
   if (count <= width * 1.5) {
     for (let i = 0; i < count; i += 1) {
       x.push(ends[i] * scale);
       shown.push(i);
+      first.push(i + 1);
     }
-    return { x, shown };
+    return { x, shown, first };
   }
   let best = -1;
   for (let i = 0; i < count; i += 1) {
@@ -22,10 +25,21 @@ function laidOut(step, { byTime, width, whole }) {
     if (ends[i] * scale - x[x.length - 1] >= 1 || i === count - 1) {
       x.push(ends[i] * scale);
       shown.push(best);
+      first.push(i + 1);
       best = -1;
     }
   }
-  return { x, shown };
+  return { x, shown, first };
+}
+
+// The pass of each column, and how much of it is recomputation, in pixels of the strip that shows it: not none if any is.
+function passesOf(step, { shown, first }) {
+  return shown.map((column, i) => {
+    const all = step.stages.slice(first[i], first[i + 1]);
+    const again = all.reduce((sum, stage) => sum + (stage === RECOMPUTE), 0) / all.length;
+    const stage = all.find((x) => x !== RECOMPUTE) ?? step.stages[column];
+    return { stage, again: again && Math.max(2, Math.round(STRIP * again)) };
+  });
 }
 
 function withTotals(step) {

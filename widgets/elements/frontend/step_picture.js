@@ -5,6 +5,10 @@ const BAND = 18;
 const NOW = 34; // of the column of what is in memory at the playhead
 const TEXT = 5.9; // pixels of a character, on average
 const GRAB = 7;
+const STRIP = 5; // pixels of height of what says which pass it is
+const THIN = 0.6; // pixels: what is lower than that has no box of its own
+const LEAST = 1.2; // pixels of width of a band
+const TOGETHER = 10; // of one that stands for several narrower ones
 
 function stepPicture(el, { name, interactive = true }) {
   const id = `se${Math.random().toString(36).slice(2)}`;
@@ -23,7 +27,7 @@ function stepPicture(el, { name, interactive = true }) {
     defs.replaceChildren(
       ...palette.map(({ colour, hatch }, i) => hatched(`${id}-${i}`, colour, hatch)),
       hatched(`${id}-saved`, "transparent", "/", "var(--se-good, #00795a)"),
-      hatched(`${id}-more`, "transparent", "\\", "var(--se-budget, #b84500)"),
+      hatched(`${id}-more`, "transparent", "\\", "#7a2d00", "#ffffff"),
       hatched(`${id}-again`, "#d55e00", "/"),
     );
 
@@ -109,16 +113,18 @@ function stepPicture(el, { name, interactive = true }) {
   // A strip above the plot: which pass it is, and where it computes again.
   const stages = () => {
     const { step, shown, x } = geometry;
+    const strip = passesOf(step, geometry);
     const parts = [];
     const top = MARGIN.top - 7;
     let from = 0;
-    shown.forEach((column, i) => {
-      const stage = step.stages[column];
-      if (i < shown.length - 1 && step.stages[shown[i + 1]] === stage) return;
-      const fill = stage === RECOMPUTE ? `url(#${id}-again)` : "";
+    strip.forEach(({ stage, again }, i) => {
+      const next = strip[i + 1];
+      if (next && next.stage === stage && next.again === again) return;
       const [a, b] = [MARGIN.left + x[from], MARGIN.left + x[i + 1]];
-      parts.push(svg("rect", { class: `stage s${stage}`, x: a, width: Math.max(0.5, b - a), y: top, height: 5, ...(fill && { fill }) }));
+      const width = Math.max(0.5, b - a);
       from = i + 1;
+      if (again < STRIP) parts.push(svg("rect", { class: `stage s${stage}`, x: a, width, y: top, height: STRIP }));
+      if (again) parts.push(svg("rect", { class: `stage s${RECOMPUTE}`, x: a, width, y: top + STRIP - again, height: again, fill: `url(#${id}-again)` }));
     });
     const first = step.stages.findIndex((x) => x !== FORWARD);
     const boundary = first < 0 ? geometry.inner : x[Math.max(0, shown.findIndex((column) => column >= first))];
@@ -206,18 +212,18 @@ function stepPicture(el, { name, interactive = true }) {
     if (Math.abs(from - to) * PLOT > S.top * 16) {
       const [a, b] = [y(from) + 3, y(to) - 3];
       const tip = b > a ? 5 : -5;
-      parts.push(svg("path", { class: "arrow", d: `M${at},${a}V${b}M${at - 4},${b - tip}l4,${tip}l4,${-tip}` }));
+      parts.push(svg("path", { class: to < from ? "arrow" : "arrow worse", d: `M${at},${a}V${b}M${at - 4},${b - tip}l4,${tip}l4,${-tip}` }));
       const share = signed((100 * (to - from)) / from, 0);
       const said = `${share} % · ${to < from ? "−" : "+"}${amount(Math.abs(from - to), S.unit)}`;
-      parts.push(...named(said, { size: 14, kind: "saving", places: [(a + b) / 2 + 5, b - 6, a + 14, b + 20].flatMap(beside) }));
+      parts.push(...named(said, { size: 14, kind: to < from ? "saving" : "saving worse", places: [(a + b) / 2 + 5, b - 6, a + 14, b + 20].flatMap(beside) }));
     }
     if (!other) {
       const extra = (step.time_ms / S.ghost.step.time_ms - 1) * 100;
       const end = MARGIN.left + (inner * S.ghost.step.time_ms) / geometry.whole;
       const stop = MARGIN.left + (inner * step.time_ms) / geometry.whole;
-      if (Math.abs(stop - end) > 2) parts.push(svg("path", { class: "arrow", d: `M${end},${y(0) - 8}H${stop}m-4,-4l4,4l-4,4` }));
+      if (Math.abs(stop - end) > 2) parts.push(svg("path", { class: extra > 0 ? "arrow worse" : "arrow", d: `M${end},${y(0) - 8}H${stop}m-4,-4l4,4l-4,4` }));
       const places = [4, 20, 36, 52].map((up) => ({ x: Math.min(end, stop) - 6, y: y(0) - up, end: true }));
-      parts.push(...named(`${signed(extra, 1)} % time`, { size: 14, kind: "saving", places }));
+      parts.push(...named(`${signed(extra, 1)} % time`, { size: 14, kind: extra > 0 ? "saving worse" : "saving", places }));
     }
     return parts;
   };
@@ -262,9 +268,14 @@ function stepPicture(el, { name, interactive = true }) {
     for (; row < 8; row += 1) {
       const found = bandsOf(step, S.layers, S.model, { level: row, open: S.open });
       if (!found.length) break;
-      for (const band of found) {
+      for (const band of seen(found)) {
         const [a, b] = [xOfRun(band.start), xOfRun(band.end)];
-        if (b - a < 1.2) continue;
+        if (band.several) {
+          const said = `${band.several} layers, ${S.model.labels[band.label]} to ${S.model.labels[band.last]}`;
+          const box = svg("rect", { x: a + 0.5, y: top + row * BAND, width: Math.max(0.7, b - a - 1), height: BAND - 2, rx: 2, class: "band several" });
+          parts.push(svg("g", {}, svg("title", {}, said), box));
+          continue;
+        }
         const full = S.model.labels[band.label];
         const chosen = S.selection && (full === S.selection || full.startsWith(`${S.selection}.`) || S.selection.startsWith(`${full}.`));
         const open = S.open.has(band.label);
@@ -280,6 +291,18 @@ function stepPicture(el, { name, interactive = true }) {
     const height = top + Math.max(1, row) * BAND + 4;
     root.setAttribute("height", height);
     geometry.height = height;
+  };
+  // Neighbours that are too narrow stand together, as many as can be seen.
+  const seen = (found) => {
+    const wide = [];
+    for (const band of found) {
+      const last = wide[wide.length - 1];
+      const narrow = xOfRun(band.end) - xOfRun(band.start) < LEAST;
+      const joins = narrow && last?.several && last.end === band.start && last.back === band.back && xOfRun(last.end) - xOfRun(last.start) < TOGETHER;
+      if (joins) Object.assign(last, { end: band.end, last: band.label, several: last.several + 1 });
+      else wide.push(narrow ? { ...band, last: band.label, several: 1 } : band);
+    }
+    return wide.filter((x) => xOfRun(x.end) - xOfRun(x.start) >= LEAST);
   };
   // Where the selected layer runs, however little of the step that is.
   const selected = (S) => {
@@ -321,11 +344,10 @@ function stepPicture(el, { name, interactive = true }) {
     for (const [key, amounts] of Object.entries(step.bytes)) {
       const inside = stays.filter((x) => String(x.category) === key).sort((a, b) => a.start - b.start);
       const rest = amounts[run] - inside.reduce((sum, x) => sum + x.bytes, 0);
-      const blocks = [...(rest > 0 ? [{ name: S.palette[key].name, bytes: rest }] : []), ...inside];
+      const blocks = [...(rest > 0 ? [{ name: S.palette[key].name, bytes: rest }] : []), ...together(inside, S)];
       for (const block of blocks) {
         const [low, high] = [y(at), y(at + block.bytes)];
         at += block.bytes;
-        if (low - high < 0.35) continue;
         const fresh = S.run !== null && block.start === run;
         const fill = S.palette[key].hatch ? `url(#${id}-${key})` : S.palette[key].colour;
         parts.push(svg("rect", { class: `block${fresh ? " fresh" : ""}${block.end === run ? " last" : ""}`, x: left, width: NOW, y: high, height: Math.max(0.3, low - high), fill }, svg("title", {}, `${block.name}, ${told(block.bytes)}`)));
@@ -333,6 +355,14 @@ function stepPicture(el, { name, interactive = true }) {
     }
     parts.push(svg("text", { class: "note", x: left + NOW / 2, y: MARGIN.top - 12, "text-anchor": "middle" }, S.run === null ? "at peak" : "now"));
     layer.now.replaceChildren(...parts);
+  };
+
+  // Those too low to be seen are one box, below the others.
+  const together = (blocks, S) => {
+    const low = blocks.filter((x) => x.bytes * PLOT < THIN * S.top);
+    if (low.length < 2) return blocks;
+    const bytes = low.reduce((sum, x) => sum + x.bytes, 0);
+    return [{ name: `${low.length} tensors`, bytes }, ...blocks.filter((x) => !low.includes(x))];
   };
 
   const head = (S) => {
@@ -377,7 +407,7 @@ function stepPicture(el, { name, interactive = true }) {
       const thick = Object.entries(S.step.bytes).filter(([, amounts]) => amounts.some((x) => x > S.top / 200));
       const found = thick.map(([key]) => entry(S.palette[key].name, box(S.palette[key].hatch ? `url(#${id}-${key})` : S.palette[key].colour)));
       if (S.ghost) found.push(entry(`saved against ${S.ghost.held ? "the reference" : S.ghost.label}`, box(`url(#${id}-saved)`, { stroke: "#00795a", "stroke-width": 0.6 })));
-      if (S.ghost?.held) found.push(entry("more than the reference", box(`url(#${id}-more)`, { stroke: "#b84500", "stroke-width": 0.6 })));
+      if (S.ghost?.held) found.push(entry("more than the reference", box(`url(#${id}-more)`, { stroke: "#7a2d00", "stroke-width": 0.6 })));
       if (S.measured) found.push(entry("measured", svg("path", { d: "M0,6H16", stroke: "#007a57", "stroke-width": 2.5 })));
       return found;
     },

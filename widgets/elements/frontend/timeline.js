@@ -15,6 +15,7 @@ function render({ model, el }) {
   el.append(legend, walk.box);
   const { root } = picture;
   let held = false; // a hand is on the budget
+  let anchor = null; // of a stretch that is chosen by keyboard
   root.tabIndex = 0;
 
   // Schedules known for other budgets, as outlines that the kernel sends when asked.
@@ -142,8 +143,11 @@ function render({ model, el }) {
     const step = KEYS[event.key];
     if (step && S.step) {
       if (event.shiftKey) {
+        // One end stays where the stretch was begun, the other moves.
         const [a, b] = S.range ?? [S.run ?? S.step.peak[0], S.run ?? S.step.peak[0]];
-        [S.run, S.range] = [null, [a, Math.max(a, Math.min(S.step.runs - 1, b + step))]];
+        if (a === b || (anchor !== a && anchor !== b)) anchor = a;
+        const moving = Math.max(0, Math.min(S.step.runs - 1, (anchor === a ? b : a) + step));
+        [S.run, S.range] = [null, [Math.min(anchor, moving), Math.max(anchor, moving)]];
         redraw();
         walk.told();
         model.send({ walked: null, range: S.range });
