@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
@@ -86,7 +86,33 @@ def tree_of(structure: ResultStructure, tensors: Sequence[str]) -> tuple[str, li
     return None if shown is None else (shown, classes)
 
 
-def _shown(part: Any, tensors: Sequence[str], classes: list[type]) -> str | None:
+def unsayable(structure: ResultStructure) -> str:
+    """Why ``tree_of`` is None, and what to do about it."""
+    place, kind = next(_others(structure.root, "its result"))
+    remedy = "let it return tensors, a tuple, a list or a dict"
+    if "past_key_values" in place:
+        remedy = "model.config.use_cache = False leaves it out"
+    return f"a {kind.__name__} as {place}: {remedy}"
+
+
+def _others(part: Any, place: str) -> Iterator[tuple[str, type]]:
+    """Where there are objects that Python's own text does not make, and of which classes."""
+    if isinstance(part, _Tree):
+        keys = part.structure.context if issubclass(_class_of(part), dict) else ()
+        for number, child in enumerate(part.children):
+            key = keys[number] if len(keys) == len(part.children) else number
+            yield from _others(child, f"{place}[{key!r}]")
+    if not isinstance(part, _Tensor) and _shown(part, defaultdict(str), []) is None:
+        yield place, _class_of(part)
+
+
+def _class_of(part: Any) -> type:
+    if isinstance(part, _Tree):  # of a named tuple its own class stands beside
+        return part.structure.type if isinstance(part.structure.type, type) else part.structure.context
+    return type(part.template if isinstance(part, _Object) else part.value)
+
+
+def _shown(part: Any, tensors: Sequence[str] | Mapping[int, str], classes: list[type]) -> str | None:
     if isinstance(part, _Tensor):
         return tensors[part.index]
     if isinstance(part, _Plain):

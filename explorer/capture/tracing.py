@@ -45,6 +45,8 @@ from explorer.torch_private import (
     without_checkpoints,
 )
 
+_SELECTING = (torch.ops.aten.nonzero, torch.ops.aten.masked_select, torch.ops.aten.index)
+"""Operators that have another in their place, with a mask."""
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
@@ -217,10 +219,25 @@ def _explained(error: Exception) -> Exception:
             f"PyTorch looks at a mask to see whether it is causal{place}. A schedule is fixed before the values are "
             "known: say it beside the mask, is_causal=True or False (tgt_is_causal, memory_is_causal of nn.Transformer)"
         )
+    also = _also(error.__cause__)
+    if isinstance(error, DynamicOutputShapeException) and error.func.overloadpacket not in _SELECTING:
+        return ValueError(
+            f"shapes in {error.func} depend on the values of tensors{place}. A schedule is fixed before the values are "
+            "known: leave it out of what is planned; a loss, for one, is called on what the module returns, as in "
+            f"plain PyTorch.{also}"
+        )
     return ValueError(
         f"the model's control flow or shapes depend on the values of tensors{place}. A schedule is fixed before the "
-        "values are known: replace the branch by torch.where or a mask, or move it out of the model."
+        f"values are known: replace the branch by torch.where or a mask, or move it out of the model.{also}"
     )
+
+
+def _also(behind: BaseException | None) -> str:
+    """What the model failed with where that question was left out, which may be the reason for all."""
+    if behind is None or isinstance(behind, _DATA_DEPENDENT):
+        return ""
+    told = f"{type(behind).__name__}: {str(behind).strip().partition(chr(10))[0]}"
+    return f" Without that question the model fails{_user_line(behind)}: {told}"
 
 
 def _user_line(error: BaseException) -> str:

@@ -33,6 +33,7 @@ from explorer.units import format_bytes, is_share, parse_bytes, shown
 
 _MOST_ROUNDS = 5
 _SLACK = 0.02
+_ANY_PEAK_BYTES = 2**50  # for a share of one that is not known yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def compiled_within(
         ValueError: no step was found that keeps the budget; says what the smallest takes. Or as ``compiled``.
     """
     a_loss(loss)
-    parse_bytes(budget, whole=1 if is_share(budget) else None)  # a wrong one is refused at once
+    parse_bytes(budget, whole=_ANY_PEAK_BYTES if is_share(budget) else None)  # a wrong one is refused at once
     return Planner.of(model, batch, loss=loss, time_limit=time_limit).within(budget)
 
 

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from explorer.capture import Batch, Capture, Loss
 from explorer.capture.batch import TensorLayout
 from explorer.capture.building import Call
-from explorer.capture.results import tree_of
+from explorer.capture.results import tree_of, unsayable
 from explorer.capture.traced import Source
 from explorer.execution.applying import capture_for, check_captured
 from explorer.execution.code import Passes, write_passes
@@ -338,7 +338,7 @@ class _File:
         tensors = made_by_step(self.captured)
         found = tree_of(self.traced.result, [f"tensors[{tensors.index(x)}]" for x in range(self.traced.returned)])
         if found is None:
-            raise NoTextError("the step returns an object of a class; let it return tensors, a tuple, a list or a dict")
+            raise NoTextError(f"the step returns {unsayable(self.traced.result)}")
         shown, classes = found
         for kind in classes:
             self.sources.imports[f"from {kind.__module__} import {kind.__name__}"] = None

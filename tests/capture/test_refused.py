@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.nn.utils import rnn
 
 from explorer.capture import capture
@@ -55,6 +56,25 @@ def boolean_mask():
 @refused("depend on the values of tensors", "x.nonzero()")
 def nonzero():
     return sample(lambda _, x: x.flatten()[x.nonzero()[:, 0]])
+
+
+@refused("shapes in aten._ctc_loss.default depend on the values of tensors", "ctc_loss(", "leave it out of what is")
+def ctc_loss():
+    lengths = (3,), (2,)
+    return sample(lambda _, x: F.ctc_loss(x.log_softmax(-1)[:, None], torch.tensor([[1, 2]]), *lengths))
+
+
+@refused("depend on the values of tensors", "mask.all()", "Without that question the model fails", "torch.ones(5)")
+def a_mask_and_a_mistake():
+    """PyTorch's libraries leave out questions about values while they are compiled, and then the mistake is met."""
+
+    def body(_: Any, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(3, dtype=torch.bool)
+        if not torch.compiler.is_compiling() and not mask.all():
+            x = x * 2
+        return x + torch.ones(5)
+
+    return sample(body)
 
 
 @refused("takes the values of a tensor out of PyTorch", "x.detach().numpy()", "compute it with torch")

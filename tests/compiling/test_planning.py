@@ -261,3 +261,10 @@ def test_a_batch_that_wants_gradients_where_the_sample_did_not_is_refused_by_nam
     compiled = explorer.compiled(model, solution.schedule, batch)
     with pytest.raises(ValueError, match=rf"batch\[0\] has requires_grad={not given}, and the step was made for"):
         compiled(batch.detach().requires_grad_(not given))
+
+
+def test_a_share_may_be_less_than_all() -> None:
+    found = explorer.compiled_within(perceptron(), BATCH, budget="95 %", loss=F.mse_loss, time_limit=1)
+    assert found.measured_peak_bytes is not None
+    assert found.budget_bytes is not None
+    assert found.measured_peak_bytes <= found.budget_bytes

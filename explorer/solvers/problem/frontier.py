@@ -22,11 +22,13 @@ class Point:
     finder: Finder = Finder.GIVEN
 
     def in_answer(self, solution: Solution, *, status: Status) -> Solution:
-        """An answer with this schedule."""
+        """An answer with this schedule, which may have been found in a search for another budget."""
+        asked_bytes = solution.budget_bytes
+        own = self.schedule.budget_bytes == asked_bytes
         return replace(
             solution,
             status=status,
-            schedule=self.schedule,
+            schedule=self.schedule if own else replace(self.schedule, budget_bytes=asked_bytes),
             time_ms=self.time_ms,
             peak_bytes=self.peak_bytes,
             finder=self.finder,

@@ -131,7 +131,7 @@ def test_a_budget_too_small_names_the_smallest_and_the_operator_that_sets_it():
     assert repr(solution.minimum.operator) in solution.message
     assert str(solution.minimum.budget_bytes) in solution.message
     enough = solve(profile, budget=solution.minimum.budget_bytes, time_limit=1.0)
-    assert enough.peak_bytes <= solution.minimum.budget_bytes
+    assert enough.peak_bytes <= solution.minimum.budget_bytes == enough.schedule.budget_bytes
 
 
 def test_the_smallest_budget_is_the_smallest_of_an_exhaustive_search():
@@ -139,6 +139,7 @@ def test_the_smallest_budget_is_the_smallest_of_an_exhaustive_search():
     solution = smallest_budget(profile, time_limit=5.0)
     problem = problem_of(profile)
     assert solution.peak_bytes == solution.minimum.budget_bytes
+    assert solution.schedule.budget_bytes == solution.budget_bytes, "whatever the search aimed at"
     assert fastest(problem, solution.peak_bytes, sweeps=False) is not None
     if solution.minimum.proven:
         assert fastest(problem, solution.peak_bytes - 1, sweeps=False) is None
