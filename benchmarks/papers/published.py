@@ -99,6 +99,8 @@ ORDER_SECONDS = (0.1, 7.4, 18.1)
 
 ROTOR_SECONDS = 20.0
 """rotor, section 5.2: below that for a chain of 339 stages and 500 slots."""
+RESNET_1001 = (225, 1.1)
+"""rotor, of Figure 4: GiB and pictures/s of PyTorch at a batch of 8, by its tool's estimate."""
 ROTOR_GAIN = 0.172
 """rotor, section 5.4: throughput over the best of ``sequential`` at the same memory, on average of all experiments."""
 
