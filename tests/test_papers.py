@@ -73,6 +73,15 @@ def test_rotor_is_met_exactly() -> None:
     assert column(chains, "random chains") == column(chains, "the table's time is the best")
 
 
+def test_most_strategies_have_a_schedule() -> None:
+    (table,) = checkmate.table_1().tables
+    linear, other = (column(table, x) for x in checkmate.WORTH.values())
+    # Of nine; without Checkmate's program, which a busy machine may not solve in its three seconds.
+    assert sum(x.endswith("%") for x in linear[:-1]) == 7
+    assert sum(x.endswith("%") for x in other[:-1]) == 4
+    assert (linear.count("unsuited"), other.count("unsuited")) == (0, 3)
+
+
 def test_resnet_1001_is_told_by_its_points() -> None:
     (part,) = (x for x in read_results(STORED / "chains.json") if x["part"] == "ResNet-1001")
     (row,) = (x for x in part["rows"] if (x["method"], x["image"], x["batch"]) == ("eager", 224, 8))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
+import nbformat
 import pytest
 
 import explorer
@@ -15,6 +18,7 @@ from teaching.exercises import Exercises, Question
 from teaching.game import Game, GameView
 from teaching.racing import branch_and_bound, race
 
+ROOT = Path(__file__).parents[2]
 CHAIN = Taught(times_ms=(1, 3, 1, 2, 4, 1, 2, 1), sizes=(5, 2, 4, 3, 2, 6, 3, 2), gradients=True)
 HARD = Taught(times_ms=(2, 1, 3, 1, 2, 1), sizes=(4, 6, 2, 5, 3, 4), gradients=True)
 
@@ -100,6 +104,19 @@ def test_the_picture_is_the_solver_s_own_schedule(chain: Taught, budget: int) ->
     view.drop(())
     assert view.figure.layout.title.text == "Your move"
     assert "too many" in view.message.value
+
+
+def test_bounds_are_shown_where_there_is_something_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ROOT / "notebooks" / "course" / "3-grouping-merging-bounds.ipynb"
+    monkeypatch.chdir(path.parent)
+    known: dict[str, Any] = {}
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.id in ("setup", "grouping-3", "grouping-5", "grouping-9"):
+            exec(cell.source, known)  # noqa: S102 - our own text
+    assert known["sizes"]["paper"][0] > 10 * known["sizes"]["grouped"][0]
+    for bound, best in known["extra"].values():
+        assert best > 0.5  # there is something to say
+        assert best / 3 < bound <= best + 1e-6  # and it says most of it, also on a busy machine
 
 
 def test_exercises_check_answers(capsys: pytest.CaptureFixture[str]) -> None:
