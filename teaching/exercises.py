@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import isclose, isfinite
-from numbers import Number
+from numbers import Real
 from typing import Any
 
 _UNREADABLE = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RuntimeError)
@@ -24,7 +24,7 @@ def number(answer: Any) -> float:
     """
     try:
         plain = answer.item() if getattr(answer, "ndim", None) == 0 else answer
-        found = float(plain) if isinstance(plain, Number) and not isinstance(plain, bool) else None
+        found = float(plain) if isinstance(plain, Real) and not isinstance(plain, bool) else None
     except _UNREADABLE:
         found = None
     if found is None or not isfinite(found):
@@ -110,7 +110,7 @@ class Question:
         if self.judges:
             return bool(self.truth(answer))
         expected = self.truth()
-        if isinstance(expected, Number):
+        if isinstance(expected, Real):
             given = number(answer)
             if isclose(given, number(expected), rel_tol=self.tolerance, abs_tol=1e-9):
                 return True

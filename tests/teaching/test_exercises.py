@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
-from numbers import Number
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,8 @@ def test_anything_else_gets_a_hint(name: str, capsys: pytest.CaptureFixture[str]
 
 def spellings(answer: Any) -> list[Any]:
     """The same answer, written otherwise."""
-    if isinstance(answer, Number):
-        exact = float(answer)  # pyright: ignore[reportArgumentType]
+    if isinstance(answer, Real):
+        exact = float(answer)
         found = [exact, np.float64(exact), np.float32(exact), np.array(exact), Fraction(exact)]
         found += [torch.tensor(exact), torch.tensor(exact, dtype=torch.float64)]
         return found + ([int(exact), np.int64(exact)] if exact.is_integer() else [])
