@@ -82,6 +82,24 @@ def test_most_strategies_have_a_schedule() -> None:
     assert (linear.count("unsuited"), other.count("unsuited")) == (0, 3)
 
 
+def test_what_is_repeated_from_other_pages_is_there() -> None:
+    pages = {x: (ROOT / "docs" / f"{x}.md").read_text(encoding="utf-8").replace("\n", " ") for x in ("figures", "gpu")}
+    (table,) = rotor.seconds(quick=True).tables
+    assert table.rows[-1][0] == "339, as stored"
+    assert f"takes {table.rows[-1][1]} s" in pages["figures"]
+    assert "21 of 32 cases" in model.figure_7().note
+    assert "21 of 32" in pages["gpu"]
+
+
+def test_memory_and_parameters_grew_as_is_said() -> None:
+    """By Figures 1 and 2 of MODeL: nine times as much in eight years, beside a factor of a hundred and more."""
+    assert "nine times as much in eight years" in model.figure_2().note
+    (table,) = model.figure_2().tables
+    first, last = table.rows[0], table.rows[-1]
+    assert int(last[0]) - int(first[0]) == 8
+    assert round(float(last[2]) / float(first[2])) == 9
+
+
 def test_resnet_1001_is_told_by_its_points() -> None:
     (part,) = (x for x in read_results(STORED / "chains.json") if x["part"] == "ResNet-1001")
     (row,) = (x for x in part["rows"] if (x["method"], x["image"], x["batch"]) == ("eager", 224, 8))
