@@ -14,7 +14,7 @@ from explorer.device_profile import Profile
 from explorer.graph import Role
 from explorer.recomputing import Recomputing
 from explorer.schedule import Schedule
-from explorer.solution import Solution
+from explorer.solution import Solution, Status
 from explorer.timeline import Stage, Timeline
 from teaching.drawing import BLUE, GREEN, GREY, ORANGE, RED
 
@@ -93,7 +93,12 @@ class Game:
 
 
 class GameView(ipywidgets.VBox):
-    """The game on the page: a button for each tensor, the memory of the step, and a button for the solver."""
+    """The game on the page: a button for each tensor, the memory of the step, and a button for the solver.
+
+    Attributes:
+        best: the fastest move of the player's own that fits; what the solver does is never one.
+        played: what the solver found, once it was asked.
+    """
 
     def __init__(self, game: Game) -> None:
         """Everything is kept at first."""
@@ -110,7 +115,7 @@ class GameView(ipywidgets.VBox):
             for name, tensor in game.tensors.items()
         }
         for button in self.buttons.values():
-            button.observe(self._changed, "value")
+            button.observe(self._clicked, "value")
         self.message = ipywidgets.HTML()
         self.verdict = ipywidgets.HTML()
         self.figure = go.FigureWidget(layout=_layout(game))
@@ -119,6 +124,7 @@ class GameView(ipywidgets.VBox):
         again = ipywidgets.Button(description="Keep everything", layout={"width": "auto"})
         again.on_click(lambda _: self.drop(()))
         self.best: Move | None = None
+        self.played: Solution | None = None
         rows = ipywidgets.Box(list(self.buttons.values()), layout={"flex_flow": "row wrap"})
         super().__init__([rows, self.message, self.figure, ipywidgets.HBox([again, solve]), self.verdict])
         self.show()
@@ -129,49 +135,76 @@ class GameView(ipywidgets.VBox):
         return self.game.play([name for name, button in self.buttons.items() if not button.value])
 
     def drop(self, names: Collection[str]) -> None:
-        """Set all buttons."""
+        """Set all buttons, as the player's next move."""
         for name, button in self.buttons.items():
+            # What the buttons say in between is nobody's move.
+            button.unobserve(self._clicked, "value")
             button.value = name not in names
+            button.observe(self._clicked, "value")
+            _paint(button)
+        self.show()
 
     def show(self) -> None:
-        """The present move."""
+        """The player's present move."""
         move = self.move
         if move.fits and (self.best is None or move.extra_ms < self.best.extra_ms):
             self.best = move
-        peak, unit = move.timeline.peak_bytes, self.game.unit
-        told = "fits" if move.fits else f"<b>{peak - move.budget_bytes} too many</b>"
+        self._draw(move.timeline, title="Your move")
+        self._judge()
+
+    def let_the_solver_play(self) -> None:
+        """Show the solver's own schedule, and by how much it is better; the buttons stay the player's."""
+        self.verdict.value = "solving …"
+        self.played = self.game.solver()
+        if self.played.schedule is not None:
+            self._draw(explorer.simulate(self.game.profile, self.played.schedule), title="The solver's schedule")
+        self._judge()
+
+    def _draw(self, line: Timeline, *, title: str) -> None:
+        peak, budget, unit = line.peak_bytes, self.game.budget_bytes, self.game.unit
+        told = "fits" if peak <= budget else f"<b>{peak - budget} too many</b>"
         best = "" if self.best is None else f" · your best that fits: {self.best.extra_ms:g} ms"
         self.message.value = (
-            f"Peak <b>{peak}</b> of {move.budget_bytes} {unit}: {told} · <b>{move.extra_ms:g} ms</b> of "
+            f"{title}: peak <b>{peak}</b> of {budget} {unit}: {told} · <b>{line.recompute_time_ms:g} ms</b> of "
             f"recomputation{best}"
         )
         with self.figure.batch_update():
             self.figure.data = ()
-            self.figure.add_traces(_bars(self.game, move.timeline))
+            self.figure.add_traces(_bars(self.game, line))
+            self.figure.layout.title.text = title
 
-    def let_the_solver_play(self) -> None:
-        """Show the solver's schedule, and by how much it is better."""
-        self.verdict.value = "solving …"
-        found = self.game.solver()
+    def _judge(self) -> None:
+        """Hold the player's best against what the solver found, if it was asked."""
+        found = self.played
+        if found is None:
+            return
         if found.schedule is None:
             self.verdict.value = found.message
             return
-        line = explorer.simulate(self.game.profile, found.schedule)
-        mine = self.best
-        extra = line.recompute_time_ms
-        against = "You have no schedule that fits yet" if mine is None else f"You: {mine.extra_ms:g} ms"
-        won = mine is not None and mine.extra_ms <= extra + 1e-9
-        said = "nobody can do better: you found it too" if won else "the solver wins"
+        extra = explorer.simulate(self.game.profile, found.schedule).recompute_time_ms
         dropped = ", ".join(sorted(self.game.dropped_by(found.schedule))) or "nothing"
+        against = "You have no schedule that fits yet" if self.best is None else f"You: {self.best.extra_ms:g} ms"
         self.verdict.value = (
-            f"{against}; the solver: <b>{extra:g} ms</b> ({found.status.value}), dropping {dropped}: {said}."
+            f"{against}; the solver: <b>{extra:g} ms</b> ({found.status.value}), dropping {dropped}: "
+            f"{_compared(self.best, extra, proven=found.status is Status.OPTIMAL)}."
         )
-        self.drop(self.game.dropped_by(found.schedule))
 
-    def _changed(self, change: dict[str, Any]) -> None:
-        change["owner"].icon = "check" if change["new"] else "times"
-        change["owner"].button_style = "info" if change["new"] else "warning"
+    def _clicked(self, change: dict[str, Any]) -> None:
+        _paint(change["owner"])
         self.show()
+
+
+def _paint(button: ipywidgets.ToggleButton) -> None:
+    button.icon = "check" if button.value else "times"
+    button.button_style = "info" if button.value else "warning"
+
+
+def _compared(best: Move | None, solver_ms: float, *, proven: bool) -> str:
+    if best is None or best.extra_ms > solver_ms + 1e-9:
+        return "the solver wins"
+    if best.extra_ms < solver_ms - 1e-9:
+        return "you win"
+    return "nobody can do better: you found it too" if proven else "as good as yours"
 
 
 def _layout(game: Game) -> dict[str, Any]:
@@ -186,9 +219,10 @@ def _layout(game: Game) -> dict[str, Any]:
     }
     return {
         "template": "plotly_white",
-        "height": 300,
+        "height": 330,
         "shapes": [budget],
-        "margin": {"l": 50, "r": 10, "t": 20, "b": 40},
+        "margin": {"l": 50, "r": 10, "t": 60, "b": 40},
+        "title": {"text": "", "font": {"size": 14}, "y": 0.97},
         "bargap": 0,
         "xaxis": {"title": "ms"},
         "yaxis": {"title": game.unit, "rangemode": "tozero"},

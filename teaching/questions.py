@@ -14,7 +14,7 @@ from explorer.device_profile import Profile
 from explorer.graph import Role
 from explorer.solvers.placing.packing import pack
 from explorer.solvers.placing.rectangles import Rectangles
-from teaching.exercises import Exercises, Question
+from teaching.exercises import Exercises, NotAnAnswerError, Question, number, one_of, some_of
 from teaching.game import Game
 
 
@@ -46,9 +46,10 @@ def memory(profile: Profile) -> Exercises:
             ),
             Question(
                 "Twice the batch: about how many times the memory, all included? (Two digits.)",
-                lambda: round(1 + (line.peak_bytes - 2 * bytes_of(Role.PARAMETER)) / line.peak_bytes, 2),
+                lambda: 1 + (line.peak_bytes - 2 * bytes_of(Role.PARAMETER)) / line.peak_bytes,
                 hint="Only what is neither a parameter nor a gradient of one grows.",
                 tolerance=0.05,
+                digits=2,
             ),
         )
     )
@@ -79,7 +80,7 @@ def by_hand(first: Game, second: Game) -> Exercises:
             ),
             Question(
                 "Name tensors to drop so that the first game fits its budget. (A list of names.)",
-                lambda answer: set(answer) <= set(first.tensors) and first.play(answer).fits,
+                lambda answer: first.play(some_of(answer, first.tensors, kind="tensor")).fits,
                 hint="Try large tensors that are quick to make again.",
                 judges=True,
                 example=lambda: sorted(_best_by_hand(first)[1]),
@@ -143,22 +144,23 @@ def grouping(sizes: dict[str, tuple[int, int]], lengths: Sequence[int], rows: di
         (
             Question(
                 "How many times fewer rows has the grouped program of VGG-16 than the paper's? (To the nearest whole.)",
-                lambda: round(sizes["paper"][0] / sizes["grouped"][0]),
+                lambda: sizes["paper"][0] / sizes["grouped"][0],
                 hint="Divide.",
+                digits=0,
             ),
             Question(
                 f"A chain of {b} instead of {a} layers: by which factor does the paper's program grow? (One digit.)",
-                lambda: round(rows[b][0] / rows[a][0], 1),
+                lambda: rows[b][0] / rows[a][0],
                 hint="Its memory rows are stages × operators.",
                 why="About the square of the ratio of lengths.",
-                tolerance=0.03,
+                digits=1,
             ),
             Question(
                 "And the grouped one?",
-                lambda: round(rows[b][1] / rows[a][1], 1),
+                lambda: rows[b][1] / rows[a][1],
                 hint="Rows of the second column.",
                 why="Much less than the square: a group shares one sweep.",
-                tolerance=0.03,
+                digits=1,
             ),
         )
     )
@@ -170,14 +172,14 @@ def annealing(best: dict[str, float], bound_ms: float) -> Exercises:
         (
             Question(
                 "Which way had the quickest schedule at the end? (Its name in the picture.)",
-                lambda answer: best.get(answer, float("inf")) <= min(best.values()) * (1 + 1e-6),
+                lambda answer: best[one_of(answer, best, kind="way")] <= min(best.values()) * (1 + 1e-6),
                 hint="Several may share it; compare to four digits.",
                 judges=True,
                 example=lambda: min(best, key=best.__getitem__),
             ),
             Question(
                 "How far is it from what is proven, in per cent of the schedule's time? (Within 0.1.)",
-                lambda answer: abs(answer - 100 * (1 - bound_ms / min(best.values()))) < 0.1,
+                lambda answer: abs(number(answer) - 100 * (1 - bound_ms / min(best.values()))) <= 0.1 + 1e-9,
                 hint="(schedule − bound) / schedule.",
                 judges=True,
                 example=lambda: 100 * (1 - bound_ms / min(best.values())),
@@ -203,7 +205,9 @@ def implementations(times: dict[str, float | None], saved_bits: float) -> Exerci
             ),
             Question(
                 "Which set of choices has the quickest schedule? (Its name in the table.)",
-                lambda answer: known.get(answer, float("inf")) <= min(known.values()) * (1 + 1e-3),
+                lambda answer: (
+                    known.get(one_of(answer, times, kind="set"), float("inf")) <= min(known.values()) * (1 + 1e-3)
+                ),
                 hint="More choices are never worse, but for the solver's time.",
                 judges=True,
                 example=lambda: min(known, key=known.__getitem__),
@@ -231,10 +235,9 @@ def addresses(blocks: Sequence[Block], fragmentation: float) -> Exercises:
     )
     load = rectangles.load_bytes
 
-    def placed(answer: dict[str, int]) -> bool:
-        if set(answer) != {x[0] for x in blocks}:
-            return False
-        there = [(answer[name], answer[name] + size, first, last) for name, first, last, size in blocks]
+    def placed(answer: Any) -> bool:
+        at = _addresses_of(answer, [x[0] for x in blocks])
+        there = [(at[name], at[name] + size, first, last) for name, first, last, size in blocks]
         apart = all(a[1] <= b[0] or b[1] <= a[0] or a[3] < b[2] or b[3] < a[2] for a, b in combinations(there, 2))
         return apart and min(x[0] for x in there) >= 0 and max(x[1] for x in there) <= load
 
@@ -258,12 +261,23 @@ def addresses(blocks: Sequence[Block], fragmentation: float) -> Exercises:
             Question(
                 "Which share of what PyTorch's allocator reserves for UNet's step is not in use at its peak? (Two "
                 "digits.)",
-                lambda: round(fragmentation, 2),
+                lambda: fragmentation,
                 hint="timeline.reservation.fragmentation.",
-                tolerance=0.05,
+                digits=2,
             ),
         )
     )
+
+
+def _addresses_of(answer: Any, names: Sequence[str]) -> dict[str, int]:
+    if not isinstance(answer, dict):
+        raise NotAnAnswerError("A dictionary of addresses is asked for.")
+    found = {one_of(name, names, kind="tensor"): number(at) for name, at in answer.items()}
+    if lacking := [x for x in names if x not in found]:
+        raise NotAnAnswerError(f"There is no address for {', '.join(lacking)}.")
+    if len(found) < len(answer) or not all(x.is_integer() for x in found.values()):
+        raise NotAnAnswerError("Each tensor has one address, a whole number.")
+    return {name: int(x) for name, x in found.items()}
 
 
 def iterations(peaks: dict[str, int]) -> Exercises:
@@ -273,10 +287,10 @@ def iterations(peaks: dict[str, int]) -> Exercises:
         (
             Question(
                 "How much more does an iteration with AdamW take than the step alone, in MiB? (To the nearest whole.)",
-                lambda: round(adam / 2**20),
+                lambda: adam / 2**20,
                 hint="Subtract.",
                 why="Two states as large as the parameters, and temporaries of the update where they come at the peak.",
-                tolerance=0.02,
+                digits=0,
             ),
             Question(
                 "Does an update within the backward pass take more or less memory than one at the end? ('more', "

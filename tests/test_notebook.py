@@ -45,6 +45,8 @@ FOR_TESTS_ALONE = (
     *("pytest_timeout", "ruff", "xdist"),
 )
 """What ``make explore`` does not install: no notebook may need it."""
+_SENTENCE = 40
+"""Characters of what is long enough to be a sentence of its own."""
 THOROUGH = ("language-models", "train", "compare", "sweep", *(x for x in COURSE if x != "2-recompute-by-hand"))
 """What shows little that others do not, and takes its time."""
 
@@ -82,3 +84,12 @@ def test_stores_no_outputs(path: Path) -> None:
             assert not cell.outputs
             assert cell.execution_count is None
     assert "widgets" not in notebook.metadata
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_says_nothing_twice(path: Path) -> None:
+    cells = [x.source for x in nbformat.read(path, as_version=4).cells if x.cell_type == "markdown"]
+    headings = [x for cell in cells for x in cell.splitlines() if x.startswith("#")]
+    assert len(headings) == len(set(headings))
+    sentences = [x for cell in cells for x in cell.replace("\n", " ").split(". ") if len(x) > _SENTENCE]
+    assert len(sentences) == len(set(sentences))

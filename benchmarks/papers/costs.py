@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -88,15 +89,33 @@ def overhead_within(part: dict[str, Any], method: str, budget_bytes: int) -> flo
     return float(np.interp(budget_bytes, [x for x, _ in points], [y for _, y in points]))
 
 
-def memory_at(part: dict[str, Any], method: str, overhead: float) -> float | None:
+@dataclass(frozen=True)
+class Least:
+    """The smallest budget that does.
+
+    Attributes:
+        budget_bytes: between two that were tried by a straight line.
+        at_most: the smallest one tried does already, so that less may do.
+    """
+
+    budget_bytes: float
+    at_most: bool = False
+
+
+def memory_at(part: dict[str, Any], method: str, overhead: float) -> Least | None:
     """The smallest budget at which a method takes no more than that."""
     points = points_of(part, method)
+    if points and points[0][1] <= overhead:
+        return Least(points[0][0], at_most=True)
     for (low, slow), (high, fast) in pairwise(points):
-        if slow <= overhead:
-            return low
         if fast <= overhead:
-            return low + (high - low) * (slow - overhead) / (slow - fast)
+            return Least(low + (high - low) * (slow - overhead) / (slow - fast))
     return None
+
+
+def budget_of(part: dict[str, Any], method: str) -> float | None:
+    """The largest budget at which a method was tried and has a schedule."""
+    return max((x for x, _ in points_of(part, method)), default=None)
 
 
 def as_percent(value: float | None) -> str:
@@ -104,6 +123,8 @@ def as_percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:+.1f} %"
 
 
-def as_gib(value: float | None) -> str:
-    """To a tenth; a dash for None."""
-    return "–" if value is None else f"{value / GIB:.1f}"
+def as_gib(value: Least | None, *, beyond: float | None = None) -> str:
+    """To a tenth; a dash for None, or that it is more than ``beyond``."""
+    if value is None:
+        return "–" if beyond is None else f"more than {beyond / GIB:g}"
+    return f"{'≤ ' if value.at_most else ''}{value.budget_bytes / GIB:.1f}"

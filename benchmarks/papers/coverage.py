@@ -2,7 +2,8 @@
 
     python -m benchmarks.papers.coverage
 
-puts the table into ``docs/papers.md``. ``tests/test_papers.py`` holds it against the notebooks.
+puts the table, and what is found of MONeT's, into ``docs/papers.md``. ``tests/test_papers.py`` holds it against the
+notebooks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.papers.exhibit import Label
+from benchmarks.papers.findings import page_blocks
 from benchmarks.report import fill, head, line
 
 PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
@@ -109,8 +111,8 @@ ITEMS = (
 
 
 def main() -> None:
-    """Put the table into the page."""
-    fill(PAGE, {"coverage": table()})
+    """Put table and findings into the page."""
+    fill(PAGE, {"coverage": table(), **page_blocks()})
 
 
 def table() -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import explorer
-from benchmarks.papers import jobs, published
+from benchmarks.papers import findings, jobs, published
 from benchmarks.papers.costs import (
     COSTS,
     MIXED,
@@ -45,8 +45,8 @@ _ASPECTS = {
 
 def figure_3(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
     """Overhead against memory: MONeT, Checkmate-D and Checkmate-O for five networks."""
-    panels, rows = [], []
-    for part in map(after_a_minute, read_parts("budgets", quick=quick, zoo=zoo)):
+    panels, rows, parts = [], [], read_parts("budgets", quick=quick, zoo=zoo)
+    for part in map(after_a_minute, parts):
         name = part["part"]
         if name not in NETWORKS:
             continue
@@ -65,11 +65,10 @@ def figure_3(*, quick: bool = True, zoo: Path | None = None) -> Exhibit:
     table = Table(("network", "costs", "GB", "MONeT, measured there", *(f"{x}, here" for x in SYSTEMS.values())), rows)
     note = (
         f"{COSTS} Theirs are steps run on the GPU, ours sums of operators. What PyTorch took is not among the "
-        "published costs, but follows: the published objectives, each divided by one and the overhead measured "
-        "there, give the same time at every budget, 877 ms for ResNet-50, 1156 for UNet, 1411 for VGG-16, within 0.3 "
-        "%. So simulated and measured agree, and what is left between the first two columns is that our schedules "
-        "are quicker, by up to 0.5 % on ResNet-50 and 2.9 % on VGG-16. They are those of a minute (docs/figures.md); "
-        "Checkmate's are of some seconds.\n\n"
+        "published costs, but follows: the published objectives, each divided by one and the overhead measured there, "
+        f"give {findings.of_pytorch()}. So what they simulated is what they measured. "
+        f"{findings.of_points(findings.points(parts))} Ours are those of a minute (docs/figures.md); Checkmate's are "
+        "of some seconds.\n\n"
         "Checkmate-D has PyTorch's default convolutions, which take longer than the quickest ones that PyTorch's "
         "benchmark mode finds. UNet and VGG-16 may be quicker than PyTorch: no magic, but convolutions by algorithms "
         "for whose workspace PyTorch's step, which keeps everything, has no room. By estimates GoogLeNet gains from "

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
+import nbformat
 import pytest
 
 import explorer
@@ -15,6 +18,7 @@ from teaching.exercises import Exercises, Question
 from teaching.game import Game, GameView
 from teaching.racing import branch_and_bound, race
 
+ROOT = Path(__file__).parents[2]
 CHAIN = Taught(times_ms=(1, 3, 1, 2, 4, 1, 2, 1), sizes=(5, 2, 4, 3, 2, 6, 3, 2), gradients=True)
 HARD = Taught(times_ms=(2, 1, 3, 1, 2, 1), sizes=(4, 6, 2, 5, 3, 4), gradients=True)
 
@@ -34,7 +38,9 @@ def test_a_move_is_what_the_simulator_says() -> None:
 
 def test_nobody_beats_the_solver() -> None:
     game = Game(taught_chain(CHAIN), budget_bytes=20)
-    moves = (game.play(x) for count in range(9) for x in combinations(game.tensors, count))
+    moves = [game.play(x) for count in range(9) for x in combinations(game.tensors, count)]
+    # As the notebook says of them.
+    assert (moves[0].timeline.peak_bytes, len(moves), sum(x.fits for x in moves)) == (34, 256, 12)
     found = game.solver(seconds=60)
     assert found.schedule is not None
     extra = explorer.simulate(game.profile, found.schedule).recompute_time_ms
@@ -50,13 +56,67 @@ def test_the_second_game_is_for_the_solver_alone() -> None:
 def test_the_game_is_played_on_the_page() -> None:
     view = GameView(Game(taught_chain(CHAIN), budget_bytes=20))
     assert "too many" in view.message.value
-    view.drop(["x_f0", "x_f2", "x_f3", "x_f5"])
+    for name in ("x_f0", "x_f2", "x_f3", "x_f5"):
+        view.buttons[name].value = False
     assert view.move.fits
+    assert "Your move: peak" in view.message.value
     assert "your best that fits: 5 ms" in view.message.value
     view.let_the_solver_play()
-    assert "You: 5 ms; the solver: <b>5 ms</b>" in view.verdict.value
+    assert "You: 5 ms; the solver: <b>5 ms</b> (optimal)" in view.verdict.value
     assert "you found it too" in view.verdict.value
     assert [not x.value for x in view.buttons.values()] == [x in view.move.dropped for x in view.game.tensors]
+
+
+def test_what_the_solver_plays_is_not_the_player_s() -> None:
+    view = GameView(Game(taught_chain(CHAIN), budget_bytes=20))
+    for _ in range(2):
+        view.let_the_solver_play()
+        assert view.best is None
+        assert "You have no schedule that fits yet; the solver: <b>5 ms</b>" in view.verdict.value
+        assert "the solver wins" in view.verdict.value
+        assert "your best" not in view.message.value
+    view.drop(["x_f0", "x_f2", "x_f3", "x_f5"])
+    assert "You: 5 ms" in view.verdict.value  # what was said of the solver goes on being true
+    assert "you found it too" in view.verdict.value
+
+
+def test_moves_on_the_way_to_another_are_nobody_s() -> None:
+    view = GameView(Game(taught_chain(CHAIN), budget_bytes=20))
+    for names in (["x_f2", "x_f3", "x_f5"], ["x_f0"], ()):  # from the first to the second by a move that fits
+        view.drop(names)
+        assert view.best is None
+    assert all((x.icon, x.button_style) == ("check", "info") for x in view.buttons.values())
+
+
+@pytest.mark.parametrize(("chain", "budget"), [(CHAIN, 20), (HARD, 17)])
+def test_the_picture_is_the_solver_s_own_schedule(chain: Taught, budget: int) -> None:
+    game = Game(taught_chain(chain), budget_bytes=budget)
+    view = GameView(game)
+    view.let_the_solver_play()
+    found = game.solver()
+    assert found.schedule is not None
+    line = explorer.simulate(game.profile, found.schedule)
+    assert max(max(x.y) for x in view.figure.data) == line.peak_bytes <= budget
+    assert view.figure.layout.title.text == "The solver's schedule"
+    assert f"The solver's schedule: peak <b>{line.peak_bytes}</b> of {budget} units: fits" in view.message.value
+    assert f"<b>{line.recompute_time_ms:g} ms</b>" in view.message.value
+    assert f"the solver: <b>{line.recompute_time_ms:g} ms</b>" in view.verdict.value
+    view.drop(())
+    assert view.figure.layout.title.text == "Your move"
+    assert "too many" in view.message.value
+
+
+def test_bounds_are_shown_where_there_is_something_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ROOT / "notebooks" / "course" / "3-grouping-merging-bounds.ipynb"
+    monkeypatch.chdir(path.parent)
+    known: dict[str, Any] = {}
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.id in ("setup", "grouping-3", "grouping-5", "grouping-9"):
+            exec(cell.source, known)  # noqa: S102 - our own text
+    assert known["sizes"]["paper"][0] > 10 * known["sizes"]["grouped"][0]
+    for bound, best in known["extra"].values():
+        assert best > 0.5  # there is something to say
+        assert best / 3 < bound <= best + 1e-6  # and it says most of it, also on a busy machine
 
 
 def test_exercises_check_answers(capsys: pytest.CaptureFixture[str]) -> None:
