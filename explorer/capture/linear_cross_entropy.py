@@ -146,7 +146,7 @@ class _Found:
     def _no_higher(self) -> bool:
         """Is the joined backward call's worst moment one that autograd's calls have, too?"""
         kept = self._kept_bytes()
-        steps = [self.backward, *(x for x in self.after.nodes if not self._is_view(x))]
+        steps = self._computing()
         moments = [kept + _bytes(x) + _bytes(y) for x, y in pairwise(steps)]
         return max(*moments, kept + _bytes(steps[-1]) + self._results_bytes(), 0) <= self._autograd_bytes() * (
             1 + _MOST
@@ -169,7 +169,8 @@ class _Found:
                 before = _bytes(node)
         most += sum(_bytes(self._numbers()[x]) for x in self.saved)
         count = len(value_of(self.log_softmax))
-        left = self._autograd_bytes() - self._kept_bytes() - self.loss.kept_bytes - _bytes(self.layer)
+        autograd = max(self._autograd_bytes(), *(_bytes(x) + _bytes(y) for x, y in pairwise(self._computing())))
+        left = autograd - self._kept_bytes() - self.loss.kept_bytes - _bytes(self.layer)
         require(left >= self._results_bytes())
         found = left * count // most
         require(found >= 1 and found * _MOST_TIMES >= count)
@@ -186,9 +187,10 @@ class _Found:
     def _results_bytes(self) -> int:
         return sum(_bytes(x) for x in self.products if x is not None)
 
-    @staticmethod
-    def _is_view(node: fx.Node) -> bool:
-        return node.target in VIEWS or getattr(node.target, "is_view", False)
+    def _computing(self) -> list[fx.Node]:
+        """What makes gradients from that of what log-softmax reads on, in memory of their own."""
+        views = [x for x in self.after.nodes if x.target in VIEWS or getattr(x.target, "is_view", False)]
+        return [x for x in (self.backward, *self.after.nodes) if x not in views]
 
     @property
     def _last(self) -> bool:

@@ -273,7 +273,7 @@ def forward_ways(node: fx.Node) -> Iterator[Variant]:
     *_, target, plan = node.args
     assert isinstance(plan, Plan)
     losses, made = tuple(range(plan.losses)), tuple(range(plan.kept, len(value_of(node))))
-    if plan.flat and not plan.half_to_float and plan.last_computed not in plan.saved:
+    if plan.flat and plan.alone and not plan.half_to_float and plan.last_computed not in plan.saved:
         yield Variant("in place", over_logits, node.args, tuple(range(plan.kept)), optimization=Optimization.INPLACE)
     for parts in counts_of_parts(value_of(target).numel()):
         args = (*node.args, parts)

@@ -141,6 +141,11 @@ class Plan:
             value = step.run(value, {})
         return value
 
+    @property
+    def alone(self) -> bool:
+        """Is there nothing else in the memory that log-softmax reads, such as rows that were left out?"""
+        return all(x.target in VIEWS for x in self.forward[self.last_computed + 1 :])
+
     def chosen(self, count: int, device: torch.device) -> torch.Tensor | None:
         """Which of the layer's ``count`` rows have a loss, in order; None if all of them have."""
         if not self.rows:
