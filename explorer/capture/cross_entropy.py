@@ -14,7 +14,7 @@ from explorer.torch_private import storage_key
 aten = torch.ops.aten
 _MOST = 0.0005
 """Of the joined call's peak: what autograd would have freed between its calls, such as classes that were shifted."""
-_BACKWARD = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
+NLL_BACKWARD = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 
 
 def join_backward(graph: fx.Graph) -> None:
@@ -29,7 +29,7 @@ def join_backward(graph: fx.Graph) -> None:
             continue
         loss, smoothed, shares = parts
         gradient, _, *others = all_arguments(loss)
-        if _kept_longer(gradient, *others, smoothed, given=there) > _MOST * 3 * value_of(log_probabilities).nbytes:
+        if kept_too_long(gradient, *others, smoothed, given=there, log_probabilities=log_probabilities):
             continue
         other = dtype if dtype != value_of(log_probabilities).dtype else None
         with graph.inserting_before(node):
@@ -41,10 +41,20 @@ def join_backward(graph: fx.Graph) -> None:
         # What made the gradient of the log-probabilities alone is swept away with what else nobody reads.
 
 
-def _kept_longer(*read: Any, given: set[int]) -> int:
-    """Bytes of what the step makes for the loss's own call alone; in ``given`` is what the caller has."""
+def kept_too_long(*read: Any, given: set[int], log_probabilities: fx.Node) -> int:
+    """How much would a joined call hold to its end of what the step makes for the loss's own call alone?
+
+    Args:
+        read: by that call.
+        given: storages that the caller has.
+        log_probabilities: what the gradient is of.
+
+    Returns:
+        Bytes; 0 where they are too few to count.
+    """
     values = [value_of(x) for x in read if isinstance(x, fx.Node)]
-    return sum(x.nbytes for x in values if x.numel() > 1 and storage_key(x) not in given)
+    kept = sum(x.nbytes for x in values if x.numel() > 1 and storage_key(x) not in given)
+    return kept if kept > _MOST * 3 * value_of(log_probabilities).nbytes else 0
 
 
 def _parts(given: Any, log_probabilities: Any) -> tuple[fx.Node, fx.Node | None, Any] | None:
@@ -57,16 +67,16 @@ def _parts(given: Any, log_probabilities: Any) -> tuple[fx.Node, fx.Node | None,
     loss, smoothed, shares = given, None, None
     if given.target is aten.add.Tensor and not given.kwargs:
         first, second = given.args
-        loss, other = (first, second) if getattr(first, "target", None) in _BACKWARD else (second, first)
-        smoothed, shares = _smoothed(other, log_probabilities)
+        loss, other = (first, second) if getattr(first, "target", None) in NLL_BACKWARD else (second, first)
+        smoothed, shares = smoothed_of(other, log_probabilities)
         if smoothed is None:
             return None
-    if getattr(loss, "target", None) not in _BACKWARD or len(loss.users) > 1:
+    if getattr(loss, "target", None) not in NLL_BACKWARD or len(loss.users) > 1:
         return None
     return (loss, smoothed, shares) if loss.args[1] is log_probabilities else None
 
 
-def _smoothed(node: Any, log_probabilities: fx.Node) -> tuple[fx.Node | None, fx.Node | None]:
+def smoothed_of(node: Any, log_probabilities: fx.Node) -> tuple[fx.Node | None, fx.Node | None]:
     """One number for each row, which all its classes have, and the classes' shares, where it is a product with them."""
     shares = None
     wanted = list(value_of(log_probabilities).shape)

@@ -18,10 +18,16 @@ import torch
 from torch import fx
 
 from explorer.graph import Optimization, When
-from explorer.operators.cross_entropy import cross_entropy_backward, cross_entropy_backward_by_rows_
-from explorer.operators.loss_by_rows import MEAN, SUM, Gradients, Layer, LossesSoFar, OfLoss, Plan, counts_of_parts
+from explorer.operators.cross_entropy import (
+    cross_entropy_backward,
+    cross_entropy_backward_by_rows_,
+    gradient_of_log_probabilities,
+)
+from explorer.operators.loss_by_rows import Gradients, Layer, LossesSoFar, OfLoss
+from explorer.operators.loss_plan import MEAN, SUM, Plan, counts_of_parts, of_layer
 from explorer.operators.registry import Variant, rule, value_of
 
+aten = torch.ops.aten
 _IN_PARTS: dict[str, Any] = {"exact": False, "optimization": Optimization.CONVOLUTION}
 
 
@@ -42,7 +48,7 @@ def as_eager(
         weight: (width, classes).
         bias: (classes,).
         class_weight: (classes,).
-        target: (rows with a loss,).
+        target: (rows with a loss,), or with more axes.
         plan: what happens in between.
         over: log-softmax is over what it reads.
 
@@ -53,7 +59,7 @@ def as_eager(
     layer = Layer(source, weight, bias, class_weight, target, plan)
     made: dict[int, torch.Tensor] = {}
     value = layer.log_probabilities(source, made, whole=True, over=over)
-    return (*layer.losses(value, slice(None), plan.reduction), value, *(made[x] for x in plan.saved))
+    return (*layer.whole_losses(value), value, *(made[x] for x in plan.saved))
 
 
 def over_logits(*args: Any) -> tuple[torch.Tensor, ...]:
@@ -64,18 +70,18 @@ def over_logits(*args: Any) -> tuple[torch.Tensor, ...]:
 def loss_alone(*args: Any) -> tuple[torch.Tensor, ...]:
     """Forward in as many parts as the last argument says: nothing that is as large as the logits."""
     *arguments, parts = args
-    layer = Layer(*arguments)
+    layer, target = Layer(*arguments).by_rows(), arguments[-2]
     plan, losses = layer.plan, LossesSoFar(layer.plan)
     for rows, part in layer.parts(parts):
         reduction = SUM if plan.reduction == MEAN else plan.reduction
         losses.found.append(layer.losses(layer.log_probabilities(part, {}), rows, reduction))
-    return losses.results()
+    return losses.results(target.shape)
 
 
 def with_gradients(*args: Any) -> tuple[torch.Tensor, ...]:
     """``loss_alone``, and the gradients as they are where that of the loss is 1; sums are not rounded yet."""
     *arguments, parts = args
-    layer = Layer(*arguments)
+    layer, target = Layer(*arguments).by_rows(), arguments[-2]
     losses, gradients = LossesSoFar(layer.plan), Gradients(layer)
     begin: list[OfLoss] = []
 
@@ -90,7 +96,7 @@ def with_gradients(*args: Any) -> tuple[torch.Tensor, ...]:
 
     for rows, part in layer.parts(parts):
         gradients.add(rows, part, *of_part(rows, part))
-    return (*losses.results(), *gradients.sums())
+    return (*losses.results(target.shape), *gradients.sums())
 
 
 def linear_cross_entropy(*args: Any) -> tuple[torch.Tensor, ...]:
@@ -133,12 +139,64 @@ def linear_cross_entropy_backward(
     Returns:
         The gradients of source, weight and bias that are wanted.
     """
-    others = (class_weight, plan.reduction, plan.ignored, total, smoothed, shares, plan.dtype)
-    value = cross_entropy_backward(gradient, log_probabilities, target, *others)
+    others = (class_weight, plan.reduction, plan.ignored, total)
+    if plan.flat:
+        value = cross_entropy_backward(gradient, log_probabilities, target, *others, smoothed, shares, plan.dtype)
+    else:
+        value = _of_log_softmax(gradient, log_probabilities, target, *others, smoothed, shares, plan)
     made = dict(zip(plan.saved, saved, strict=True))
     for step in plan.backward:
         value = step.run(value, made)
     return _products(source, weight, plan, value)
+
+
+def _of_log_softmax(gradient: torch.Tensor, log_probabilities: torch.Tensor, *others: Any) -> torch.Tensor:
+    """The gradient of what log-softmax reads, as autograd makes it, where the loss reads a view of log-softmax."""
+    target, class_weight, reduction, ignored, total, smoothed, shares, plan = others
+    read = plan.runs(log_probabilities, plan.between)
+    of_loss = (target, class_weight, reduction, ignored, total, None, None)
+    given = plan.runs(gradient_of_log_probabilities(torch.empty_like(read), gradient, read, *of_loss), plan.back)
+    if smoothed is not None:
+        given.add_(smoothed if shares is None else smoothed * shares)
+    return aten._log_softmax_backward_data.default(given, log_probabilities, plan.classes, plan.dtype or given.dtype)
+
+
+def some_at_a_time(*args: Any) -> tuple[torch.Tensor, ...]:
+    """``linear_cross_entropy_backward``, where eager mode frees before its last steps what a joined call holds.
+
+    The same kernels and bits, but for some of log-softmax's first axis at a time.
+    """
+    *_, source, weight, _, _, _, _, plan = args
+    return _products(source, weight, plan, _of_layer(*args))
+
+
+def _of_layer(*args: Any) -> torch.Tensor:
+    """The gradient of the layer's result."""
+    *of_loss, source, weight, class_weight, target, log_probabilities, saved, plan = args
+    layer = Layer(source, weight, None, class_weight, target, plan).by_rows()
+    begin = OfLoss.by_rows(*of_loss)
+    chosen = plan.chosen(len(source), source.device)
+    chosen = torch.arange(len(source), device=source.device) if chosen is None else chosen
+    result = source.new_zeros((len(source), weight.shape[1]))
+    count = target.numel() // len(log_probabilities)
+
+    def write(part: torch.Tensor, rows: slice) -> None:
+        """What it makes is gone before the next part's is there."""
+        made = {}
+        for number, x in zip(plan.saved, saved, strict=True):
+            made[number] = x.flatten(0, -2)[chosen[rows] if of_layer(plan.forward, number) else rows]
+        value = begin.by_kernels(layer, rows, part)
+        for step in plan.backward:
+            value = value if step.moves else step.run(value, made)
+        # Rows of classes, or as many such matrices as there are entries, transposed.
+        places = chosen[rows].view(1 if plan.last else len(part), -1)
+        for at, one in zip(places, [value] if plan.last else value.flatten(2).transpose(1, 2), strict=True):
+            result.index_copy_(0, at, one)
+
+    for first in range(0, len(log_probabilities), plan.at_a_time):
+        part = log_probabilities[first : first + plan.at_a_time]
+        write(part, slice(first * count, (first + len(part)) * count))
+    return result
 
 
 def over_log_probabilities(*args: Any) -> tuple[torch.Tensor, ...]:
@@ -166,12 +224,14 @@ def _products(source: torch.Tensor, weight: torch.Tensor, plan: Plan, of_logits:
 def in_parts(*args: Any) -> tuple[torch.Tensor, ...]:
     """Backward in as many parts as the last argument says: the gradient of the logits is never whole."""
     *of_loss, source, weight, class_weight, target, log_probabilities, saved, plan, parts = args
-    layer = Layer(source, weight, None, class_weight, target, plan)
-    begin, gradients = OfLoss(*of_loss), Gradients(layer)
+    layer = Layer(source, weight, None, class_weight, target, plan).by_rows()
+    begin, gradients = OfLoss.by_rows(*of_loss), Gradients(layer)
     saved = [x.flatten(0, -2) for x in saved]
+    log_probabilities = log_probabilities.flatten(0, -2)
     for rows, part in layer.parts(parts):
         # What was saved before rows were chosen has all of them.
-        chosen = [rows if len(x) == len(target) or gradients.chosen is None else gradients.chosen[rows] for x in saved]
+        own = [gradients.chosen if of_layer(plan.forward, x) else None for x in plan.saved]
+        chosen = [rows if x is None else x[rows] for x in own]
         made = {number: x[at] for number, x, at in zip(plan.saved, saved, chosen, strict=True)}
         gradients.add(rows, part, *begin.of_logits(layer, rows, log_probabilities[rows], made))
     return gradients.results()
@@ -180,8 +240,8 @@ def in_parts(*args: Any) -> tuple[torch.Tensor, ...]:
 def logits_again(*args: Any) -> tuple[torch.Tensor, ...]:
     """Backward in parts, from the layer's source: nothing as large as the logits is ever whole."""
     *of_loss, source, weight, bias, class_weight, target, plan, parts = args
-    layer = Layer(source, weight, bias, class_weight, target, plan)
-    begin, gradients = OfLoss(*of_loss), Gradients(layer)
+    layer = Layer(source, weight, bias, class_weight, target, plan).by_rows()
+    begin, gradients = OfLoss.by_rows(*of_loss), Gradients(layer)
 
     def of_part(rows: slice, part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         made: dict[int, torch.Tensor] = {}
@@ -213,9 +273,9 @@ def forward_ways(node: fx.Node) -> Iterator[Variant]:
     *_, target, plan = node.args
     assert isinstance(plan, Plan)
     losses, made = tuple(range(plan.losses)), tuple(range(plan.kept, len(value_of(node))))
-    if not plan.half_to_float and plan.last_computed not in plan.saved:
+    if plan.flat and plan.alone and not plan.half_to_float and plan.last_computed not in plan.saved:
         yield Variant("in place", over_logits, node.args, tuple(range(plan.kept)), optimization=Optimization.INPLACE)
-    for parts in counts_of_parts(len(value_of(target))):
+    for parts in counts_of_parts(value_of(target).numel()):
         args = (*node.args, parts)
         yield Variant(f"loss alone, in {parts} parts", loss_alone, args, losses, When.FIRST, **_IN_PARTS)
         if made:
@@ -235,9 +295,10 @@ def backward_ways(node: fx.Node) -> Iterator[Variant]:
     *of_loss, source, weight, class_weight, target, log_probabilities, _, plan = whole
     assert isinstance(plan, Plan)
     assert isinstance(log_probabilities, fx.Node)
-    for parts in counts_of_parts(len(value_of(target))):
-        yield Variant(f"in {parts} parts", in_parts, (*whole, parts), **_IN_PARTS)
-        if plan.dtype is None and all(x.moves for x in plan.backward):
+    for parts in counts_of_parts(value_of(target).numel()):
+        if plan.last and all(of_layer(plan.forward, x) is not None for x in plan.saved):
+            yield Variant(f"in {parts} parts", in_parts, (*whole, parts), **_IN_PARTS)
+        if plan.flat and plan.dtype is None and all(x.moves for x in plan.backward):
             yield Variant(
                 f"in {parts} parts, in place",
                 over_log_probabilities,

@@ -3,112 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from explorer.operators.cross_entropy import gradient_of_log_probabilities
+from explorer.operators.loss_plan import MEAN, NONE, Plan
 
 aten = torch.ops.aten
-NONE, MEAN, SUM = range(3)  # as PyTorch counts reductions
-_PARTS = (4, 8, 16, 64)
-_LEAST_ROWS = 8
-
-
-def counts_of_parts(rows: int) -> tuple[int, ...]:
-    """In how many parts these rows may go: none so small that products take much longer."""
-    return tuple(x for x in _PARTS if rows >= _LEAST_ROWS * x)
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """Stands for what the forward pass made.
-
-    Attributes:
-        number: of the step that made it; −1 for the logits.
-    """
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A call on what the step before it made.
-
-    Attributes:
-        target: of ATen.
-        args: behind the first.
-        kwargs: names and values.
-        moves: it moves rows (a view, a slice); otherwise it computes each element from its own.
-    """
-
-    target: Any
-    args: tuple[Any, ...] = ()
-    kwargs: tuple[tuple[str, Any], ...] = ()
-    moves: bool = False
-
-    def run(self, value: torch.Tensor, made: dict[int, torch.Tensor]) -> torch.Tensor:
-        """Its result; ``made`` is what ``Made`` stands for."""
-        args = [made[x.number] if isinstance(x, Made) else x for x in self.args]
-        return self.target(value, *args, **dict(self.kwargs))
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What happens between a linear layer and a loss.
-
-    Attributes:
-        forward: from the layer's result to what log-softmax reads.
-        backward: from the gradient of that to the gradient of the layer's result.
-        rows: those of ``forward`` that move rows, for one number a row; empty where all rows stay in their places.
-        half_to_float: log-softmax's own argument.
-        dtype: of the gradient of what log-softmax reads, where it is another one than that of the log-probabilities.
-        reduction: as PyTorch counts them.
-        ignored: a class whose rows count nothing.
-        sums: the sum of each row's log-probabilities is asked for, too (smoothed labels).
-        saved: numbers of ``Made`` that the backward pass reads.
-        wanted: are gradients of the layer's source, weight and bias?
-        by_class: the weight's gradient has a row for each class.
-        at_once: forward and backward may run together.
-    """
-
-    forward: tuple[Step, ...]
-    backward: tuple[Step, ...]
-    rows: tuple[Step, ...]
-    half_to_float: bool
-    dtype: torch.dtype | None
-    reduction: int
-    ignored: int
-    sums: bool
-    saved: tuple[int, ...]
-    wanted: tuple[bool, bool, bool]
-    by_class: bool
-    at_once: bool
-
-    @property
-    def losses(self) -> int:
-        """Results that are no larger than a number for each row."""
-        return 3 if self.sums else 2
-
-    @property
-    def kept(self) -> int:
-        """Results of PyTorch's own way: those, the log-probabilities, and what is saved besides."""
-        return self.losses + 1 + len(self.saved)
-
-    @property
-    def last_computed(self) -> int:
-        """Number of what is in the memory that log-softmax reads."""
-        return max((n for n, x in enumerate(self.forward) if not x.moves or x.target is aten.clone.default), default=-1)
-
-    def chosen(self, count: int, device: torch.device) -> torch.Tensor | None:
-        """Which of the layer's ``count`` rows have a loss, in order; None if all of them have."""
-        if not self.rows:
-            return None
-        numbers = torch.arange(count, device=device).unsqueeze(1)
-        for step in self.rows:
-            numbers = step.run(numbers, {})
-        return numbers.flatten()
+_ROWS = 2  # axes of rows of classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +25,10 @@ class Layer:
     target: torch.Tensor
     plan: Plan
     buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def by_rows(self) -> Layer:
+        """With a row of classes for each target, wherever the classes are in what was captured."""
+        return replace(self, target=self.target.flatten())
 
     def buffer(self, name: str, rows: int, dtype: torch.dtype) -> torch.Tensor:
         """Memory for some rows of logits, the same for every part: new memory has to be cleared first, page by page."""
@@ -164,15 +71,30 @@ class Layer:
                 made[number] = value
         if over and not plan.half_to_float and plan.last_computed not in plan.saved:
             return aten._log_softmax.out(value, 1, False, out=value)
-        return aten._log_softmax.default(value, 1, plan.half_to_float)
+        return aten._log_softmax.default(value, plan.classes if whole else 1, plan.half_to_float)
 
     def losses(self, log_probabilities: torch.Tensor, rows: slice, reduction: int) -> tuple[torch.Tensor, ...]:
         """Loss, total weight, and sums where they are asked for, of some rows."""
         plan = self.plan
-        found = aten.nll_loss_forward.default(
-            log_probabilities, self.target[rows], self.class_weight, reduction, plan.ignored
-        )
-        return (*found, log_probabilities.sum([1])) if plan.sums else found
+        target = self.target[rows]
+        found = aten.nll_loss_forward.default(log_probabilities, target, self.class_weight, reduction, plan.ignored)
+        return (*found, self.sums(log_probabilities, 1)) if plan.sums else found
+
+    def whole_losses(self, log_probabilities: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The same of all rows, where the classes are as captured."""
+        plan = self.plan
+        read = plan.runs(log_probabilities, plan.between)
+        kernel = aten.nll_loss_forward if read.dim() == _ROWS else aten.nll_loss2d_forward
+        found = kernel.default(read, self.target, self.class_weight, plan.reduction, plan.ignored)
+        return (*found, self.sums(log_probabilities, plan.classes)) if plan.sums else found
+
+    def sums(self, log_probabilities: torch.Tensor, axis: int) -> torch.Tensor:
+        """Of each row's log-probabilities."""
+        if self.plan.weighted and self.class_weight is not None:
+            shape = [1] * log_probabilities.dim()
+            shape[axis] = -1
+            log_probabilities = log_probabilities * self.class_weight.view(shape)
+        return log_probabilities.sum([axis])
 
     def total_weight(self, dtype: torch.dtype) -> torch.Tensor:
         """Of all rows, as the loss computes it."""
@@ -190,6 +112,22 @@ class OfLoss:
     total: torch.Tensor
     smoothed: torch.Tensor | None = None
     shares: torch.Tensor | None = None
+
+    @classmethod
+    def by_rows(
+        cls,
+        gradient: torch.Tensor,
+        total: torch.Tensor,
+        smoothed: torch.Tensor | None,
+        shares: torch.Tensor | None,
+    ) -> OfLoss:
+        """With a number, or a row of one, for each row of classes."""
+        return cls(
+            gradient.flatten() if gradient.dim() else gradient,
+            total,
+            None if smoothed is None else smoothed.reshape(-1, 1),
+            None if shares is None else shares.reshape(1, -1),
+        )
 
     def of_logits(
         self,
@@ -216,7 +154,7 @@ class OfLoss:
             value = self._probabilities_less_one(layer, rows, log_probabilities, over=over)
             scale = self._scale(layer, rows)
         else:
-            value, scale = self._by_kernels(layer, rows, log_probabilities), None
+            value, scale = self.by_kernels(layer, rows, log_probabilities), None
         for step in layer.plan.backward:
             if not step.moves:
                 value = step.run(value, made)
@@ -249,25 +187,30 @@ class OfLoss:
             scale = scale * layer.class_weight[torch.where(counts, target, 0)]
         return torch.where(counts, scale, 0.0)
 
-    def _by_kernels(self, layer: Layer, rows: slice, log_probabilities: torch.Tensor) -> torch.Tensor:
-        """The gradient of what log-softmax reads, by PyTorch's kernels."""
+    def by_kernels(self, layer: Layer, rows: slice, log_probabilities: torch.Tensor) -> torch.Tensor:
+        """The gradient of what log-softmax reads, by PyTorch's kernels: of rows, or of several matrices of columns."""
         plan = layer.plan
-        value = gradient_of_log_probabilities(
-            layer.buffer("gradient", len(log_probabilities), log_probabilities.dtype),
-            self.gradient[rows] if plan.reduction == NONE else self.gradient,
-            log_probabilities,
-            layer.target[rows],
-            layer.class_weight,
-            plan.reduction,
-            plan.ignored,
-            self.total,
-            None if self.smoothed is None else self.smoothed[rows],
-            self.shares,
-        )
-        if plan.dtype is None:
-            aten._log_softmax_backward_data.out(value, log_probabilities, 1, value.dtype, out=value)
+        target = layer.target[rows]
+        gradient = self.gradient[rows] if plan.reduction == NONE else self.gradient
+        smoothed = None if self.smoothed is None else self.smoothed[rows]
+        shares = self.shares
+        if plan.last or log_probabilities.dim() == _ROWS:
+            read = log_probabilities.flatten(0, -2)
+            value = layer.buffer("gradient", len(read), read.dtype)
         else:
-            value = aten._log_softmax_backward_data.default(value, log_probabilities, 1, plan.dtype)
+            count, classes = log_probabilities.shape[:2]
+            read = log_probabilities.reshape(count, classes, 1, -1)
+            value = torch.empty_like(read)
+            target = target.view(count, 1, -1)
+            gradient = gradient.view(count, 1, -1) if plan.reduction == NONE else gradient
+            smoothed = None if smoothed is None else smoothed.view(count, 1, 1, -1)
+            shares = None if shares is None else shares.view(1, -1, 1, 1)
+        loss = (read, target, layer.class_weight, plan.reduction, plan.ignored, self.total, smoothed, shares)
+        value = gradient_of_log_probabilities(value, gradient, *loss)
+        if plan.dtype is None:
+            aten._log_softmax_backward_data.out(value, read, 1, value.dtype, out=value)
+        else:
+            value = aten._log_softmax_backward_data.default(value, read, 1, plan.dtype)
         return value
 
 
@@ -278,15 +221,16 @@ class LossesSoFar:
     plan: Plan
     found: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
 
-    def results(self) -> tuple[torch.Tensor, ...]:
-        """Of all rows: loss, total weight, and sums where they are asked for."""
-        losses, totals, *sums = zip(*self.found, strict=True)
+    def results(self, shape: torch.Size) -> tuple[torch.Tensor, ...]:
+        """Of all rows: loss, total weight, and sums where they are asked for; the targets have this shape."""
+        losses, totals, *parts = zip(*self.found, strict=True)
+        sums = [torch.cat(x).view(self.plan.of_sums or shape) for x in parts]
         if self.plan.reduction == NONE:
-            return torch.cat(losses), totals[-1], *map(torch.cat, sums)
+            return torch.cat(losses).view(shape), totals[-1], *sums
         dtype = losses[0].dtype
         loss, total = (torch.stack(x).to(precise(dtype)).sum() for x in (losses, totals))
         loss = loss / total if self.plan.reduction == MEAN else loss
-        return loss.to(dtype), total.to(dtype), *map(torch.cat, sums)
+        return loss.to(dtype), total.to(dtype), *sums
 
 
 class Gradients:

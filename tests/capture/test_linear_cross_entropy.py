@@ -64,7 +64,6 @@ APART: dict[str, Logits] = {
     "masked": lambda x, y: loss(x.masked_fill(torch.arange(x.shape[-1]) % 7 == 3, -1e4), y),
     "joined": lambda x, y: loss(torch.cat([x, -x], 1), torch.cat([y, y], 1)),
     "indexed": lambda x, y: loss(x[:, torch.arange(0, 100, 2)], y[:, ::2].contiguous()),
-    "transposed": lambda x, y: F.cross_entropy(x.transpose(1, 2), y),
     "learned": lambda x, y: loss(x * x.detach().mean(), y),
 }
 
