@@ -49,6 +49,10 @@ def bundled(
         try:
             batch = spec.batch(**wanted)
         except TypeError as error:
+            if like and not sizes:
+                raise ValueError(
+                    f"the batch is of another model: {spec.title} has no {' and '.join(wanted)}"
+                ) from error
             raise ValueError(f"{spec.title} does not take all of {', '.join(wanted)}: {error}") from error
         named = dtype or dtype_of(like)
         kind = spec.dtype if named is None else getattr(torch, named)

@@ -56,6 +56,7 @@ class Placement(Summarised):
         buffer_bytes: the highest end of a block.
         load_bytes: most bytes alive at once: the peak of the step less what is there before it.
         bound_bytes: no buffer is smaller: the load, or more where that was proven too small.
+        schedule: ``Schedule.fingerprint`` of what it is for; empty where that was not noted.
     """
 
     blocks: tuple[Block, ...]
@@ -63,6 +64,7 @@ class Placement(Summarised):
     buffer_bytes: int
     load_bytes: int
     bound_bytes: int
+    schedule: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError where a block leaves the buffer or the step."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -69,6 +70,8 @@ class Schedule(Summarised):
             runs = sum(isinstance(x, Run) for x in self.steps)
             if self.placement.runs != runs:
                 raise ValueError(f"the placement is for a schedule of {self.placement.runs} runs; this one has {runs}")
+            if self.placement.schedule not in ("", self.fingerprint):
+                raise ValueError("the placement is for another schedule, or another graph: place this one")
 
     def facts(self) -> Iterator[Fact]:
         """For what it is, and how much it runs."""
@@ -92,9 +95,15 @@ class Schedule(Summarised):
             placement: from ``place``, for this very schedule.
 
         Raises:
-            ValueError: it is for one with another number of runs.
+            ValueError: it is for another one.
         """
         return replace(self, placement=placement)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal steps of equal graphs."""
+        steps = [(x.operator, x.implementation) if isinstance(x, Run) else x.storage for x in self.steps]
+        return hashlib.sha256(repr((self.identity, steps)).encode()).hexdigest()[:16]
 
     @property
     def order(self) -> tuple[int, ...]:

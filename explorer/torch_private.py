@@ -442,3 +442,9 @@ def optimizers_on_meta() -> Iterator[None]:
     finally:
         for name, original in originals.items():
             setattr(module, name, original)
+
+
+def when_backward_is_complete(told: Callable[[], None]) -> None:
+    """Call back once the backward pass in which this is called is through; never, where something is raised in it."""
+    engine: Any = torch.autograd.Variable._execution_engine  # FSDP waits so, too
+    engine.queue_callback(told)

@@ -40,38 +40,43 @@ def parse_bytes(value: int | str, *, whole: int | None = None) -> int:
     Raises:
         ValueError: the unit is unknown, or the amount is not a positive number of at most 2^60 bytes.
     """
+    return amount_of_bytes(value, whole=whole, name="budget")
+
+
+def amount_of_bytes(value: int | str, *, name: str, whole: int | None = None) -> int:
+    """As ``parse_bytes``; where the amount is refused it is called ``name``."""
     if isinstance(value, bool) or not isinstance(value, Integral | str):
-        raise ValueError(f"budget {shown(value)} must be an int (bytes) or a string such as '8 GiB'")
+        raise ValueError(f"{name} {shown(value)} must be an int (bytes) or a string such as '8 GiB'")
     if not isinstance(value, str):
         amount: float = int(value)
     elif share := _SHARE.fullmatch(value):
         if whole is None:
-            raise ValueError(f"budget {shown(value)} is a share of PyTorch's peak, which is not known here: give bytes")
+            raise ValueError(f"{name} {shown(value)} is a share of PyTorch's peak, which is not known here: give bytes")
         amount = _number(share[1]) * whole / 100
     else:
-        amount = _quantity(value)
+        amount = _quantity(value, name)
     if amount > _MOST:
-        raise ValueError(f"budget {shown(value)} is too large; allowed: up to 2^60 bytes, a million TiB")
+        raise ValueError(f"{name} {shown(value)} is too large; allowed: up to 2^60 bytes, a million TiB")
     if int(amount) <= 0:
-        raise ValueError(f"budget {shown(value)} must be positive" + (", at least 1 byte" if amount > 0 else ""))
+        raise ValueError(f"{name} {shown(value)} must be positive" + (", at least 1 byte" if amount > 0 else ""))
     return int(amount)
 
 
-def _quantity(value: str) -> float:
+def _quantity(value: str, name: str) -> float:
     """A number with a unit."""
     match = _QUANTITY.fullmatch(value)
     if match is None:
-        raise ValueError(f"budget {shown(value)} is not a number with a unit, such as '8 GiB', nor per cent: '80 %'")
+        raise ValueError(f"{name} {shown(value)} is not a number with a unit, such as '8 GiB', nor per cent: '80 %'")
     if _THOUSANDS.fullmatch(match[1]):
         whole = match[1].replace(",", "")
         raise ValueError(
-            f"budget {shown(value)} can be read in two ways: write '{whole} {match[2]}', or "
+            f"{name} {shown(value)} can be read in two ways: write '{whole} {match[2]}', or "
             f"'{_number(match[1]):g} {match[2]}'"
         )
     factor = _FACTORS.get(match[2].upper())
     if factor is None:
         raise ValueError(
-            f"budget {shown(value)} has the unknown unit {shown(match[2])}; allowed: B, KB, MB, GB, TB, KiB, MiB, GiB, "
+            f"{name} {shown(value)} has the unknown unit {shown(match[2])}; allowed: B, KB, MB, GB, TB, KiB, MiB, GiB, "
             "TiB and %"
         )
     return _number(match[1]) * factor

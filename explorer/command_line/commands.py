@@ -29,7 +29,7 @@ from explorer.profiles.loading import BUNDLED_FOR, bundled_profiles, load_profil
 from explorer.schedule import keep_all
 from explorer.simulation import profile_for, simulate
 from explorer.timeline import CATEGORIES
-from explorer.units import format_bytes, parse_bytes
+from explorer.units import amount_of_bytes, format_bytes
 from explorer.zoo.loading import load_schedule
 
 app = typer.Typer(
@@ -215,7 +215,7 @@ def zoo(
     """List the schedules that come with the package; other commands take their names as SCHEDULE."""
     from explorer.zoo.entries import zoo as entries
 
-    most_bytes = None if fits is None else parse_bytes(fits)
+    most_bytes = None if fits is None else amount_of_bytes(fits, name="--fits")
     table = Table(Column("name", no_wrap=True), *(Column(x, justify="right") for x in ("peak", "step", "added", "gap")))
     for entry in entries():
         fitting = most_bytes is None or (entry.peak_bytes is not None and entry.peak_bytes <= most_bytes)

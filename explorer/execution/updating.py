@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -11,13 +12,17 @@ from torch.utils.hooks import RemovableHandle
 from explorer.execution.optimizers import Updater, label_of, unwrapped
 from explorer.execution.scheduled import ScheduledModule
 from explorer.torch_arguments import a_module
-from explorer.torch_private import optimizers_on_meta
+from explorer.torch_private import optimizers_on_meta, when_backward_is_complete
 from explorer.units import shown
 
 _ACCUMULATED = (
     "several backward passes come before one optimizer.step() here, and with updates within the backward pass each of "
     "them updates the parameters: gradients are not accumulated. Plan for it: profile(…, accumulate=True), with "
     "update='end'"
+)
+_FAILED = (
+    "a backward pass failed after {0} of {1} parameters had been updated within it, by gradients of its batch: "
+    "training goes on from there"
 )
 _FEW = 2
 """Parameters of a group that show whether it is trained one by one as together."""
@@ -37,8 +42,10 @@ class UpdatesWithin:
         self.optimizer = optimizer
         self._module = module
         trained = [x for group in optimizer.param_groups for x in group["params"] if x.requires_grad]
+        self._trained = trained
         self._updated: set[int] = set()
         self._twice = self._updating = self._has_steps = False
+        self._open: set[int] = set()  # those of a backward pass that is not complete, or failed
         self._handles: list[RemovableHandle] = [x.register_post_accumulate_grad_hook(self._update) for x in trained]
         self._handles.append(optimizer.register_step_post_hook(self._after_step))
         self._count(1)
@@ -49,16 +56,26 @@ class UpdatesWithin:
         Raises:
             RuntimeError: it was updated already since the loop's last ``optimizer.step()``.
         """
+        if id(parameter) in self._open:  # each pass has it once: that one failed
+            warnings.warn(_FAILED.format(len(self._open), len(self._trained)), UserWarning, stacklevel=1)
+            self._open.clear()
         if id(parameter) in self._updated:
             self._twice = True
             if self._has_steps:
                 raise RuntimeError(_ACCUMULATED)
-        self._updated.add(id(parameter))
+        if not self._open:
+            when_backward_is_complete(self._end)
+        self._open.add(id(parameter))
         self._updating = True
         try:
             step_one(self.optimizer, parameter)
         finally:
             self._updating = False
+
+    def _end(self) -> None:
+        """Of a backward pass in which nothing was raised."""
+        self._updated |= self._open
+        self._open.clear()
 
     def _after_step(self, *_: Any) -> None:
         """After the loop's own step: by then every backward pass has had its updates.
@@ -70,6 +87,7 @@ class UpdatesWithin:
             return
         self._has_steps = True
         self._updated.clear()
+        self._open.clear()
         if self._twice:
             self._twice = False
             raise RuntimeError(_ACCUMULATED)
@@ -94,7 +112,8 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
     The training loop stays as it is: ``optimizer.step()`` and ``zero_grad()`` find no gradients, and do nothing;
     groups, learning rates, their schedulers and ``state_dict()`` are the optimizer's own. What needs all gradients at
     once has nothing to work on: clipping by their common norm, accumulation, ``GradScaler``. A second backward pass
-    before the loop's ``optimizer.step()`` raises; in the first iteration, that step does.
+    before the loop's ``optimizer.step()`` raises; in the first iteration, that step does. Where a backward pass failed
+    half way (out of memory, caught by the loop), the next one warns that some parameters were updated, and goes on.
 
     Args:
         module: from ``apply`` with a schedule that was planned so (``profile(…, update="within")``), or a plain model.

@@ -14,6 +14,7 @@ from explorer.solution import Bound, BoundScope, Solution, Status, message_of
 from explorer.solvers.neither import neither
 from explorer.units import shown
 
+_NO_OPTIMIZER = "update is {!r}, and this profile has no optimizer: profile(…, optimizer=…)"
 CHOICES = ("end", "within", "best")
 
 
@@ -36,6 +37,8 @@ def solve_with_updates(profile: Profile, update: str, solve: Callable[[Profile, 
         raise ValueError(f"update is {shown(update)}; allowed: {', '.join(map(repr, CHOICES))}, or None")
     if update != "best":
         return solve(with_updates(profile, update), 1.0)
+    if profile.graph.iteration.optimizer is None:
+        raise ValueError(_NO_OPTIMIZER.format(update))
     at_end = with_updates(profile, "end")
     if not profile.can_update_within:
         return solve(at_end, 1.0)
@@ -58,7 +61,7 @@ def with_updates(profile: Profile, update: str) -> Profile:
     """
     iteration = profile.graph.iteration
     if iteration.optimizer is None:
-        raise ValueError(f"update is {update!r}, and this profile has no optimizer: profile(…, optimizer=…)")
+        raise ValueError(_NO_OPTIMIZER.format(update))
     return profile.in_iteration(replace(iteration, within=update == "within"))
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 import explorer
 from explorer.analysis.tracing import chrome_trace
+from explorer.capture.batch import TrainingStep
 from explorer.capture.results import tensors_of_result
 from explorer.execution.iterating import Iterating
 from explorer.iteration import STEP_ALONE, Iteration
@@ -371,3 +372,44 @@ def test_an_optimizer_around_another_one_is_that_one() -> None:
     before = [x.detach().clone() for x in module.parameters()]
     module(*batch).backward()
     assert not any(torch.equal(x, y) for x, y in zip(module.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("iterations", [0, 1])
+def test_training_goes_on_after_a_backward_pass_that_failed_half_way(*, planned: bool, iterations: int) -> None:
+    """As a loop does that catches out-of-memory errors, forgets the gradients and takes the next batch."""
+    model, batch, loss = perceptron()
+    module: nn.Module = TrainingStep(model, loss)
+    if planned:
+        profile = explorer.profile(model, batch, loss=loss, optimizer="sgd", update="within")
+        module = explorer.apply(model, explorer.keep_all(profile.graph), batch, loss=loss)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    explorer.update_within(model if not planned else module, optimizer)
+
+    def iteration() -> None:
+        module(*batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(iterations):
+        iteration()
+    weight = next(iter(model.parameters()))
+    failing = [True]
+
+    def fail(gradient: torch.Tensor) -> torch.Tensor:
+        if failing.pop():
+            raise MemoryError("no room")
+        return gradient
+
+    handle = weight.register_post_accumulate_grad_hook(lambda x: fail(x) and None)
+    with pytest.raises(MemoryError, match="no room"):
+        iteration()
+    optimizer.zero_grad()
+    handle.remove()
+    with pytest.warns(UserWarning, match=r"failed after \d of 8 parameters had been updated"):
+        iteration()
+    for _ in range(3):
+        iteration()
+    module(*batch).backward()
+    with pytest.raises(RuntimeError, match="several backward passes come before one"):
+        module(*batch).backward()

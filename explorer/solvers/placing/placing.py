@@ -12,7 +12,7 @@ from explorer.simulation import profile_for, simulate
 from explorer.solvers.placing.packing import pack
 from explorer.solvers.placing.rectangles import Rectangles
 from explorer.stays import memory_blocks
-from explorer.units import format_bytes, parse_bytes
+from explorer.units import amount_of_bytes, format_bytes
 
 
 def place(
@@ -43,7 +43,7 @@ def place(
         np.array([x.last + 1 for x in sized], np.int64),
         np.array([x.bytes for x in sized], np.int64),
     )
-    goal_bytes = 0 if buffer is None else parse_bytes(buffer)
+    goal_bytes = 0 if buffer is None else amount_of_bytes(buffer, name="buffer")
     if buffer is not None and goal_bytes < rectangles.load_bytes:
         raise ValueError(
             f"buffer is {format_bytes(goal_bytes)} ({goal_bytes} bytes), and the load, what is alive at once, "
@@ -52,4 +52,5 @@ def place(
     packing = pack(rectangles, seconds=seconds, goal_bytes=goal_bytes)
     offsets = iter(packing.offset_bytes.tolist())
     placed = tuple(Block(x.storages, x.first, x.last, next(offsets) if x.bytes else 0, x.bytes) for x in blocks)
-    return Placement(placed, len(timeline.operators), packing.buffer_bytes, rectangles.load_bytes, packing.bound_bytes)
+    runs, load_bytes = len(timeline.operators), rectangles.load_bytes
+    return Placement(placed, runs, packing.buffer_bytes, load_bytes, packing.bound_bytes, schedule.fingerprint)

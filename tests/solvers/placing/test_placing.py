@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import explorer
 from explorer.device_profile import Profile
@@ -104,3 +106,31 @@ def test_bad_input_is_refused():
         schedule.with_placement(placement)
     with pytest.raises(ValueError, match="of a buffer of 1"):
         replace(placement, buffer_bytes=1)
+
+
+def test_a_placement_is_for_one_schedule_of_one_graph(tmp_path: Path):
+    narrow, wide = (perceptron(width) for width in (16, 256))
+    schedules = [keep_all(x.graph) for x in (narrow, wide)]
+    placement = place(narrow, schedules[0])
+    other = random_schedule(narrow.graph, 0, keep=1.0)
+    assert schedules[0].with_placement(placement).placement is placement
+    for schedule in (schedules[1], replace(schedules[0], steps=other.steps)):
+        if schedule.fingerprint != schedules[0].fingerprint:
+            with pytest.raises(ValueError, match=r"for another schedule, or another graph|is for a schedule of"):
+                schedule.with_placement(placement)
+    placed = replace(schedules[0], budget_bytes=17).with_placement(placement)
+    placed.save(tmp_path / "placed.json")
+    assert read_schedule(tmp_path / "placed.json") == placed
+
+
+def test_what_no_buffer_can_be_is_called_buffer():
+    profile = perceptron(16)
+    with pytest.raises(ValueError, match="buffer -1 must be positive"):
+        place(profile, keep_all(profile.graph), buffer=-1)
+
+
+def perceptron(width: int) -> Profile:
+    """Equal calls, of another width."""
+    with torch.device("meta"):
+        model, batch = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 8)), torch.empty(4, 8)
+    return explorer.estimate(model, batch, device="A100-40GB")
