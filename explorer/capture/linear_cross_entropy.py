@@ -169,7 +169,7 @@ class _Found:
                 before = _bytes(node)
         most += sum(_bytes(self._numbers()[x]) for x in self.saved)
         count = len(value_of(self.log_softmax))
-        autograd = max(self._autograd_bytes(), *(_bytes(x) + _bytes(y) for x, y in pairwise(self._computing())))
+        autograd = max(self._autograd_bytes(), 0, *(_bytes(x) + _bytes(y) for x, y in pairwise(self._computing())))
         left = autograd - self._kept_bytes() - self.loss.kept_bytes - _bytes(self.layer)
         require(left >= self._results_bytes())
         found = left * count // most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from explorer.command_line.tables import PlainConsole, progress_bar
 from explorer.harmless import file_stem
 
 if TYPE_CHECKING:
-    from explorer.sweeping.table import Sweep
+    from explorer.sweeping.table import Row, Sweep
 
 
 def sweep(
@@ -21,7 +22,8 @@ def sweep(
         Path, typer.Argument(metavar="FILE", help="YAML: models, devices, batches, budgets … (docs/sweeps.md).")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for what is found; FILE's name if not given.")
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for what is found; by FILE's name if not given."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes here; one for each core if not given.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Of a Dask cluster elsewhere: tcp://10.0.0.1:8786.")] = None,
@@ -32,17 +34,27 @@ def sweep(
     from explorer.sweeping.reading import read_plan
 
     asked = read_plan(plan)
-    folder = output or Path(file_stem(plan.stem))
+    folder = output or _folder_for(plan)
     with progress_bar() as progress:
         found = explorer.sweep(
             asked.pop("models"), folder=folder, workers=workers, scheduler=scheduler, progress=progress, **asked
         )
     PlainConsole().print(_summary(found))
-    PlainConsole().print(f"{len(found.rows)} cells in {folder / 'table.parquet'}")
+    table = folder / "table.parquet"
+    PlainConsole().print(f"{len(found.rows)} cells in {table}")
     if failed := [x for x in found.rows if x.status is Status.FAILED]:
         first = failed[0]
-        complain("failed", f"{len(failed)} cells, the first: {first.model} on {first.device}: {first.message}")
+        said = f"{len(failed)} cells, the first: {first.model} on {first.device}: {first.message}"
+        others = f" (the others: column message of {table})" if len(failed) > 1 else ""
+        complain("failed", said + others)
         raise typer.Exit(1)
+
+
+def _folder_for(plan: Path) -> Path:
+    """In the working folder, by the plan's name."""
+    folder = Path(file_stem(plan.stem))
+    # A plan without an ending has that very name.
+    return folder.with_name(f"{folder.name}-sweep") if folder.is_file() else folder
 
 
 def _summary(found: Sweep) -> Table:
@@ -51,10 +63,22 @@ def _summary(found: Sweep) -> Table:
 
     table = Table("model", "device", *(Column(x, justify="right") for x in ("largest batch", "samples/s", "at batch")))
     quick, large = fastest(found), largest(found)
-    for model, device in dict.fromkeys((x.model, x.device) for x in found.rows):
-        best, most = quick.get((model, device)), large.get((model, device))
+    for at in dict.fromkeys((x.model, x.device) for x in found.rows):
+        best, most = quick.get(at), large.get(at)
         if best is None or most is None:
-            table.add_row(model, device, "nothing fits")
+            table.add_row(*at, _why_none([x for x in found.rows if (x.model, x.device) == at]))
         else:
-            table.add_row(model, device, str(most.samples), f"{best.samples_per_s:.1f}", str(best.samples))
+            table.add_row(*at, str(most.samples), f"{best.samples_per_s:.1f}", str(best.samples))
     return table
+
+
+def _why_none(rows: list[Row]) -> str:
+    """Of a model and device without a schedule that fits: what ended without an answer says nothing of memory."""
+    from explorer.solution import Status
+
+    answers = Status.OPTIMAL, Status.FEASIBLE, Status.INFEASIBLE
+    counts = Counter(x.status.value for x in rows if x.status not in answers)
+    if len(rows) in counts.values():
+        return rows[0].status.value
+    fits = ["nothing fits"] if counts.total() < len(rows) else []
+    return ", ".join([*fits, *(f"{count} of {len(rows)} {status}" for status, count in counts.items())])

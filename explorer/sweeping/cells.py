@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any
 
 from explorer.arguments import a_number, a_whole_number, several
 from explorer.execution.optimizers import NAMES
-from explorer.profiling.devices import PRECISIONS, device_spec
+from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
 from explorer.solvers.methods.table import method_named
 from explorer.sweeping.sources import source_digest
 from explorer.units import is_share, parse_bytes, shown
@@ -35,6 +35,8 @@ class Step:
         optimizer: as for ``estimate``.
         state: stands for what else its estimate depends on, as it was when the sweep was asked for: the model's code,
             the device's figures, the versions of PyTorch and of this package.
+        code: the digest of the model's code that is in ``state``: workers must have the same.
+        figures: the device's, which are in ``state``: workers need not have its file.
     """
 
     model: str
@@ -43,11 +45,13 @@ class Step:
     precision: str | None
     optimizer: str | None
     state: str
+    code: str = field(compare=False, repr=False)
+    figures: DeviceSpec = field(compare=False, repr=False)
 
     @property
     def key(self) -> str:
         """Equal for equal steps, in every process."""
-        return _hash(astuple(self))
+        return _hash((self.model, self.device, self.batch_size, self.precision, self.optimizer, self.state))
 
     def __str__(self) -> str:
         """For people."""
@@ -109,10 +113,24 @@ def cells_of(
     if optimizer is not None and (not isinstance(optimizer, str) or optimizer.lower() not in NAMES):
         raise ValueError(f"optimizer is {shown(optimizer)}; in a sweep it must be one of {', '.join(NAMES)}, or None")
     codes = {x: source_digest(x) for x in axes[0]}
-    figures = {x: repr(device_spec(x)) for x in axes[1]}
-    state = {(x, y): _hash((codes[x], figures[y], *_versions())) for x, y in product(*axes[:2])}
+    figures = {x: device_spec(x) for x in axes[1]}
+    versions = tuple(_versions())
     found = (
-        Cell(Step(model, device, batch, precision, optimizer, state[model, device]), budget, method, seconds)
+        Cell(
+            Step(
+                model=model,
+                device=device,
+                batch_size=batch,
+                precision=precision,
+                optimizer=optimizer,
+                state=_hash((codes[model], repr(figures[device]), *versions)),
+                code=codes[model],
+                figures=figures[device],
+            ),
+            budget,
+            method,
+            seconds,
+        )
         for model, device, batch, budget, method in product(*axes)
     )
     return tuple(dict.fromkeys(found))

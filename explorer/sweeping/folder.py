@@ -30,21 +30,28 @@ class Folder:
             raise ValueError(f"folder {str(path)!r} cannot be made: {error.strerror}") from error
 
     def known(self) -> dict[str, Row]:
-        """The rows that need not be found again, by key: all but failures, which may end otherwise the next time."""
+        """The rows that need not be found again, by key.
+
+        All but failures, which may end otherwise the next time, and rows whose schedule is gone.
+        """
         found: dict[str, Row] = {}
-        lines = self._answers.read_text(encoding="utf-8").splitlines() if self._answers.exists() else ()
+        lines = self._answers.read_bytes().splitlines() if self._answers.exists() else ()
         for line in lines:
             try:
                 row = from_plain(json.loads(line), Row)
-            except (ValueError, WrongContentError):  # cut off, or of another version
+            except (ValueError, RecursionError, WrongContentError):  # cut off, damaged, or of another version
                 continue
             found[row.key] = row
-        return {key: row for key, row in found.items() if row.status is not Status.FAILED}
+        return {key: row for key, row in found.items() if row.status is not Status.FAILED and self._is_whole(row)}
+
+    def _is_whole(self, row: Row) -> bool:
+        """Is the row's schedule there, if it has one?"""
+        return row.peak_bytes is None or self._schedule_of(row).is_file()
 
     def keep(self, answer: Answer) -> None:
         """An answer, on the disk when this returns."""
         if answer.schedule is not None:
-            answer.schedule.save(self._schedules / f"{answer.row.key}.json.gz")
+            answer.schedule.save(self._schedule_of(answer.row))
         with self._answers.open("a+b") as file:
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
@@ -53,3 +60,6 @@ class Folder:
             file.write(json.dumps(to_plain(answer.row), separators=(",", ":")).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def _schedule_of(self, row: Row) -> Path:
+        return self._schedules / f"{row.key}.json.gz"

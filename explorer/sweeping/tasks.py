@@ -11,6 +11,7 @@ from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.solution import Status
 from explorer.sweeping.cells import CONTEXT_BYTES, DEVICE, Cell, Step
+from explorer.sweeping.sources import import_as_asked
 from explorer.sweeping.table import Row
 
 
@@ -26,7 +27,7 @@ def estimated(step: Step) -> Profile:
     """The step's profile for its device; bundled models take no memory.
 
     Raises:
-        ValueError: the model cannot be made or captured, or not in this batch.
+        ValueError: the model cannot be made or captured, or not in this batch, or its code is another here.
     """
     import torch
 
@@ -35,11 +36,12 @@ def estimated(step: Step) -> Profile:
 
     sizes: dict[str, Any] = {} if step.batch_size is None else {"batch_size": step.batch_size}
     if ":" in step.model:
+        import_as_asked(step.model, step.code)
         model, batch, loss = model_source.factory(step.model, **sizes)
     else:
         with torch.device("meta"):
             model, batch, loss = model_source.bundled(step.model, **sizes)
-    return estimate(model, batch, loss=loss, device=step.device, precision=step.precision, optimizer=step.optimizer)
+    return estimate(model, batch, loss=loss, device=step.figures, precision=step.precision, optimizer=step.optimizer)
 
 
 def answered(profile: Profile, cell: Cell) -> Answer:

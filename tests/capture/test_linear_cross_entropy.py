@@ -100,6 +100,12 @@ def test_few_rows_or_classes_are_not_joined() -> None:
     assert not {x.name for x in narrow.graph.operators} & BOTH
 
 
+def test_rows_of_few_classes_with_nothing_in_between_are_not_joined() -> None:
+    batch = torch.randn(64, 64), torch.randint(10, (64,))
+    found = capture(nn.Linear(64, 10), batch, loss=F.cross_entropy)
+    assert not {x.name for x in found.graph.operators} & BOTH
+
+
 @pytest.mark.parametrize("name", JOINED)
 def test_plain_peak_as_measured(name: str) -> None:
     """Of what autograd frees between its calls at most one half per cent is kept to the end of the joined one."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,31 @@ def test_what_is_answered_is_not_asked_again(answered):
         raise AssertionError("nothing is left to do")
 
     assert explorer.sweep([DEADLY], folder=folder, progress=never, **AXES) == found
+
+
+def test_what_is_damaged_or_gone_is_asked_again(answered, tmp_path):
+    """A line that is no text, one that is nested without end, and a schedule that somebody removed."""
+    folder = shutil.copytree(answered[0], tmp_path / "found")
+    with_schedule = {x.key for x in answered[1].rows if x.peak_bytes is not None}
+    assert len(with_schedule) < len(answered[1].rows)  # one without has nothing that could be gone
+    known = Folder(folder).known()
+    first, *others = (folder / "answers.jsonl").read_bytes().splitlines()
+    (folder / "answers.jsonl").write_bytes(b"\n".join([b"\xff\xfe{" + first, b"[" * 100_000, *others, b""]))
+    assert known.keys() - Folder(folder).known().keys() == {json.loads(first)["key"]}
+    for file in (folder / "schedules").iterdir():
+        file.unlink()
+    assert not Folder(folder).known().keys() & with_schedule
+
+
+def test_a_schedule_that_is_gone_is_made_again(tmp_path):
+    axes = {**AXES, "batches": [2048], "budgets": ["100 %"], "methods": ["eager"], "folder": tmp_path}
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
+        axes["scheduler"] = cluster.scheduler_address
+        (row,) = explorer.sweep([SMALL], **axes).rows
+        schedule = tmp_path / "schedules" / f"{row.key}.json.gz"
+        schedule.unlink()
+        assert explorer.sweep([SMALL], **axes).rows[0].key == row.key
+        assert schedule.exists()
 
 
 def test_a_stopped_sweep_goes_on(tmp_path):
@@ -196,6 +223,42 @@ def test_command(answered, tmp_path, monkeypatch):
     assert "4096" in said.stdout
     plan.write_text("models: [gpt2]")
     assert CliRunner().invoke(app, ["sweep", str(plan)]).exit_code == 2
+
+
+def test_command_says_what_failed(tmp_path, monkeypatch):
+    """As failed, not as too large."""
+    ended = {"a": "failed failed", "b": "infeasible failed", "c": "infeasible feasible", "d": "unsuited failed"}
+    rows = [
+        row(model=model, device="T4", samples=8, status=Status(x), peak_bytes=101 if x == "feasible" else None)
+        for model, statuses in ended.items()
+        for x in statuses.split()
+    ]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(explorer, "sweep", lambda *_, **__: Sweep(tuple(rows)))
+    Path("plan.yaml").write_text("models: [gpt2]\ndevices: [T4]\n")
+    said = CliRunner().invoke(app, ["sweep", "plan.yaml"])
+    assert said.exit_code == 1
+    lines = [[y.strip() for y in x.split("│")[1:4]] for x in said.stdout.splitlines() if "T4" in x]
+    assert lines == [
+        ["a", "T4", "failed"],
+        ["b", "T4", "nothing fits, 1 of 2 failed"],
+        ["c", "T4", "nothing fits"],
+        ["d", "T4", "1 of 2 unsuited, 1 of 2 failed"],
+    ]
+    assert "4 cells, the first: a on T4" in said.stderr
+    assert "the others: column message of plan" in said.stderr
+
+
+@pytest.mark.parametrize(("name", "folder"), [("plan.yaml", "plan"), ("plan", "plan-sweep"), ("of/plan", "plan")])
+def test_folder_of_a_plan(tmp_path, monkeypatch, name, folder):
+    """Its name, unless that is the plan itself."""
+    monkeypatch.chdir(tmp_path)
+    asked = {}
+    monkeypatch.setattr(explorer, "sweep", lambda *_, **given: asked.update(given) or Sweep(()))
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text("models: [gpt2]\ndevices: [T4]\n")
+    assert CliRunner().invoke(app, ["sweep", name]).exit_code == 0
+    assert asked["folder"] == Path(folder)
 
 
 def test_what_has_changed_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
