@@ -27,6 +27,7 @@ EXTRA_OF = {
     "scipy": "solve",
     "yaml": "solve",
     "distributed": "sweep",
+    "psutil": "sweep",
     "pyarrow": "sweep",
     "rich": "command",
     "typer": "command",

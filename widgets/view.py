@@ -86,8 +86,10 @@ class View:
         """Send what all widgets are, to a page that was built from earlier states and may have missed what followed."""
         with self._lock:
             for widget in _tree(self.box):
-                if not isinstance(widget, Library):  # it never changes, and is the largest by far
+                # The library never changes, and is the largest by far.
+                if widget is not self.controls.status and not isinstance(widget, Library):
                     widget.send_state()
+        self.controls.say_again()
 
     def _in_sight(self) -> set[str]:
         hidden = set(self._tabbed)

@@ -76,6 +76,11 @@ class Controls:
         with self._saying, self.status.hold_sync():
             self.status.text, self.status.tone, self.status.progress = text, tone, progress
 
+    def say_again(self) -> None:
+        """Send what is said; nothing else is said meanwhile, so that it is the latest."""
+        with self._saying:
+            self.status.send_state()
+
     @property
     def complains(self) -> bool:
         """Does the sentence shown say what went wrong?"""
