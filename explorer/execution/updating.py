@@ -42,7 +42,7 @@ class UpdatesWithin:
         self.optimizer = optimizer
         self._module = module
         trained = [x for group in optimizer.param_groups for x in group["params"] if x.requires_grad]
-        self._trained = trained
+        self._parameters = len(trained)
         self._updated: set[int] = set()
         self._twice = self._updating = self._has_steps = False
         self._open: set[int] = set()  # those of a backward pass that is not complete, or failed
@@ -57,7 +57,7 @@ class UpdatesWithin:
             RuntimeError: it was updated already since the loop's last ``optimizer.step()``.
         """
         if id(parameter) in self._open:  # each pass has it once: that one failed
-            warnings.warn(_FAILED.format(len(self._open), len(self._trained)), UserWarning, stacklevel=1)
+            warnings.warn(_FAILED.format(len(self._open), self._parameters), UserWarning, stacklevel=1)
             self._open.clear()
         if id(parameter) in self._updated:
             self._twice = True

@@ -17,6 +17,7 @@ from explorer.budgets import budgets as some_budgets
 from explorer.device_profile import Profile
 from explorer.kinds import a_profile
 from explorer.reserved import an_allocator
+from explorer.schedule import Schedule
 from explorer.solution import Solution
 from explorer.solvers.curves import whole_curve
 from explorer.solvers.methods.table import METHODS, method_named
@@ -132,7 +133,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
             return solve(profile, time_limit=seconds, **(asked | {"of": Of.ALLOCATED.value, "budget": peak_bytes}))
 
         fitting = Fitting(profile, budget_bytes, measure, reserving)
-        points = (lambda: ()) if knowledge is None else knowledge.frontier.points
+        points = tuple if knowledge is None else knowledge.frontier.points
         solution = solve_reserved(fitting, solve_peak, time_limit=time_limit, found_so_far=points)
     elif order and method != "model":
 
@@ -175,15 +176,14 @@ def _remembered(pursuit: Pursuit) -> Solution:
     if known is not None:
         return known
     solution = pursuit.run()
-    _keep(knowledge, options, budget_bytes, spent_s=knowledge.counted_s(budget_bytes, options=options))
+    spent_s = knowledge.counted_s(budget_bytes, options=options)
+    _keep(*knowledge.answer(budget_bytes, spent_s=spent_s), profile=knowledge.profile, options=options)
     return solution
 
 
-def _keep(knowledge: Knowledge, options: Options, budget_bytes: int, *, spent_s: float) -> None:
+def _keep(answer: Answer, schedule: Schedule | None, *, profile: Profile, options: Options) -> None:
     """Remember what is known for a budget."""
-    answer, schedule = knowledge.answer(budget_bytes, spent_s=spent_s)
-    problem, label = problem_key(knowledge.profile, options), label_of(knowledge.profile, options)
-    AnswerCache().remember(problem, answer, schedule, label=label)
+    AnswerCache().remember(problem_key(profile, options), answer, schedule, label=label_of(profile, options))
 
 
 def smallest_budget(
@@ -216,7 +216,7 @@ def smallest_budget(
     find_smallest(knowledge, until=began + time_limit)
     minimum = knowledge.minimum()
     if remember:
-        _keep(knowledge, options, minimum.budget_bytes, spent_s=0.0)
+        _keep(*knowledge.answer(minimum.budget_bytes, spent_s=0.0), profile=knowledge.profile, options=options)
     solution = solution_of(knowledge, Progress(minimum.budget_bytes), gap=0.0)
     proof = "nothing smaller exists" if minimum.proven else f"nothing below {minimum.lower_bound_bytes} bytes exists"
     message = f"{minimum}; {proof} in this order of operators"
@@ -332,8 +332,7 @@ def _curve(profile: Profile, points: int, options: Options) -> tuple[Solution, .
     if not options.order:
         assert least.peak_bytes is not None
         answer = Answer(least.peak_bytes, 0.0, 0.0, excluded=False, time_ms=least.time_ms, peak_bytes=least.peak_bytes)
-        label = label_of(profile, options)
-        AnswerCache().remember(problem_key(profile, options), answer, least.schedule, label=label)
+        _keep(answer, least.schedule, profile=profile, options=options)
     return curve
 
 

@@ -15,7 +15,6 @@ from widgets.plots.figure import Figure, Trace, axis, base_layout, columns, scat
 from widgets.plots.labels import Named, places
 from widgets.scene.implementations import Part, Way, differ_in_workspace_alone
 
-_UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 _WIDTH = 692.0  # pixels of all plots together where they barely are side by side (760 in plot.js, less margins)
 _ONE_BELOW_ANOTHER = (360.0, 520.0, 692.0)  # likewise, of one where they are not
 _HEIGHT, _HEIGHT_OF_MANY, _AROUND = 180, 260, 110  # pixels of a plot, of one with many points, and around it
@@ -118,8 +117,8 @@ class _Plot:
     def of(cls, ways: Sequence[Way], quantity: str, *, width: float, height: int) -> _Plot:
         amounts = [x.workspace_bytes if quantity == "workspace" else x.added_bytes for x in ways]
         # 2,000 MiB are read more easily beside 400 MiB than 1.95 GiB.
-        unit = next((name for name, size in _UNITS.items() if max(amounts) >= 4 * size), "MiB")
-        return cls(ways, [x / _UNITS[unit] for x in amounts], unit, width, height)
+        unit = next((name for name, size in style.UNITS.items() if max(amounts) >= 4 * size), "MiB")
+        return cls(ways, [x / style.UNITS[unit] for x in amounts], unit, width, height)
 
     @property
     def widest(self) -> float:
