@@ -54,6 +54,12 @@ def unviewed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach() if tensor._is_view() else tensor
 
 
+def without_memory(kind: type[Any], *, like: torch.Tensor) -> Any:
+    """A tensor of a subclass that has a shape, and no storage."""
+    make: Any = torch.Tensor._make_wrapper_subclass
+    return make(kind, like.shape, strides=like.stride(), dtype=like.dtype, device=like.device)
+
+
 def bare_binding(function: Callable[..., Any]) -> Callable[..., Any]:
     """What an OpOverload calls after a Python frame of its own; other functions as they are."""
     return function._op if isinstance(function, OpOverload) else function

@@ -10,25 +10,23 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
-from explorer.budgets import a_budget
+from explorer.command_line import solving
 from explorer.command_line.endings import Commands, complain, end_solvers
 from explorer.command_line.lab import open_lab
-from explorer.command_line.options import check_folder, model_of, optimizer_of, pin_of, sizes_of
+from explorer.command_line.options import SCHEDULE, check_folder, model_of, optimizer_of, sizes_of
 from explorer.command_line.sweeping import sweep
 from explorer.command_line.tables import (
     PlainConsole,
     add_parts,
     progress_bar,
     run_table,
-    solution_table,
     summary,
     zoo_row,
 )
 from explorer.harmless import file_stem
 from explorer.profiles.loading import BUNDLED_FOR, bundled_profiles, load_profile
 from explorer.schedule import keep_all
-from explorer.simulation import profile_for, simulate
-from explorer.timeline import CATEGORIES
+from explorer.simulation import simulate
 from explorer.units import amount_of_bytes, format_bytes
 from explorer.zoo.loading import load_schedule
 
@@ -45,7 +43,6 @@ _MODEL = typer.Argument(
     "(model, batch, loss).",
 )
 _FUSE = "Also offer kernels that PyTorch's compiler makes of chains of calls."
-_SCHEDULE = typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote, or a name of the zoo.")
 _AUTOCAST = "Of the forward pass: bfloat16 or float16, as under torch.autocast; none if not given."
 _OPTIMIZER = (
     "Plan whole iterations with this one: sgd, momentum, adam, adamw …, each also as adamw-foreach, -fused, -plain."
@@ -227,104 +224,17 @@ def zoo(
 
 
 @app.command()
-def solve(  # noqa: PLR0913 - an option for each thing that users may want to say
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
-    budget: Annotated[str, typer.Option("--budget", "-b", help="Peak memory allowed: '8 GiB', '80 %' of PyTorch's.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Schedule to write.")] = Path("schedule.json"),
-    method: Annotated[str, typer.Option(help="monet, checkmate, … (all of them: 'methods').")] = "monet",
-    formulation: Annotated[str, typer.Option(help="Of the integer program: grouped or paper.")] = "grouped",
-    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 10.0,
-    gap: Annotated[float, typer.Option(min=0.0, max=1.0, help="Stop when proven this close to the best: 0.01.")] = 0.01,
-    optimizations: Annotated[
-        str, typer.Option(help="all, none, or some of output,intermediate,convolution,inplace,fused.")
-    ] = "all",
-    pin: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Decide something yourself, may be repeated: TENSOR=keep, TENSOR=recompute, OPERATOR=IMPLEMENTATION."
-        ),
-    ] = None,
-    *,
-    exact: Annotated[bool, typer.Option("--exact", help="Only implementations with PyTorch's own bits.")] = False,
-    remember: Annotated[
-        bool, typer.Option("--remember/--afresh", help="Use and extend the memory of past solves (see 'cache').")
-    ] = True,
-) -> None:
-    """Find a schedule that fits a budget."""
-    import explorer
-
-    check_folder(output)
-    loaded = load_profile(profile)
-    budget_bytes = a_budget(budget, loaded)
-    with PlainConsole(stderr=True).status(f"solving for {format_bytes(budget_bytes)}, at most {time_limit:g} s"):
-        found = explorer.solve(
-            loaded,
-            budget=budget_bytes,
-            method=method,
-            formulation=formulation,
-            time_limit=time_limit,
-            gap=gap,
-            optimizations=optimizations,
-            exact=exact,
-            pins=[pin_of(x) for x in pin or ()],
-            remember=remember,
-        )
-    if found.schedule is None:
-        complain(found.status.value, found.message or f"no schedule for {format_bytes(budget_bytes)}")
-        if found.minimum is not None and str(found.minimum) not in found.message:
-            complain(found.status.value, str(found.minimum))
-        raise typer.Exit(1)
-    found.schedule.save(output)
-    PlainConsole().print(solution_table(loaded, found))
-    PlainConsole().print(f"Wrote {output}")
-
-
-@app.command()
-def methods() -> None:
-    """List the methods that 'solve' knows."""
-    from explorer.solvers.methods.table import METHODS
-
-    table = Table("name", "what it is")
-    for method in METHODS.values():
-        table.add_row(method.name, method.title)
-    PlainConsole().print(table)
-
-
-@app.command("simulate")
-def simulate_command(
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")],
-    schedule: Annotated[str, _SCHEDULE],
-) -> None:
-    """Predict memory and time of a schedule."""
-    planned = load_schedule(schedule)
-    loaded = profile_for(planned, profile=load_profile(profile))
-    timeline = simulate(loaded, planned)
-    table = Table("at the peak", "bytes", "share", title=f"{loaded.graph.model} on {loaded.device.label}")
-    at_peak = timeline.bytes[timeline.peak_run].tolist()
-    for category, amount in zip(CATEGORIES, at_peak, strict=True):
-        if amount:
-            table.add_row(category.value, format_bytes(amount), f"{100 * amount / timeline.peak_bytes:.1f} %")
-    table.add_section()
-    table.add_row("all", format_bytes(timeline.peak_bytes), "100 %")
-    operator = loaded.graph.operators[timeline.operators[timeline.peak_run]]
-    PlainConsole().print(table)
-    PlainConsole().print(
-        f"Peak at run {timeline.peak_run} of {len(timeline.operators)}: {operator.name}, "
-        f"{operator.layer or 'no module'}, {timeline.stages[timeline.peak_run].value}.\n"
-        f"Step {timeline.time_ms:.1f} ms, of which recomputation {timeline.recompute_time_ms:.1f} ms."
-    )
-
-
-@app.command()
 def run(
     model: Annotated[str, _MODEL],
-    schedule: Annotated[str, _SCHEDULE],
+    schedule: Annotated[str, SCHEDULE],
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="The schedule's profile, for the prediction to compare with.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps to time.")] = 3,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
     encoding: Annotated[str | None, typer.Option(help=f"As for the profile: {_ENCODINGS}.")] = None,
+    *,
+    buffer: Annotated[bool, typer.Option("--buffer", help="Run steps in one buffer, without fragmentation.")] = False,
 ) -> None:
     """Train for a few real steps with a schedule, and measure them."""
     import explorer
@@ -335,7 +245,7 @@ def run(
     optimizer = known.optimizer if known else optimizer_of(loaded)
     made, batch, loss = model_of(model, {}, like=loaded.identity.batch, device=device)
     with PlainConsole(stderr=True).status("applying the schedule") as status:
-        module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding)
+        module = explorer.apply(made, loaded, batch, loss=loss, encoding=encoding, buffer=buffer)
         status.update(f"measuring {steps} steps")
         try:
             accumulate = loaded.identity.iteration.accumulate
@@ -352,7 +262,7 @@ def run(
 @app.command()
 def export(
     model: Annotated[str, _MODEL],
-    schedule: Annotated[str, _SCHEDULE],
+    schedule: Annotated[str, SCHEDULE],
     output: Annotated[Path, typer.Option("--output", "-o", help="The Python file to write.")],
     device: Annotated[str | None, typer.Option(help="cpu or cuda; where the model is if not given.")] = None,
     form: Annotated[
@@ -424,7 +334,9 @@ def cache(*, clear: Annotated[bool, typer.Option("--clear", help="Forget everyth
     PlainConsole().print(table if known else f"Nothing is remembered yet in {memory.folder}.")
 
 
-app.command()(sweep)
+for _command in (solving.solve, solving.methods, solving.place, sweep):
+    app.command()(_command)
+app.command("simulate")(solving.simulate_command)
 
 
 def main() -> None:

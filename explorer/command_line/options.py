@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from explorer.schedule import Schedule
+
+PROFILE = typer.Argument(metavar="PROFILE", help="A file that 'profile' wrote, or a bundled name.")
+SCHEDULE = typer.Argument(metavar="SCHEDULE", help="A file that 'solve' wrote, or a name of the zoo.")
 
 
 def model_of(

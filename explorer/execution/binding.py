@@ -19,6 +19,7 @@ from explorer.execution.buffer import StepBuffer
 from explorer.execution.company import check_company
 from explorer.execution.guards import ModelChangedError, ModelGuards, Versions
 from explorer.execution.surroundings import watched_surroundings
+from explorer.execution.used_gradients import gradient_of
 from explorer.torch_arguments import SHARDED, is_part
 from explorer.torch_private import storage_key
 from explorer.units import format_bytes
@@ -284,7 +285,7 @@ def _sharing(tensors: Sequence[torch.Tensor], written: Sequence[int]) -> frozens
 
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
-    return tensor.grad if tensor.is_leaf else None
+    return gradient_of(tensor) if tensor.is_leaf else None
 
 
 def _new_gradient(name: str) -> str:

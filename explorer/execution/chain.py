@@ -17,6 +17,7 @@ import torch
 from explorer.execution.buffer import RunningStep
 from explorer.execution.code import Program
 from explorer.execution.out_of_memory import ADVICE, BACKWARD, named
+from explorer.execution.used_gradients import gradient_of
 from explorer.torch_errors import is_out_of_memory
 from explorer.torch_private import graph_is_kept, unviewed
 
@@ -106,7 +107,7 @@ class Step:
         if self.plan.capture.graph.iteration.within and (self.new or self.device.type == "cpu"):  # it waits for a GPU
             _check_unscaled(tangents)
         missing = frozenset(number for number, x in enumerate(tangents) if x is None)
-        self.bare = [x for x in self.leaves if x.grad is None]
+        self.bare = [x for x in self.leaves if gradient_of(x) is None]
         if self.plan.capture.graph.iteration.within:
             self.advice += " Some parameters may have been updated already."
         elif len(self.bare) < len(self.leaves):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from explorer.execution.optimizers import Updater, label_of, unwrapped
 from explorer.execution.scheduled import ScheduledModule
+from explorer.execution.used_gradients import UsedGradient, drop_used
 from explorer.torch_arguments import a_module
 from explorer.torch_private import optimizers_on_meta, when_backward_is_complete
 from explorer.units import shown
@@ -46,7 +48,10 @@ class UpdatesWithin:
         self._updated: set[int] = set()
         self._twice = self._updating = self._has_steps = False
         self._open: set[int] = set()  # those of a backward pass that is not complete, or failed
+        self._used = {id(x): (x, UsedGradient(x)) for x in trained}
         self._handles: list[RemovableHandle] = [x.register_post_accumulate_grad_hook(self._update) for x in trained]
+        self._handles += [x.register_hook(partial(_make_room, x)) for x in trained]
+        self._handles.append(optimizer.register_step_pre_hook(self._before_step))
         self._handles.append(optimizer.register_step_post_hook(self._after_step))
         self._count(1)
 
@@ -63,6 +68,7 @@ class UpdatesWithin:
             self._twice = True
             if self._has_steps:
                 raise RuntimeError(_ACCUMULATED)
+            self._drop_used()  # a loop without steps
         if not self._open:
             when_backward_is_complete(self._end)
         self._open.add(id(parameter))
@@ -71,11 +77,22 @@ class UpdatesWithin:
             step_one(self.optimizer, parameter)
         finally:
             self._updating = False
+        if not self._twice:
+            parameter.grad = self._used[id(parameter)][1]
 
     def _end(self) -> None:
         """Of a backward pass in which nothing was raised."""
         self._updated |= self._open
         self._open.clear()
+
+    def _before_step(self, *_: Any) -> None:
+        """The loop's own step finds no gradients."""
+        if not self._updating:
+            self._drop_used()
+
+    def _drop_used(self) -> None:
+        for parameter, _ in self._used.values():
+            drop_used(parameter)
 
     def _after_step(self, *_: Any) -> None:
         """After the loop's own step: by then every backward pass has had its updates.
@@ -96,6 +113,7 @@ class UpdatesWithin:
         """From now on, gradients stay as always."""
         if self._handles:
             self._count(-1)
+        self._drop_used()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -111,8 +129,9 @@ def update_within(module: nn.Module, optimizer: optim.Optimizer) -> UpdatesWithi
 
     The training loop stays as it is: ``optimizer.step()`` and ``zero_grad()`` find no gradients, and do nothing;
     groups, learning rates, their schedulers and ``state_dict()`` are the optimizer's own. What needs all gradients at
-    once has nothing to work on: clipping by their common norm, accumulation, ``GradScaler``. A second backward pass
-    before the loop's ``optimizer.step()`` raises; in the first iteration, that step does. Where a backward pass failed
+    once has nothing to work on: clipping by their common norm, accumulation, ``GradScaler``. Until then ``.grad`` is a
+    ``UsedGradient`` without memory, which raises where it is computed with. A second backward pass before the loop's
+    ``optimizer.step()`` raises; in the first iteration, that step does. Where a backward pass failed
     half way (out of memory, caught by the loop), the next one warns that some parameters were updated, and goes on.
 
     Args:
@@ -212,6 +231,11 @@ def _spread(like: torch.Tensor) -> torch.Tensor:
 
 def _numbers(group: dict[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in group.items() if name != "params"}
+
+
+def _make_room(parameter: torch.Tensor, _: torch.Tensor) -> None:
+    """Before a gradient comes: to what is there it would be added."""
+    drop_used(parameter)
 
 
 def step_one(optimizer: optim.Optimizer, parameter: torch.Tensor) -> None:

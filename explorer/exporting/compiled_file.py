@@ -6,7 +6,7 @@ import inspect
 import textwrap
 
 from explorer.compiling import Compiled, partitioning
-from explorer.exporting.layout import WIDTH, section
+from explorer.exporting.layout import WIDTH, loadable, section
 from explorer.harmless import in_docstring
 from explorer.units import format_bytes
 
@@ -47,9 +47,9 @@ def compiled_text(made: Compiled, *, with_loss: bool) -> str:
         f"    torch_version={choice.torch_version!r},",
         ")",
     ]
+    imports = imports.replace("import hashlib\n", "import hashlib\nimport sys\n")
+    head = f'"""{_words(made, with_loss=with_loss)}"""\n\n{imports}'
     parts = [
-        f'"""{_words(made, with_loss=with_loss)}"""\n',
-        imports,
         section("how it is said to PyTorch's partitioner") + "\n\n",
         functions.rstrip() + "\n\n",
         section("what is saved, and what is computed again"),
@@ -57,7 +57,7 @@ def compiled_text(made: Compiled, *, with_loss: bool) -> str:
         "\n".join(table),
         (_SCHEDULED_WITH_LOSS if with_loss else _SCHEDULED).rstrip(),
     ]
-    return "\n".join(parts) + "\n"
+    return loadable(head, "\n".join(parts))
 
 
 def _names(name: str, values: tuple[str, ...]) -> list[str]:

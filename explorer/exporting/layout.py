@@ -25,6 +25,22 @@ def imports(lines: Iterable[str]) -> Iterator[str]:
     yield "\n".join(x for x in every if x not in standard)
 
 
+_ENTER = """\
+# Dataclasses look up their module by its name, also where what loads this file has not entered it there.
+_for_dataclasses = type(sys)(__name__)
+sys.modules.setdefault(__name__, _for_dataclasses)
+"""
+_LEAVE = """\
+if sys.modules[__name__] is _for_dataclasses:
+    del sys.modules[__name__]
+"""
+
+
+def loadable(head: str, rest: str) -> str:
+    """A file with dataclasses: its imports, ``sys`` among them, and the rest. It loads by ``exec_module`` alone too."""
+    return f"{head.rstrip()}\n\n{_ENTER}\n\n{rest.strip()}\n\n{_LEAVE}"
+
+
 def section(title: str) -> str:
     """A line that begins one."""
     return f"# {title} {'-' * (WIDTH - 3 - len(title))}"

@@ -26,7 +26,7 @@ from explorer.execution.code import Passes, write_passes
 from explorer.execution.returning import made_by_step
 from explorer.execution.writing import Writer
 from explorer.exporting import runtime
-from explorer.exporting.layout import filled, imports, rows, section, wrapped
+from explorer.exporting.layout import filled, imports, loadable, rows, section, wrapped
 from explorer.exporting.sources import NoTextError, Sources
 from explorer.graph import Phase
 from explorer.harmless import in_docstring, one_line
@@ -48,6 +48,7 @@ _ALGORITHMS = {
 }
 _RUNTIME_IMPORTS = (
     "import inspect",
+    "import sys",
     "import warnings",
     "from collections.abc import Callable",
     "from collections.abc import Iterator",
@@ -58,7 +59,7 @@ _RUNTIME_IMPORTS = (
     "from torch import nn",
     "from torch.autograd.function import once_differentiable",
 )
-_RESERVED = {"torch", "aten", "forward", "backward", "scheduled", "PLAN", "leaves", "result", "values", "given"}
+_RESERVED = {"sys", "torch", "aten", "forward", "backward", "scheduled", "PLAN", "leaves", "result", "values", "given"}
 _MOST_RESULTS = 3
 """Of a step, for each choice of which there is a backward pass; of more, there is one for each alone, …"""
 _MOST_ALONE = 8
@@ -196,7 +197,6 @@ class _File:
             "aten = torch.ops.aten",
         ]
         parts = [
-            *head,
             *([section("Ways to run operators")] if self.sources.functions else []),
             *(x.rstrip() for x in (*self.sources.classes, *self.sources.functions)),
             *(["\n".join(made)] if (made := [*self.sources.constants, *self.sources.made]) else []),
@@ -213,7 +213,7 @@ class _File:
             plan,
             self._scheduled(list(partial_passes)),
         ]
-        return "\n\n\n".join(parts).replace("\n\n\n\n", "\n\n\n") + "\n"
+        return loadable("\n\n\n".join(head), "\n\n\n".join(parts)).replace("\n\n\n\n", "\n\n\n")
 
     def _partial_passes(self, write: Callable[..., Writer]) -> Iterator[tuple[tuple[int, ...], Writer]]:
         """Backward passes of steps that are trained on some of their results, by which."""

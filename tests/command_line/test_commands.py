@@ -109,6 +109,28 @@ def test_a_schedule_knows_its_optimizer() -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_order_addresses_and_what_a_device_needs() -> None:
+    """As in Python: an order, the moment of updates, reserved memory, one buffer."""
+    call("profile", "mymodels:make", "--optimizer", "sgd", "-o", "p.json")
+    loaded = explorer.load_profile("p.json")
+    asked = ("-b", "100 %", "-o", "s.json", "--time-limit", "2")
+    call("solve", "p.json", *asked, "--order", "--update", "within")
+    assert explorer.load_schedule("s.json").identity.iteration.within
+    call("solve", "p.json", *asked, "-b", "4 MiB", "--of", "reserved", "--allocator", "expandable")
+    said = call("simulate", "p.json", "s.json", "--allocator", "expandable")
+    reservation = explorer.simulate(loaded, explorer.load_schedule("s.json"), allocator="expandable").reservation
+    assert reservation is not None
+    assert explorer.format_bytes(reservation.peak_bytes) in said
+    assert "no smaller buffer" in call("place", "p.json", "s.json", "-o", "placed.json")
+    placed = explorer.load_schedule("placed.json").placement
+    assert placed is not None
+    assert placed.buffer_bytes == placed.load_bytes
+    assert "no placement is that small" in call("place", "p.json", "s.json", "--buffer", "1 KiB", code=2)
+    assert "of is 'everything'" in call("solve", "p.json", *asked, "--of", "everything", code=2)
+    call("run", "mymodels:make", "s.json", "-p", "p.json", "--buffer", "--steps", "1")
+
+
+@pytest.mark.usefixtures("here")
 def test_pins_are_honoured_and_wrong_ones_refused() -> None:
     call("profile", "mymodels:make", "-o", "mlp.json")
     loaded = explorer.load_profile("mlp.json")

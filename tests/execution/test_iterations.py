@@ -234,6 +234,40 @@ def test_summed_gradients_are_refused_with_updates_within() -> None:
     optimizer.step()
 
 
+@pytest.mark.parametrize("planned", [True, False], ids=["scheduled", "plain"])
+def test_gradients_that_are_used_are_not_passed_over(planned: bool) -> None:  # noqa: FBT001 - a parameter
+    """Clipping by their norm would find none, report 0 and clip nothing."""
+    model, batch, loss = perceptron()
+    module: Any = model
+    if planned:
+        profile = explorer.profile(model, batch, loss=loss, optimizer="sgd", update="within")
+        module = explorer.apply(model, explorer.keep_all(profile.graph), batch, loss=loss)
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+    updates = explorer.update_within(module, optimizer)
+
+    def loss_of() -> torch.Tensor:
+        return module(*batch) if planned else loss(model(batch[0]), batch[1])
+
+    for set_to_none in (True, False):
+        loss_of().backward()
+        with pytest.raises(RuntimeError, match=r"clipping by their norm.*update='end'"):
+            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        with pytest.raises(RuntimeError, match="it is gone"):
+            sum(x.grad.norm() for x in module.parameters() if x.grad is not None)
+        assert "UsedGradient" in repr(next(module.parameters()).grad)
+        optimizer.zero_grad(set_to_none=set_to_none)
+        before = [x.detach().clone() for x in module.parameters()]
+        optimizer.step()
+        assert all(torch.equal(x, y) for x, y in zip(module.parameters(), before, strict=True))
+        assert all(x.grad is None for x in module.parameters())
+    loss_of().backward()
+    updates.remove()
+    assert all(x.grad is None for x in module.parameters())
+    if not planned:
+        loss_of().backward()
+        assert nn.utils.clip_grad_norm_(module.parameters(), 1.0) > 0
+
+
 def test_planned_accumulation_is_no_surprise() -> None:
     model, batch, loss = branches()
     profile = explorer.profile(model, batch, loss=loss, accumulate=True)

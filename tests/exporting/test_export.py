@@ -65,8 +65,8 @@ def exported(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    spec.loader.exec_module(module)  # without entering it in sys.modules, as many do
+    assert path.stem not in sys.modules
     return module
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import time
@@ -245,7 +246,16 @@ class TestOneWidgetInOneKernel:
         assert another.is_running()
         lab.ask(page, f"exec({_STOP_WORKERS!r})")  # so that the next one cannot answer before it is killed
         move_and_kill().kill()
-        expect(widget.status).to_have_text(re.compile("died.*Move the slider"), timeout=LONG)
+        given_up, deadline, killed = re.compile("died.*Move the slider"), time.monotonic() + LONG / 1000, 0
+        while not given_up.search(widget.status.inner_text()):
+            assert time.monotonic() < deadline, "it was not given up"
+            # A press of the key that came after the first death is a request of its own, and is tried twice itself.
+            for worker in lab.processes("explorer.solvers.service.worker"):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.kill()
+                killed += 1
+            time.sleep(0.5)
+        assert killed <= 2 * 4
         lab.ask(page, "delattr(view._work.answers.solver._session, '_worker_now')")
         for late in lab.processes("explorer.solvers.service.worker"):
             late.resume()  # where the last press of the key came after both deaths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from explorer.analysis.explaining import TensorExplanation, explain_all
@@ -12,7 +12,6 @@ from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.solution import Solution
 from explorer.timeline import Timeline
-from explorer.units import format_bytes
 from widgets import style
 
 
@@ -83,12 +82,9 @@ def changes(reference: Held, other: Held) -> tuple[Change, ...]:
 def differences(reference: Held, other: Held) -> Iterator[tuple[str, ...]]:
     """Lines of a table: what, of the reference, of the other, by how much they differ."""
     one, two = reference.timeline, other.timeline
-    yield (
-        "peak memory",
-        style.format_memory(one.peak_bytes),
-        style.format_memory(two.peak_bytes),
-        _signed(two.peak_bytes - one.peak_bytes, format_bytes),
-    )
+    memory = partial(style.format_memory, of=max(one.peak_bytes, two.peak_bytes))
+    more_bytes = two.peak_bytes - one.peak_bytes
+    yield "peak memory", memory(one.peak_bytes), memory(two.peak_bytes), _signed(more_bytes, memory)
     for name, before, after in (
         ("step time", one.time_ms, two.time_ms),
         ("recomputing", one.recompute_time_ms, two.recompute_time_ms),
@@ -97,7 +93,7 @@ def differences(reference: Held, other: Held) -> Iterator[tuple[str, ...]]:
     counts = [sum(x.made_again > 0 for x in held.explained) for held in (reference, other)]
     yield "tensors made again", str(counts[0]), str(counts[1]), f"{counts[1] - counts[0]:+d}"
     kept = [sum(x.allocated_bytes for x in held.explained if x.fate.value == "kept") for held in (reference, other)]
-    yield "kept for the backward pass", *map(format_bytes, kept), _signed(kept[1] - kept[0], format_bytes)
+    yield "kept for the backward pass", *map(memory, kept), _signed(kept[1] - kept[0], memory)
 
 
 def _signed(amount: float, told: object) -> str:
