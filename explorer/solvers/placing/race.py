@@ -9,6 +9,7 @@ heuristics (Boussemart et al., ECAI 2004).
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from itertools import cycle, product
 
 import numpy as np
@@ -48,6 +49,7 @@ class Race:
         self._instance = rectangles.instance
         self._capacity = capacity
         self._pace = 0.0
+        self._turns = self._alternating()
         p, n = self._instance, len(rectangles)
         self._failed = np.zeros(p.section_start.size - 1)  # in each section, lately, as shares
         # What lies takes its own place in the trail and those of its neighbours which do not; the rest is for what
@@ -57,34 +59,37 @@ class Race:
         self._trail = np.zeros((2 * self._needed, 3), np.int64)
 
     def run(self, seconds: float) -> int:
-        """``FOUND``, ``NONE``, or ``CUT`` when the time is over."""
+        """``FOUND``, ``NONE``, or ``CUT`` when the time is over; then it may be called again, and goes on."""
         until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            order, limit = next(self._turns)
+            ended = self._turn(order, limit, left)
+            if ended != CUT:
+                return ended
+        return CUT
+
+    def _alternating(self) -> Iterator[tuple[np.ndarray, int]]:
+        """Orders and states for each turn."""
         orders = self._rectangles.orders()
         perturbed, kinds = _Perturbed(self._rectangles), cycle(product(_SHORT_STATES, _BLAME))
         n = len(self._rectangles)
         limit = _FIRST_STATES * n
-        ended = self._turn(orders[_RACERS[0]], n, until)  # how quick it is: no turn is longer than there is time
-        if ended != CUT:
-            return ended
+        yield orders[_RACERS[0]], n  # how quick it is: no turn is longer than there is time
         while True:
             before = self.states
             for name in _RACERS:
-                ended = self._turn(orders[name], limit, until)
-                if ended != CUT or time.monotonic() > until:
-                    return ended
+                yield orders[name], limit
             short = self.states + int(_PERTURBED * (self.states - before))
             while self.states < short:
                 states, blame = next(kinds)
-                ended = self._turn(perturbed.order(self._failed, blame), states * n, until)
-                if ended != CUT or time.monotonic() > until:
-                    return ended
+                yield perturbed.order(self._failed, blame), states * n
             limit *= 2
 
-    def _turn(self, order: np.ndarray, limit: int, until: float) -> int:
+    def _turn(self, order: np.ndarray, limit: int, seconds: float) -> int:
         """Search until there is an end, or no more states or time."""
         began, before = time.monotonic(), self.states
         if self._pace:
-            limit = min(limit, max(len(order), int(self._pace * (until - began))))
+            limit = min(limit, max(len(order), int(self._pace * seconds)))
         ended = self._search(order, limit)
         self._pace = (self.states - before) / max(time.monotonic() - began, 1e-3)
         return ended
