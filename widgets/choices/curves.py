@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from explorer import solvers
 from explorer.device_profile import Profile
 from explorer.graph import FAITHFUL, Optimization
 from explorer.solution import Solution
-from explorer.solvers import trade_off_in_steps
 from explorer.solvers.methods.table import METHODS, Answers, Method
 from explorer.solvers.options import Options
 
@@ -56,7 +56,9 @@ def _of_optimizations(*chosen: Optimization) -> Make:
             look()
             return improves  # ``trade_off`` ends there too
 
-        *_, curve = trade_off_in_steps(profile, optimizations=[x.value for x in chosen], should_stop=should_stop)
+        *_, curve = solvers.trade_off_in_steps(
+            profile, optimizations=[x.value for x in chosen], should_stop=should_stop
+        )
         yield from curve
 
     return make

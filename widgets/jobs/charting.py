@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from threading import Lock, Timer
 
+from explorer import solvers
 from explorer.device_profile import Profile
 from explorer.solution import Solution
-from explorer.solvers import trade_off_in_steps
 from widgets.background import CHARTING, OPENING, RUNNING, SOLVING, Jobs, StoppedError
 from widgets.choices.choice import Choice
 from widgets.display import Display
@@ -111,7 +111,7 @@ class Charting:
         return self._curve(self._display.present.profile, choice)
 
     def _curve(self, profile: Profile, choice: Choice) -> Iterator[tuple[Solution, ...]]:
-        return trade_off_in_steps(
+        return solvers.trade_off_in_steps(
             profile,
             optimizations=choice.optimizations,
             exact=choice.exact,

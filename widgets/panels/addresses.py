@@ -10,13 +10,12 @@ from typing import Any
 
 import ipywidgets
 
+from explorer import solvers
 from explorer.device_profile import Profile
 from explorer.harmless import in_html
 from explorer.reserved import Allocator
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
-from explorer.solvers import solve
-from explorer.solvers.placing.placing import place
 from explorer.units import format_bytes
 from widgets.elements.button import button
 from widgets.elements.plot import Plot
@@ -258,7 +257,7 @@ def ordered(profile: Profile, schedule: Schedule) -> Ordered:
     if moved := len(schedule.moved(profile.graph)):
         return Ordered(schedule, f"In this schedule {moved} operators run in another place than captured.")
     plain_bytes = simulate(profile, keep_all(profile.graph)).peak_bytes
-    found = solve(profile, budget=plain_bytes, method="model")
+    found = solvers.solve(profile, budget=plain_bytes, method="model")
     assert found.schedule is not None, "the captured order is among those that are judged"
     assert found.peak_bytes is not None
     if not (moved := len(found.schedule.moved(profile.graph))):
@@ -274,7 +273,7 @@ def ordered(profile: Profile, schedule: Schedule) -> Ordered:
 
 def placed(profile: Profile, schedule: Schedule) -> AddressMap:
     """In one buffer: as the schedule has it, or as it is found now."""
-    placement = schedule.placement or place(profile, schedule, time_limit=_TIME_LIMIT_S)
+    placement = schedule.placement or solvers.place(profile, schedule, time_limit=_TIME_LIMIT_S)
     return address_map(profile, simulate(profile, schedule), placement)
 
 

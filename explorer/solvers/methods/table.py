@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from explorer.device_profile import Profile
 from explorer.solution import Solution
-from explorer.solvers.ordering.joint import solve_in_order
 from explorer.units import shown
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ class Method:
             options: with this method's name; the time limit is for each budget.
         """
         if options.order and self.name != "model":  # which has an order of its own
+            from explorer.solvers.ordering.joint import solve_in_order
 
             def in_share(planned: Profile, share: float) -> Sequence[Solution]:
                 alone = replace(options, order=False, time_limit=share * options.time_limit)

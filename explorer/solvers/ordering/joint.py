@@ -19,7 +19,6 @@ from explorer.schedule import Run, Schedule, with_frees
 from explorer.simulation import simulate
 from explorer.solution import BoundScope, Solution, Status
 from explorer.solvers.neither import neither
-from explorer.solvers.ordering.order import best_order
 from explorer.solvers.ordering.steps import OrderedSteps, needed_by
 
 _WAITING = "explorer.update_waiting"
@@ -44,6 +43,8 @@ class Reordered:
     @classmethod
     def of(cls, profile: Profile, *, seed: int = 0) -> Reordered:
         """In the order with the least memory if nothing is recomputed."""
+        from explorer.solvers.ordering.order import best_order
+
         steps = OrderedSteps.of(profile, any_way=True)
         found = best_order(steps.task, seed=seed)
         return cls(profile, _with_optional(profile.graph, [steps.runs[x].operator for x in found.operators]))

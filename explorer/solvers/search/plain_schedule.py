@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from explorer.schedule import Schedule, keep_all
 from explorer.solvers.problem.problem import Problem
 from explorer.solvers.problem.schedules import schedule_of
-from explorer.solvers.search.arrays import PlanArrays, plan_arrays
-from explorer.solvers.search.simple_plans import starting_plans
-from explorer.solvers.search.sketching import interpreted
-from explorer.solvers.search.trace import workspace
+
+if TYPE_CHECKING:
+    from explorer.solvers.search.arrays import PlanArrays
 
 _ROOM = 40  # runs in an order, as a multiple of the operators
 
@@ -23,6 +24,11 @@ def plain_schedule(problem: Problem) -> Schedule:
     """
     if not problem.pins:
         return keep_all(problem.graph)
+    from explorer.solvers.search.arrays import plan_arrays
+    from explorer.solvers.search.simple_plans import starting_plans
+    from explorer.solvers.search.sketching import interpreted
+    from explorer.solvers.search.trace import workspace
+
     arrays = plan_arrays(problem)
     work = workspace(arrays, length=_ROOM * (len(problem.forward) + len(problem.backward)))
     everything = np.zeros(arrays.gene_count, np.int16)
