@@ -92,6 +92,7 @@ def test_files_that_the_readme_links_to_exist():
         ("from explorer import Profile, load_profile, load_schedule, simulate", HEAVY),
         ("import explorer; explorer.load_profile('resnet50')", HEAVY),
         ("from explorer import solve, SolveSession", ("torch", "ipywidgets", "plotly")),
+        ("from explorer import explore", ("torch", "numba", "scipy", "cvxpy", "pyscipopt")),  # until a picture is there
         ("from explorer import profile, apply, measure", ("cvxpy", "pyscipopt", "ipywidgets", "plotly")),
     ],
 )
