@@ -5,11 +5,14 @@ from __future__ import annotations
 import dis
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partialmethod
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+UNPACKED = "**"
+"""Among what a function mentions: it reads all that some dict has."""
+_UNPACKING = ("DICT_MERGE", "DICT_UPDATE")
 _INSTALLED = {"site-packages", "dist-packages"}
 _LIBRARIES = ("torch", "transformers", "explorer", "numpy", "builtins", "math", "functools")
 
@@ -45,9 +48,9 @@ def _read_in(code: CodeType) -> frozenset[str]:
 @cache
 def _in_code(code: CodeType) -> frozenset[str]:
     inside = [_in_code(x) for x in code.co_consts if isinstance(x, CodeType)]
-    return frozenset[str]().union(
-        code.co_names, code.co_freevars, (x for x in code.co_consts if isinstance(x, str)), *inside
-    )
+    unpacked = {UNPACKED} if any(x.opname in _UNPACKING for x in dis.get_instructions(code)) else ()
+    texts = (x for x in code.co_consts if isinstance(x, str))
+    return frozenset[str]().union(code.co_names, code.co_freevars, texts, unpacked, *inside)
 
 
 def of_users(kind: type) -> list[type]:
@@ -70,15 +73,28 @@ class Method:
     function: Any
 
 
-def methods_run(kind: type) -> list[Method]:
-    """The forward method of a class and what it calls of the class, by their names, as far as they are no library's."""
+def underlying(value: Any) -> FunctionType | None:
+    """The function of a method of any kind, a property, or what is wrapped to be kept; None for what is none."""
+    if isinstance(value, property):
+        value = value.fget
+    elif isinstance(value, staticmethod | classmethod):
+        value = value.__func__
+    elif isinstance(value, cached_property | partialmethod):
+        value = value.func
+    if not isinstance(value, FunctionType | type):
+        value = getattr(value, "__wrapped__", value)
+    return value if isinstance(value, FunctionType) else None
+
+
+def methods_run(kind: type, *, begin: frozenset[str] = frozenset({"forward"})) -> list[Method]:
+    """Methods of a class by these names and what they call of it, by their names, as far as they are no library's."""
     known: dict[str, list[Method]] = {}
     for owner in of_users(kind):
         for name, value in vars(owner).items():
-            function = value.fget if isinstance(value, property) else value
-            if isinstance(function, FunctionType):
+            if (function := underlying(value)) is not None:
                 known.setdefault(name, []).append(Method(owner, name, function))
-    pending, found = ["forward"], dict.fromkeys(known.get("forward", ()))
+    pending = sorted(begin & known.keys())
+    found = dict.fromkeys(x for name in pending for x in known[name])
     while pending:
         for method in known.get(pending.pop(), ()):
             new = {x for x in mentioned(method.function) & known.keys() if known[x][0] not in found}

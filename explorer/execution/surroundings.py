@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from functools import partial
 from itertools import groupby
+from numbers import Number
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import nn, optim
 
 from explorer.capture.mentions import (
+    UNPACKED,
+    Method,
     globals_read,
     is_installed,
     is_of_a_library,
@@ -22,29 +26,42 @@ from explorer.capture.mentions import (
     mentioned_by,
     methods_run,
     of_users,
+    underlying,
 )
 from explorer.execution.guards import is_settings
-from explorer.execution.watched import Watched, attributes
+from explorer.execution.watched import Same, Watched, attributes, snapshot
 
-_PLAIN = (bool, int, float, complex, str, type(None), torch.Tensor, torch.dtype, torch.device, np.generic)
+_PLAIN = (bool, str, bytes, type(None), Number, Enum, range, np.generic, torch.Tensor, torch.dtype, torch.device)
 _DEPTH = 4  # of objects in objects
-_MOST_VALUES = 64
+_MOST_VALUES = 64  # of a container in which objects are looked for
+_MOST_KEPT = 4096  # of one whose numbers and texts are compared
 _MOST_CALLS = 4  # from a forward method or a loss, of functions that are followed
+_WHOLE = frozenset({"items", "values", "keys", "get", "copy", "update", UNPACKED})
+"""Mentioned where any key of a dict may be read."""
+_ALL_ATTRIBUTES = frozenset({"vars", "__dict__", "asdict", "astuple", "_asdict"})
+_CALLED = frozenset({"__call__", "__init__", "__post_init__", "__getitem__", "__iter__", "__len__"})
+_OF_AUTOGRAD = frozenset({"forward", "backward", "setup_context", "jvp", "vjp", "vmap"})
 
 
 def watched_surroundings(model: nn.Module, loss: Any) -> list[Watched]:
-    """Numbers, texts and tensors that a trace took as they were, and that a later call may find changed."""
-    following = _Following()
-    if loss is not None and not isinstance(loss, nn.Module):
-        following.callable("the loss", loss)
+    """Numbers, texts, objects and tensors that a trace took as they were, and that a later call may find changed."""
     modules = [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
+    following = _Following(modules)
+    if loss is not None and not isinstance(loss, nn.Module):
+        following.within("the loss", loss, frozenset())
     for kind in dict.fromkeys(getattr(type(x), "model_class", type(x)) for x in modules):
         following.kind(kind)
     for module in modules:
+        used = mentioned_by(getattr(type(module), "model_class", type(module)))
         for name, value in vars(module).items():
-            if isinstance(value, FunctionType | partial | MethodType) and not _is_part(value, module):
-                following.callable(name, value)
+            is_mentioned = name in used and not name.startswith("_") and _is_own(value)
+            if is_mentioned or (_is_function(value) and not _is_part(value, module)):
+                following.within(name, value, used)
     return following.found
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, FunctionType | partial | MethodType)
 
 
 def _is_part(function: Any, module: nn.Module) -> bool:
@@ -53,64 +70,128 @@ def _is_part(function: Any, module: nn.Module) -> bool:
 
 
 class _Following:
-    """Goes from function to function, each once."""
+    """Goes from function to function, and to what these mention of objects."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: list[nn.Module]) -> None:
         self.found: list[Watched] = []
-        self._seen: set[int] = set()
+        self._own = {id(x) for x in modules}
+        self._seen: set[Any] = set(self._own)
+        self._held: list[Any] = []  # so that no other object gets the id of one that was seen
 
     def kind(self, kind: type) -> None:
         """A module's class: what its forward method runs, and attributes that this mentions."""
         used = mentioned_by(kind)
         for base in of_users(kind):
-            if id(base) not in self._seen:
-                self._seen.add(id(base))
+            if self._first(base):
                 self._values(base.__name__, vars(base), used)
-        for owner, methods in groupby(methods_run(kind), lambda x: x.owner):
-            names = [x.name for x in methods]
-            self.found.append(Watched.of(f"in {owner.__name__}, the method", vars(owner), names))
-        for method in methods_run(kind):
-            self.callable(f"{method.owner.__name__}.{method.name}", method.function)
+        self._methods(methods_run(kind))
 
-    def callable(self, name: str, function: Any, *, depth: int = 0) -> None:
-        """A function, or what is called like one."""
-        if depth > _MOST_CALLS or id(function) in self._seen:
-            return
-        self._seen.add(id(function))
-        if isinstance(function, partial):
-            given = dict(enumerate(function.args)) | function.keywords
-            below = mentioned(function.func) if isinstance(function.func, FunctionType) else frozenset[str]()
-            self._values(name, given, frozenset(given) | below)
-            self.callable(name, function.func, depth=depth)
-        elif isinstance(function, MethodType):
-            own = getattr(function.__self__, "__dict__", {})
-            below = function.__func__
-            self._values(name, own, mentioned(below) if isinstance(below, FunctionType) else frozenset(own))
-            self.callable(name, function.__func__, depth=depth)
-        elif isinstance(function, FunctionType):
-            if is_of_a_library(function):
-                return
-            used = mentioned(function)
-            if used & {"environ", "getenv"}:
-                self._values(f"{name}, the environment", os.environ, used)
-            read = globals_read(function)
-            for values, only in ((function.__globals__, read), (_Cells(function), used)):
-                self._values(name, values, used, only=only)
-                self._functions(values, used, only=only, depth=depth + 1)
-        elif callable(function) and not isinstance(function, type | nn.Module):
-            own = getattr(function, "__dict__", {})
-            self._values(name, own, frozenset(own))
-
-    def _functions(
-        self, values: Mapping[Any, Any], used: frozenset[Any], *, depth: int, only: frozenset[Any] | None = None
+    def within(  # noqa: C901, PLR0912 - a branch for each kind of value
+        self, name: str, value: Any, used: frozenset[Any], *, depth: int = _DEPTH, calls: int = 0
     ) -> None:
-        """Of these, what is mentioned and is a function, of modules that are no library's too."""
-        for key in (used if only is None else only) & values.keys():
-            value = values[key]
-            if isinstance(value, FunctionType | partial | MethodType):
-                self.callable(key, value, depth=depth)
-            elif _is_users(value) and depth <= _MOST_CALLS and isinstance(value, ModuleType):
-                self._functions(vars(value), used, depth=depth + 1)
+        """What is mentioned of what is in a value, or read where it is called.
+
+        Args:
+            name: in words.
+            value: anything.
+            used: what is mentioned around.
+            depth: of objects in objects that is left.
+            calls: how many functions were followed to come here.
+        """
+        if isinstance(value, FunctionType):
+            self._function(name, value, calls=calls)
+        elif isinstance(value, partial):
+            self._values(name, value.keywords, frozenset(value.keywords), depth=depth, calls=calls)
+            below = mentioned(value.func) if isinstance(value.func, FunctionType) else frozenset[str]()
+            for number, x in enumerate(value.args):
+                self.within(f"{name}, {number}", x, used | below, depth=depth, calls=calls)
+            self.within(name, value.func, used, depth=depth, calls=calls)
+        elif isinstance(value, MethodType):
+            below = value.__func__
+            begin = frozenset({below.__name__}) if isinstance(below, FunctionType) else frozenset[str]()
+            self._object(name, value.__self__, begin, begin, depth=depth, calls=calls)
+            self.within(name, below, used, depth=depth, calls=calls)
+        elif isinstance(value, nn.Module):
+            for path, module in value.named_modules(prefix=name):
+                self._module(path, module)
+        elif isinstance(value, dict) and type(value).__getattribute__ is dict.__getattribute__:
+            keys = frozenset(value) if _is_read_whole(value, used) else used
+            self._values(name, value, used, depth=depth, calls=calls, only=keys)
+        elif isinstance(value, list | tuple | deque):
+            for number, x in enumerate(value if depth and len(value) <= _MOST_VALUES else ()):
+                self.within(f"{name}[{number}]", x, used, depth=depth - 1, calls=calls)
+        elif isinstance(value, type):
+            self._class(name, value, used, depth=depth, calls=calls)
+        elif isinstance(value, ModuleType):
+            if _is_users(value) and self._first(value, used):
+                self._values(name, vars(value), used, depth=depth, calls=calls + 1)
+        elif _is_own(value) or isinstance(value, optim.Optimizer) or underlying(value) is not None:
+            self._object(name, value, used, _CALLED, depth=depth, calls=calls)
+
+    def _first(self, *what: Any) -> bool:
+        """Was this not looked at yet, with the same mentioned?"""
+        key = tuple(x if isinstance(x, frozenset) else id(x) for x in what)
+        key = key[0] if len(key) == 1 else key
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        self._held.append(what)
+        return True
+
+    def _function(self, name: str, function: FunctionType, *, calls: int) -> None:
+        """Variables around it, its default arguments and attributes."""
+        if calls > _MOST_CALLS or is_of_a_library(function) or not self._first(function):
+            return
+        cells, read = _Cells(function), globals_read(function)
+        # What is passed on is read by what is called.
+        below = [mentioned(x) for x in _called(function.__globals__, read) + _called(cells, frozenset(cells))]
+        used = mentioned(function).union(*below)
+        if used & {"environ", "getenv"}:
+            self._values(f"{name}, the environment", os.environ, used)
+        for values, only in ((function.__globals__, read), (cells, frozenset(cells))):
+            self._values(name, values, used, only=only, calls=calls + 1)
+        defaults = {**_defaults(function), **(function.__kwdefaults__ or {})}
+        self._values(name, defaults, used, only=frozenset(defaults), calls=calls + 1)
+        self._values(name, vars(function), used, calls=calls + 1)
+        if isinstance(wrapped := getattr(function, "__wrapped__", None), FunctionType):
+            self._function(name, wrapped, calls=calls)
+
+    def _methods(self, methods: list[Method], *, calls: int = 0) -> None:
+        """Those that a class runs: they stay what they are, and read what is around them."""
+        for owner, some in groupby(methods, lambda x: x.owner):
+            names = [x.name for x in some]
+            self.found.append(Watched.of(f"in {owner.__name__}, the method", vars(owner), names))
+        for method in methods:
+            self._function(f"{method.owner.__name__}.{method.name}", method.function, calls=calls)
+
+    def _object(
+        self, name: str, value: Any, used: frozenset[Any], begin: frozenset[str], *, depth: int, calls: int
+    ) -> None:
+        """Attributes that are mentioned, of it or of its class, also by its methods that are mentioned.
+
+        ``begin`` has the methods that are run without being mentioned.
+        """
+        if (function := underlying(value)) is not None:
+            self._function(name, function, calls=calls)
+        if not depth or not self._first(value, used):
+            return
+        methods = methods_run(type(value), begin=begin | used) if _is_users(type(value)) else []
+        used = used.union(*(mentioned(x.function) for x in methods))
+        resolved = _Resolved(value)
+        names = frozenset(attributes(value) or ()) if used & _ALL_ATTRIBUTES else used
+        self._values(name, resolved, used, only=names, depth=depth - 1, calls=calls)
+        self._methods(methods, calls=calls + 1)
+
+    def _class(self, name: str, kind: type, used: frozenset[Any], *, depth: int, calls: int) -> None:
+        """One of the user's: attributes and methods that are mentioned."""
+        if not _is_users(kind) or not self._first(kind, used):
+            return
+        begin = used | _CALLED | (_OF_AUTOGRAD if issubclass(kind, torch.autograd.Function) else frozenset())
+        methods = methods_run(kind, begin=begin)
+        used = used.union(*(mentioned(x.function) for x in methods))
+        for base in of_users(kind):
+            self._values(name, vars(base), used, depth=depth - 1, calls=calls)
+        self._methods(methods, calls=calls + 1)
 
     def _values(
         self,
@@ -119,37 +200,36 @@ class _Following:
         used: frozenset[Any],
         *,
         depth: int = _DEPTH,
+        calls: int = 0,
         only: frozenset[Any] | None = None,
     ) -> None:
-        """Of these, what is mentioned (of globals, ``only`` those): values, and what is mentioned of objects."""
-        names = [x for x in values if x in (used if only is None else only)]
-        plain = [x for x in names if isinstance(values[x], _PLAIN) or _is_small(values[x])]
-        if plain:
-            self.found.append(Watched.of(f"in {name}, the variable", values, plain))
+        """Of these, what is mentioned (of globals, ``only`` those), and what is mentioned of what is in it."""
+        names = [x for x in values if x in (used if only is None else only) and id(values[x]) not in self._own]
+        if names:
+            self.found.append(Watched.of(f"in {name}, the variable", values, names, kept=partial(_kept, used=used)))
         for x in names if depth else ():
-            self._within(f"{name}, {x}", values[x], used, depth=depth - 1)
-
-    def _within(self, name: str, value: Any, used: frozenset[Any], *, depth: int) -> None:
-        """What is mentioned of what is in a value."""
-        if isinstance(value, nn.Module):
-            for path, module in value.named_modules(prefix=name):
-                self._module(path, module)
-        elif isinstance(value, dict):
-            self._values(name, value, used, depth=depth)
-        elif isinstance(value, list | tuple | deque) and len(value) <= _MOST_VALUES:
-            for number, x in enumerate(value if depth else ()):
-                self._within(f"{name}[{number}]", x, used, depth=depth - 1)
-        elif _is_users(value) or (is_settings(value) and not is_of_a_library(type(value))):
-            self._values(name, attributes(value) or vars(value), used, depth=depth)
+            self.within(f"{name}, {x}", values[x], used, depth=depth - 1, calls=calls)
 
     def _module(self, name: str, module: nn.Module) -> None:
-        """A criterion, say, that a loss has around it."""
-        if id(module) in self._seen:
+        """A criterion, say, or a teacher, that a loss has around it."""
+        if not self._first(module):
             return
-        self._seen.add(id(module))
-        for values in (vars(module), module._buffers):  # noqa: SLF001 - tensors are compared by which they are
-            own = {x for x, y in values.items() if isinstance(y, _PLAIN) and not x.startswith("_")}
-            self._values(name, values, frozenset(own), depth=0)
+        for values in (vars(module), module._buffers, module._parameters, module._modules):  # noqa: SLF001 - by which they are
+            kept = [x for x, y in values.items() if isinstance(y, (*_PLAIN, nn.Module)) and not x.startswith("_")]
+            if kept:
+                self.found.append(Watched.of(f"in {name}, the variable", values, kept, kept=_kept))
+
+
+def _called(values: Mapping[Any, Any], names: frozenset[Any]) -> list[FunctionType]:
+    """The user's functions among these."""
+    found = (values[x] for x in names & values.keys())
+    return [x for x in found if isinstance(x, FunctionType) and not is_of_a_library(x)]
+
+
+def _defaults(function: FunctionType) -> dict[str, Any]:
+    given = function.__defaults__ or ()
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return dict(zip(names[len(names) - len(given) :], given, strict=True))
 
 
 def _is_users(value: Any) -> bool:
@@ -159,15 +239,59 @@ def _is_users(value: Any) -> bool:
     return isinstance(value, type) and not is_of_a_library(value) and not issubclass(value, torch.Tensor)
 
 
-def _is_small(value: Any, *, depth: int = _DEPTH) -> bool:
-    """Is it an array, or a container of a few numbers and texts, which can be compared at each call?"""
-    if isinstance(value, np.ndarray):
-        return True
-    if not depth or not isinstance(value, list | tuple | set | deque) or len(value) > _MOST_VALUES:
+def _is_own(value: Any) -> bool:
+    """Is it an object with attributes that is not of a library?"""
+    if isinstance(value, torch.Tensor | nn.Module | type | np.ndarray | ModuleType):
         return False
-    return all(
-        (isinstance(x, _PLAIN) and not isinstance(x, torch.Tensor)) or _is_small(x, depth=depth - 1) for x in value
-    )
+    is_called = callable(value) and attributes(value) is not None and _is_users(type(value))
+    return is_called or (is_settings(value) and not is_of_a_library(type(value)))
+
+
+def _is_read_whole(value: dict[Any, Any], used: frozenset[Any]) -> bool:
+    """May any key be read? Where none is mentioned, nothing else can be why the dict is."""
+    return len(value) <= _MOST_VALUES and bool(used & _WHOLE or not used & value.keys())
+
+
+def _kept(value: Any, used: frozenset[Any] = frozenset(), *, depth: int = _DEPTH) -> Any:
+    """What is compared with a value at each call: numbers and texts, also in containers; of others, which it is."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, np.ndarray):
+        return snapshot(value)
+    if isinstance(value, dict) and depth and _is_read_whole(value, used):
+        return {key: _kept(x, used, depth=depth - 1) for key, x in value.items()}
+    if not depth or not isinstance(value, list | tuple | set | frozenset | deque) or len(value) > _MOST_KEPT:
+        return Same(value)
+    if isinstance(value, set | frozenset):
+        return set(value)
+    inside = (_kept(x, used, depth=depth - 1) for x in value)
+    return deque(inside) if isinstance(value, deque) else list(inside) if isinstance(value, list) else tuple(inside)
+
+
+class _Resolved(Mapping[str, Any]):
+    """The attributes of an object, its own and those of its class, as they are: a property is not called."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getitem__(self, name: str) -> Any:
+        own = attributes(self._value)
+        if own is not None and name in own:
+            return own[name]
+        for base in of_users(type(self._value)):
+            if name in vars(base):
+                return vars(base)[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(
+            dict.fromkeys(
+                [*(attributes(self._value) or ()), *(y for x in of_users(type(self._value)) for y in vars(x))]
+            )
+        )
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class _Cells(Mapping[str, Any]):

@@ -17,7 +17,7 @@ from explorer.capture.mentions import is_installed, is_of_a_library
 AGAIN = "profile, solve and apply again, with the model as it is now"
 _DEPTH = 4
 _CONTAINERS = list | dict | set | deque
-_MOST_NUMBERS = 4096
+_MOST_NUMBERS = 2**16
 """Of an array whose numbers are compared at each call."""
 
 
@@ -40,12 +40,13 @@ class Watched:
     expected: tuple[Any, ...]
 
     @classmethod
-    def of(cls, path: str, values: Mapping[Any, Any], names: list[Any]) -> Watched:
-        """Take note of what these attributes are."""
+    def of(
+        cls, path: str, values: Mapping[Any, Any], names: list[Any], *, kept: Callable[[Any], Any] | None = None
+    ) -> Watched:
+        """Take note of what these attributes are; ``kept`` makes what is compared with each, else ``snapshot``."""
         # The first name twice, so that one name makes a tuple too: in tuples, one object is equal to itself.
         read = itemgetter(names[0], *names)
-        kept = tuple(map(snapshot, read(values)))
-        return cls(path, values, read, tuple(names), kept)
+        return cls(path, values, read, tuple(names), tuple(map(kept or snapshot, read(values))))
 
     @property
     def has_containers(self) -> bool:
@@ -55,7 +56,7 @@ class Watched:
     def holds(self) -> bool:
         """Are they still?"""
         try:
-            return bool(self.read(self.values) == self.expected)
+            return bool(self.expected == self.read(self.values))
         except (KeyError, RuntimeError, ValueError, TypeError):
             return False  # gone, or a tensor or array in the place of another
 
@@ -66,6 +67,20 @@ class Watched:
             if not _equal(before, now):
                 return _told(self.path, name, before, now)
         return f"{self.path or 'the model'} changed"
+
+
+class Same:
+    """Equal to one object alone: of that, what is read is watched where it is."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: object) -> None:
+        """This one."""
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        """Is it the very one?"""
+        return other is self.value
 
 
 class _Array:
@@ -150,7 +165,16 @@ def _told(path: str, name: str, before: Any, now: Any) -> str:
         call = f"{path}.train({before})" if path else f"train({before})"
         was = f"{path or 'the model'} was captured in {modes[0]} mode and is in {modes[1]} mode now"
         return f"{was}: call {call}, or {AGAIN}"
+    before = before.value if isinstance(before, Same) and isinstance(before.value, nn.Module) else before
     full = f"{path} {name!r}" if path.startswith("in ") else f"{path}.{name}" if path else name
-    if isinstance(now, torch.Tensor | nn.Module) or isinstance(before, torch.Tensor | nn.Module):
-        return f"{full} is another {type(now).__name__} than the one that was captured: put it back, or {AGAIN}"
+    if (
+        isinstance(before, Same)
+        or isinstance(now, torch.Tensor | nn.Module)
+        or isinstance(before, torch.Tensor | nn.Module)
+    ):
+        # Values are looked up anew in every step.
+        remedy = (
+            "load the new one's state into it (load_state_dict)" if isinstance(before, nn.Module) else "put it back"
+        )
+        return f"{full} is another {type(now).__name__} than the one that was captured: {remedy}, or {AGAIN}"
     return f"{full} is {now!r}, and was {before!r} when the step was captured: put it back, or {AGAIN}"
