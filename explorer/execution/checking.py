@@ -344,7 +344,7 @@ def _off(mine: torch.Tensor, theirs: torch.Tensor, *, exact: bool, floor: float)
         return None
     if not mine.is_floating_point() and not mine.is_complex():
         return "another than in eager mode"
-    a, b = (torch.view_as_real(x) if x.is_complex() else x for x in (mine, theirs))
+    a, b = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (mine, theirs))
     same = torch.isnan(a) == torch.isnan(b)
     if bool(same.all()) and torch.equal(a.nan_to_num(), b.nan_to_num()):
         return None
@@ -356,7 +356,7 @@ def _off(mine: torch.Tensor, theirs: torch.Tensor, *, exact: bool, floor: float)
 
 
 def _mean_size(tensor: torch.Tensor) -> float:
-    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     return float(tensor.double().square().mean().sqrt()) if tensor.numel() else 0.0
 
 

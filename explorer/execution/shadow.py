@@ -148,9 +148,13 @@ def _same_bits(a: Any, b: Any) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_comparable(a), _comparable(b))
 
 
+def _of_real_numbers(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def _comparable(tensor: torch.Tensor) -> torch.Tensor:
     """Not a number is as good as another."""
-    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    tensor = _of_real_numbers(tensor)
     return torch.nan_to_num(tensor, nan=12345.0) if tensor.is_floating_point() else tensor
 
 
@@ -168,7 +172,7 @@ def relative_error(a: torch.Tensor, b: torch.Tensor) -> float:
     """Norm of the difference over the norm of ``b``."""
     if a.shape != b.shape:
         return float("inf")
-    a, b = (torch.view_as_real(x) if x.is_complex() else x for x in (a, b))
+    a, b = _of_real_numbers(a), _of_real_numbers(b)
     difference, size = (a.double() - b.double()).norm(), b.double().norm()
     return float(difference / size) if size else float(difference)
 

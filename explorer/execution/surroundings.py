@@ -75,6 +75,7 @@ class _Following:
     def __init__(self, modules: list[nn.Module]) -> None:
         self.found: list[Watched] = []
         self._own = {id(x) for x in modules}
+        self._parameters = {id(p) for x in modules for p in x.parameters(recurse=False)}
         self._seen: set[Any] = set(self._own)
         self._held: list[Any] = []  # so that no other object gets the id of one that was seen
 
@@ -127,6 +128,13 @@ class _Following:
                 self._values(name, vars(value), used, depth=depth, calls=calls + 1)
         elif _is_own(value) or isinstance(value, optim.Optimizer) or underlying(value) is not None:
             self._object(name, value, used, _CALLED, depth=depth, calls=calls)
+
+    def _is_own(self, value: Any) -> bool:
+        """Is it the model, or a part? ``model = apply(model, …)`` gives the name to another that shares all."""
+        if not isinstance(value, nn.Module):
+            return False
+        parameters = {id(x) for x in value.parameters()}
+        return id(value) in self._own or (bool(parameters) and parameters <= self._parameters)
 
     def _first(self, *what: Any) -> bool:
         """Was this not looked at yet, with the same mentioned?"""
@@ -204,7 +212,7 @@ class _Following:
         only: frozenset[Any] | None = None,
     ) -> None:
         """Of these, what is mentioned (of globals, ``only`` those), and what is mentioned of what is in it."""
-        names = [x for x in values if x in (used if only is None else only) and id(values[x]) not in self._own]
+        names = [x for x in values if x in (used if only is None else only) and not self._is_own(values[x])]
         if names:
             self.found.append(Watched.of(f"in {name}, the variable", values, names, kept=partial(_kept, used=used)))
         for x in names if depth else ():

@@ -109,7 +109,10 @@ class _Arguments:
                 if _is_drawn(value.dtype)
                 else torch.zeros(count, dtype=value.dtype, device=self.device)
             )
-        return self.storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
+        made = self.storages[key].as_strided(value.shape, value.stride(), value.storage_offset())
+        # Of these, many calls make a copy that is as it says, in memory of their own.
+        made = torch.conj(made) if value.is_conj() else made
+        return torch.ops.aten._neg_view(made) if value.is_neg() else made  # noqa: SLF001 - an operator's name
 
     def numbers(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Random numbers in a storage that this call has no tensor of yet; copied where they do not stay."""
