@@ -54,6 +54,18 @@ def unviewed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach() if tensor._is_view() else tensor
 
 
+def is_of_a_transform(tensor: torch.Tensor) -> bool:
+    """Is it what ``torch.func`` has in the place of a tensor, within ``vmap``, ``grad``, ``jvp``?"""
+    functorch: Any = torch._C._functorch  # type: ignore[attr-defined]  # a compiled module without a stub
+    return functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def is_transformed() -> bool:
+    """Is a transform of ``torch.func`` open, or forward-mode differentiation?"""
+    functorch: Any = torch._C._functorch  # type: ignore[attr-defined]  # likewise
+    return torch.autograd.forward_ad._current_level >= 0 or functorch.peek_interpreter_stack() is not None
+
+
 def without_memory(kind: type[Any], *, like: torch.Tensor) -> Any:
     """A tensor of a subclass that has a shape, and no storage."""
     make: Any = torch.Tensor._make_wrapper_subclass

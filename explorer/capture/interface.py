@@ -18,7 +18,7 @@ from explorer.capture.batch import TrainingStep, with_scalar_gradients
 from explorer.capture.refusing import is_traced
 from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
 from explorer.capture.state import Change, ObjectState
-from explorer.torch_private import is_cut_off, own_function, parameters_cast_once, storage_key
+from explorer.torch_private import is_cut_off, is_of_a_transform, own_function, parameters_cast_once, storage_key
 
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 _OVERWRITING = {"__setitem__", *(f"__i{x}__" for x in _OPERATORS)}
@@ -208,6 +208,7 @@ class _OwnTensorsOnly(TorchFunctionMode):
             changed = args[0]
         for tensor in pytree.tree_leaves(changed):
             if _foreign(tensor):
+                _check_transform(name, tensor)
                 raise ValueError(
                     f"{name} changes in place a tensor {tuple(tensor.shape)} that is neither a parameter nor a buffer "
                     "of the model: register it with register_buffer"
@@ -219,12 +220,22 @@ class _OwnTensorsOnly(TorchFunctionMode):
                 )
         for tensor in pytree.tree_leaves((args, kwargs)):
             if _foreign(tensor) and tensor.requires_grad and torch.is_grad_enabled() and name != "__get__":
+                _check_transform(name, tensor)
                 raise ValueError(
                     f"{name} reads a tensor {tuple(tensor.shape)} that needs a gradient, but is not a parameter of the "
                     "model: register it as nn.Parameter, its module as a submodule (nn.ModuleList for a list), or "
                     "detach it"
                 )
         return func(*args, **kwargs)
+
+
+def _check_transform(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError for what is no tensor of anybody's."""
+    if is_of_a_transform(tensor):
+        raise ValueError(
+            f"the step runs {name} within a transform of torch.func (grad, vmap, jvp, hessian …) that is not captured: "
+            "torch.autograd.grad(…, create_graph=True) is"
+        )
 
 
 def _overwrites(name: str) -> bool:

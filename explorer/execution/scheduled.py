@@ -28,6 +28,7 @@ from explorer.execution.returning import Returning, made_by_step
 from explorer.operators import Guard
 from explorer.schedule import Run, Schedule
 from explorer.torch_arguments import Scheduled
+from explorer.torch_private import is_transformed
 
 _COMPILED_OF = "_torchdynamo_orig_callable"
 """Where ``torch.compile`` notes what it was given."""
@@ -277,9 +278,19 @@ def _check_capture() -> None:
         )
 
 
+def _check_transforms() -> None:
+    """Tangents would be dropped in silence, and what stands for tensors within ``vmap`` has no memory."""
+    if is_transformed():
+        raise RuntimeError(
+            "a step by a schedule cannot be transformed by torch.func (grad, vmap, jvp …), nor differentiated in "
+            "forward mode: call the model itself there"
+        )
+
+
 def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward pass of one training step; the result's backward pass follows the schedule too."""
     _check_capture()
+    _check_transforms()
     binding = plan.bindings[module]
     new = binding.new
     values = binding.values(args, kwargs)
