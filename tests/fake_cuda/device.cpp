@@ -1,6 +1,7 @@
 // Lets a CPU build of PyTorch believe in two CUDA devices: tensors can be on them, autograd changes to them and to their
 // streams, and attention takes the kernel of an architecture. Loaded before PyTorch asks for its hooks.
 #include "device.h"
+#include "kernels.h"
 
 #include <ATen/SDPBackend.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -8,6 +9,7 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
 
 #include <atomic>
 #include <cstdio>
@@ -192,9 +194,22 @@ const bool attention_is_chosen = [] {
   return true;
 }();
 
+// Otherwise PyTorch would make them of others, which a GPU does not, since it has kernels of its own.
+void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) { fake::kernel(op, stack); }
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  for (const char* name : {"silu_backward", "mish_backward"}) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
+  }
+}
+
 }  // namespace
 
 namespace fake {
+
+void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*) = [](const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK(false, op.schema().name(), " has no values on this device");
+};
 
 Where here() { return {current_device, current_streams[current_device]}; }
 c10::StreamId new_stream() { return ++streams; }
