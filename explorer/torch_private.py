@@ -379,6 +379,43 @@ def casting_rules(rules: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
                 operator._dispatch_cache.clear()
 
 
+@contextmanager
+def composites_by(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """While open, operators that PyTorch makes of others are computed by these instead, for this thread's CPU tensors.
+
+    Whoever calls them, a function of PyTorch's own included; below autocast, and above autograd.
+
+    Args:
+        functions: by the name of an operator of ATen: called with the operator and its arguments;
+            ``operator.decompose`` is PyTorch's own way.
+    """
+    private: Any = torch._C
+    key, thread = private.DispatchKey.AutogradCPU, threading.get_ident()
+    changed: list[Any] = []
+
+    def ruled(operator: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            mine = threading.get_ident() == thread
+            return function(operator, *args, **kwargs) if mine else operator.decompose(*args, **kwargs)
+
+        return run
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        try:
+            for name, function in functions.items():
+                packet, _, overload = name.partition(".")
+                operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+                library.impl(name, ruled(operator, function), "AutogradCPU")
+                operator.py_kernels[key] = ruled(operator, function)
+                operator._dispatch_cache.clear()
+                changed.append(operator)
+            yield
+        finally:
+            for operator in changed:
+                operator.py_kernels.pop(key, None)
+                operator._dispatch_cache.clear()
+
+
 def _casts(device: str, dtype: torch.dtype | None) -> bool:
     """Does enabled autocast ask for this cast? It excludes its own key then; the model's own casts do not."""
     keys: Any = torch._C.DispatchKey

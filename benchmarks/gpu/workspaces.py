@@ -22,6 +22,7 @@ from benchmarks.cases import Whole, budget_bytes
 from benchmarks.gpu.described import DescribedPlans, library
 from benchmarks.provenance import Provenance, add_rows, record
 from explorer import load_profile, simulate, solve
+from explorer.capture.attention import Architecture
 from explorer.capture.depth import capture_in_depth
 from explorer.device_profile import Profile
 from explorer.models import MODELS, TRANSFORMERS, model_spec
@@ -99,9 +100,8 @@ def planned(name: str) -> tuple[Profile, DescribedPlans, DeviceSpec]:
     with torch.device("meta"):
         model, batch = model_of.build(), model_of.batch()
     half = torch.bfloat16 if precision == "bfloat16" else None
-    captured, graph = capture_in_depth(
-        model, batch, loss=model_of.loss, dtype=half, autocast=None, cudnn_attention=spec.cudnn_attention
-    )
+    kernels = Architecture(spec.compute_capability, spec.cudnn_attention)
+    captured, graph = capture_in_depth(model, batch, loss=model_of.loss, dtype=half, architecture=kernels)
     plans = DescribedPlans(spec)
     profile = estimate_capture(captured, spec=spec, precisions=precisions_of(spec, precision), plans=plans)
     return replace(profile, graph=graph), plans, spec

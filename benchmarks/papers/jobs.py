@@ -192,7 +192,7 @@ def _with_encodings(network: str) -> Profile:
     with torch.device("meta"):
         model, batch = spec.build().train(), spec.batch()
     standing, batch = stand_in_for(model, batch, dtype=None)
-    with as_on_cuda(None, cudnn_attention=False) as casts:
+    with as_on_cuda(None) as casts:
         plain, encoded = (capture(standing, batch, loss=spec.loss, encoding=x, autocast=casts) for x in (None, "fp16"))
     known = estimate_capture(plain, spec=device, precisions=Precisions(matmul="float32", convolution="float32"))
     graph, costs = encoded.graph, dict(known.costs)

@@ -46,11 +46,6 @@ def cuda_casts() -> Iterator[None]:
         yield
 
 
-def cast_for_autocast(*tensors: torch.Tensor | None) -> tuple[Any, ...]:
-    """Arguments of an operator that runs in lower precision under autocast; as they are outside of it."""
-    return _cast(tensors, _lower()) if torch.is_autocast_enabled("cpu") else tensors
-
-
 def _lower() -> torch.dtype:
     return torch.get_autocast_dtype("cpu")
 

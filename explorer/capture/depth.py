@@ -17,6 +17,8 @@ from torch import nn
 
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss, capture
+from explorer.capture.attention import AMPERE, Architecture
+from explorer.capture.kernels_of_cpu import check_operators
 from explorer.capture.recording import PLACES, Record, record
 from explorer.capture.stand_in import as_on_cuda, capture_for_cuda, stand_in_for
 from explorer.graph import TrainingGraph
@@ -60,7 +62,7 @@ def capture_in_depth(
     loss: Loss | None = None,
     dtype: torch.dtype | None = None,
     autocast: Autocast | torch.dtype | str | None = None,
-    cudnn_attention: bool = False,
+    architecture: Architecture = AMPERE,
     fuse: bool = False,
 ) -> tuple[Capture, TrainingGraph]:
     """As ``capture_for_cuda``; of a model that repeats blocks, only a few of them are captured.
@@ -71,7 +73,7 @@ def capture_in_depth(
         loss: likewise.
         dtype: likewise.
         autocast: likewise.
-        cudnn_attention: likewise.
+        architecture: likewise.
         fuse: likewise.
 
     Returns:
@@ -85,14 +87,15 @@ def capture_in_depth(
     if plain and _longest(model) is not None:
         try:
             found = _by_induction(
-                model, batch, loss=loss, dtype=dtype, autocast=autocast, cudnn_attention=cudnn_attention, fuse=fuse
+                model, batch, loss=loss, dtype=dtype, autocast=autocast, architecture=architecture, fuse=fuse
             )
         except Exception:  # noqa: BLE001 - whatever a model minds about fewer blocks: the whole of it will tell
             found = None
         if found is not None:
+            check_operators(x.target for x in found[1].operators)
             return found
     captured = capture_for_cuda(
-        model, batch, loss=loss, dtype=dtype, autocast=autocast, cudnn_attention=cudnn_attention, fuse=fuse
+        model, batch, loss=loss, dtype=dtype, autocast=autocast, architecture=architecture, fuse=fuse
     )
     return captured, captured.graph
 
@@ -104,14 +107,14 @@ def _by_induction(
     loss: Loss | None,
     dtype: torch.dtype | None,
     autocast: Autocast | torch.dtype | str | None,
-    cudnn_attention: bool,
+    architecture: Architecture,
     fuse: bool,
 ) -> tuple[Capture, TrainingGraph] | None:
     standing, batch = stand_in_for(model, batch, dtype=dtype)
     found = _longest(standing)
     assert found is not None, "as of the model"
     path, modules = found
-    with as_on_cuda(autocast, cudnn_attention=cudnn_attention) as casts:
+    with as_on_cuda(autocast, architecture) as casts:
         shortened = _Shortened(standing, batch, loss=loss, autocast=casts, fuse=fuse, modules=modules)
         whole = shortened.record(len(modules))
         repetition = repetition_of(path, modules, whole)

@@ -14,6 +14,9 @@ from explorer.units import shown
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 _GIB = 2**30
+_HOPPER = 9.0
+_HANDLE_BYTES = 8_519_680
+_HANDLE_BYTES_OF_HOPPER = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,11 @@ class DeviceSpec:
         source: where the figures are published.
         launch_us: between two kernels, in microseconds, where the device need not wait for the host.
         cublas_workspace_bytes: what PyTorch keeps throughout for each of cuBLAS's two handles, one for the forward and
-            one for the backward pass.
+            one for the backward pass; None: by its compute capability, 32 MiB from 9.0 on and 8.1 before.
         compute_capability: by which libraries choose kernels.
         multiprocessors: by which they decide how to share sums.
-        cudnn_attention: PyTorch takes cuDNN's attention in half precision there (compute capability 9.0 and 10.0).
+        cudnn_attention: PyTorch takes cuDNN's attention in half precision there, before others; None: with compute
+            capability 9.0 and 10.0, as it does.
         name: as the user names it.
     """
 
@@ -41,8 +45,8 @@ class DeviceSpec:
     source: str
     matrix_tflops: dict[str, float] = field(default_factory=dict)
     launch_us: float = 3.0
-    cublas_workspace_bytes: int = 8_519_680
-    cudnn_attention: bool = False
+    cublas_workspace_bytes: int | None = None
+    cudnn_attention: bool | None = None
     compute_capability: float = 8.0
     multiprocessors: int = 108
     name: str = ""
@@ -60,9 +64,9 @@ class DeviceSpec:
         for key, value in figures.items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"{key} is {value}; it must be positive")
-        for key in ("launch_us", "cublas_workspace_bytes"):
-            if not 0 <= getattr(self, key) < float("inf"):
-                raise ValueError(f"{key} is {getattr(self, key)}; it must be 0 or more")
+        for key, value in {"launch_us": self.launch_us, "cublas_workspace_bytes": self.handle_bytes}.items():
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"{key} is {value}; it must be 0 or more")
         if self.memory_gib > MOST_BYTES / _GIB:
             raise ValueError(f"memory_gib is {self.memory_gib}; allowed: up to {MOST_BYTES / _GIB:.0f}")
         if unknown := set(self.matrix_tflops) - set(PRECISIONS):
@@ -72,6 +76,13 @@ class DeviceSpec:
     def memory_bytes(self) -> int:
         """Size of its memory."""
         return int(self.memory_gib * _GIB)
+
+    @property
+    def handle_bytes(self) -> int:
+        """What PyTorch keeps for each handle of cuBLAS."""
+        if self.cublas_workspace_bytes is not None:
+            return self.cublas_workspace_bytes
+        return _HANDLE_BYTES_OF_HOPPER if self.compute_capability >= _HOPPER else _HANDLE_BYTES
 
     def has_matrix_cores(self, precision: str) -> bool:
         """Are its products in ``precision`` much faster than what ordinary cores do?"""

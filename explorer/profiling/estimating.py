@@ -11,6 +11,7 @@ from torch import nn
 from explorer.arguments import a_callback, a_flag
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Capture, Loss
+from explorer.capture.attention import Architecture
 from explorer.capture.building import TANGENTS, Call
 from explorer.capture.depth import capture_in_depth
 from explorer.device_profile import Cost, Device, Profile
@@ -116,7 +117,7 @@ def estimate(  # noqa: PLR0913 - one for each thing that users may want to say
         loss=loss,
         dtype=half,
         autocast=autocast,
-        cudnn_attention=spec.cudnn_attention,
+        architecture=Architecture(spec.compute_capability, spec.cudnn_attention),
         fuse=a_flag(fuse, "fuse"),
     )
     precisions = precisions_of(spec, precision)
@@ -193,7 +194,7 @@ def _cublas_bytes(spec: DeviceSpec, graph: TrainingGraph) -> int:
     if not uses_cublas(graph):
         return 0
     biased = any(x.target.startswith("aten.addmm.") for x in graph.operators)
-    return 2 * spec.cublas_workspace_bytes + (_CUBLASLT_BYTES if biased else 0)
+    return 2 * spec.handle_bytes + (_CUBLASLT_BYTES if biased else 0)
 
 
 def _family_cost(call: Call, convolutions: Convolutions) -> Cost:

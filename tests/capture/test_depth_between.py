@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from explorer.capture import depth
+from explorer.capture.attention import Architecture
 from explorer.capture.stand_in import capture_for_cuda
 from explorer.graph import TrainingGraph
 from tests.capture.deep_programs import EXTRAS, NAMES, Program, Where, drawn
@@ -39,7 +40,7 @@ def program(name: str, where: Where, *, count: int = COUNT) -> Program:
 
 def by_induction(program: Program, **options: Any) -> TrainingGraph | None:
     """The graph that follows from few blocks; None: all of them are captured."""
-    given = {"loss": None, "dtype": None, "autocast": None, "cudnn_attention": False, "fuse": False, **options}
+    given = {"loss": None, "dtype": None, "autocast": None, "architecture": Architecture(), "fuse": False, **options}
     try:
         found = depth._by_induction(*program.model(), **given)
     except Exception:  # noqa: BLE001 - as ``capture_in_depth`` has it

@@ -1,21 +1,24 @@
 // Lets a CPU build of PyTorch believe in two CUDA devices: tensors can be on them, autograd changes to them and to their
 // streams, and attention takes the kernel of an architecture. Loaded before PyTorch asks for its hooks.
 #include "device.h"
+#include "kernels.h"
 
 #include <ATen/SDPBackend.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <utility>
 
 namespace {
 
 using fake::kDevices;
-constexpr int64_t kAlignment = 8;
 
 thread_local c10::DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kDevices] = {};
@@ -85,32 +88,105 @@ class NoDevice final : public c10::impl::DeviceGuardImplInterface {
 
 c10::impl::DeviceGuardImplRegistrar guard(c10::DeviceType::CUDA, new NoDevice());
 
-bool prefers_cudnn() {
-  const char* capability = std::getenv("FAKE_CAPABILITY");
-  return capability != nullptr && std::string(capability) == "9.0";
+// Of the device, as "9.0" says it.
+struct Capability {
+  int major = 8;
+  int minor = 0;
+
+  bool between(std::pair<int, int> least, std::pair<int, int> most) const {
+    return least <= std::pair(major, minor) && std::pair(major, minor) <= most;
+  }
+};
+
+Capability capability() {
+  Capability found;
+  const char* told = std::getenv("FAKE_CAPABILITY");
+  if (told != nullptr) {
+    std::sscanf(told, "%d.%d", &found.major, &found.minor);
+  }
+  return found;
 }
 
-// As ATen/native/transformers/cuda/sdp_utils.cpp decides for training with what bundled models ask of it.
+// As ATen/native/transformers/cuda/sdp_utils.cpp decides; what it shares with the CPU is asked of PyTorch itself.
+class Attention {
+ public:
+  explicit Attention(const sdp::sdp_params& params) : params_(params), device_(capability()) {
+    const auto dtype = params.query.scalar_type();
+    const bool same = params.key.scalar_type() == dtype && params.value.scalar_type() == dtype;
+    half_ = same && (dtype == at::kHalf || (dtype == at::kBFloat16 && device_.major >= 8));
+    single_ = same && dtype == at::kFloat;
+  }
+
+  at::SDPBackend kernel() const {
+    if (!sdp::check_tensor_shapes(params_, false) || !sdp::check_nonzero_sequence_lengths_dense(params_, false)) {
+      return at::SDPBackend::math;
+    }
+    if ((device_.major == 9 || device_.major == 10) && cudnn()) {
+      return at::SDPBackend::cudnn_attention;
+    }
+    if (flash()) {
+      return at::SDPBackend::flash_attention;
+    }
+    return efficient() ? at::SDPBackend::efficient_attention : at::SDPBackend::math;
+  }
+
+ private:
+  int64_t width() const { return params_.query.size(-1); }
+  int64_t width_of_values() const { return params_.value.size(-1); }
+
+  bool cudnn() const {
+    const double sixteenths = params_.dropout * 16;
+    const bool wide = width() == 192 && width_of_values() == 128;
+    return half_ && at::globalContext().userEnabledCuDNNSDP() &&
+        sixteenths == static_cast<int64_t>(sixteenths) && sdp::check_attn_mask_shape(params_, false) &&
+        sdp::check_last_dim_stride_equals_1_dense<true>(params_, false) &&
+        sdp::check_batch_size_and_num_heads_dense<true, false>(params_, false) && width() % 8 == 0 &&
+        width_of_values() % 8 == 0 && (wide || (width() <= 128 && width_of_values() <= 128)) &&
+        params_.key.size(2) != 1 && (params_.dropout == 0 || params_.query.size(2) != 1);
+  }
+
+  bool flash() const {
+    const bool small = device_.between({8, 6}, {8, 9}) || device_.between({12, 0}, {12, 1});
+    const bool limited = small && sdp::input_requires_grad(params_);
+    return half_ && device_.major >= 8 && sdp::check_runtime_disabled_flash(params_, false) &&
+        sdp::check_for_attn_mask(params_, false) && width() <= 256 && params_.key.size(-1) == width() &&
+        width_of_values() == width() && (!limited || width() <= 192 || (params_.dropout == 0 && width() > 224)) &&
+        (!params_.is_causal || params_.query.size(2) == params_.key.size(2)) &&
+        sdp::check_batch_size_and_num_heads_dense<true>(params_, false) &&
+        sdp::check_last_dim_stride_equals_1_dense<true>(params_, false);
+  }
+
+  bool efficient() const {
+    const int64_t bytes = params_.query.element_size();
+    const bool by_tensor_cores = device_.major >= 8 || (device_.major == 7 && half_);
+    const int64_t alignment = by_tensor_cores ? 16 / bytes : 1;
+    const auto aligned = [&](const at::Tensor& x) {
+      return device_.major < 8 || x.storage_offset() % alignment == 0;
+    };
+    return (half_ || single_) && sdp::check_runtime_disabled_mem_efficient(params_, false) &&
+        params_.key.size(-1) == width() && width() % alignment == 0 && width_of_values() % alignment == 0 &&
+        aligned(params_.query) && aligned(params_.key) && aligned(params_.value) &&
+        sdp::check_last_dim_stride_equals_1_dense<false>(params_, false) &&
+        sdp::check_batch_size_and_num_heads_dense<false>(params_, false);
+  }
+
+  const sdp::sdp_params& params_;
+  Capability device_;
+  bool half_ = false;
+  bool single_ = false;
+};
+
 int64_t kernel_of_attention(
     const at::Tensor& query,
-    const at::Tensor&,
-    const at::Tensor&,
+    const at::Tensor& key,
+    const at::Tensor& value,
     const std::optional<at::Tensor>& mask,
-    double,
-    bool,
+    double dropout,
+    bool is_causal,
     std::optional<double>,
-    bool) {
-  const bool half = query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16;
-  const bool learned_bias = mask.has_value() && mask->requires_grad();
-  auto kernel = at::SDPBackend::efficient_attention;
-  if (query.dim() != 4 || query.size(-1) % kAlignment != 0 || query.scalar_type() == at::kDouble) {
-    kernel = at::SDPBackend::math;
-  } else if (half && prefers_cudnn() && !learned_bias) {
-    kernel = at::SDPBackend::cudnn_attention;
-  } else if (half && !mask.has_value()) {
-    kernel = at::SDPBackend::flash_attention;
-  }
-  return static_cast<int64_t>(kernel);
+    bool enable_gqa) {
+  const sdp::sdp_params params{query, key, value, mask, dropout, is_causal, enable_gqa};
+  return static_cast<int64_t>(Attention(params).kernel());
 }
 
 const bool attention_is_chosen = [] {
@@ -118,9 +194,22 @@ const bool attention_is_chosen = [] {
   return true;
 }();
 
+// Otherwise PyTorch would make them of others, which a GPU does not, since it has kernels of its own.
+void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) { fake::kernel(op, stack); }
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  for (const char* name : {"silu_backward", "mish_backward"}) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
+  }
+}
+
 }  // namespace
 
 namespace fake {
+
+void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*) = [](const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK(false, op.schema().name(), " has no values on this device");
+};
 
 Where here() { return {current_device, current_streams[current_device]}; }
 c10::StreamId new_stream() { return ++streams; }

@@ -286,6 +286,11 @@ const Tensor& resize(const Tensor& self, at::IntArrayRef size, std::optional<at:
   return self;
 }
 
+const bool computes = [] {
+  kernel = &compute;
+  return true;
+}();
+
 void is_used_on(Tensor& self, at::Stream stream) { record_stream(self.storage().data_ptr(), stream); }
 
 TORCH_LIBRARY_IMPL(_, CUDA, library) {

@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import explorer
 from explorer.capture import capture
+from explorer.capture.attention import Architecture
 from explorer.capture.stand_in import capture_for_cuda
 from explorer.device_profile import Profile, round_up
 from explorer.execution.scheduled import StepPlan
@@ -92,8 +93,9 @@ def found_out(case: dict[str, Any]) -> dict[str, Any]:
     with torch.device("meta"):
         model, batch = spec.build(), spec.batch(**case["sizes"])
     device = device_spec(_DEVICES[case["capability"]])
+    architecture = Architecture(device.compute_capability)
     estimated = capture_for_cuda(
-        model, batch, loss=spec.loss, dtype=dtype, autocast=autocast, cudnn_attention=device.cudnn_attention
+        model, batch, loss=spec.loss, dtype=dtype, autocast=autocast, architecture=architecture
     )
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:

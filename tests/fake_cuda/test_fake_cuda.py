@@ -72,6 +72,17 @@ def test_a_gpu_captures_what_an_estimate_captures(library: Path) -> None:
     check(cases, found_out(cases, library, capability="9.0"))
 
 
+@pytest.mark.parametrize(
+    "capability", ["9.0", *(pytest.param(x, marks=pytest.mark.thorough) for x in ("6.0", "7.5", "8.0", "8.9", "12.0"))]
+)
+def test_attention_of_all_kinds_is_that_of_an_estimate(capability: str, library: Path) -> None:
+    command = [sys.executable, "-m", "tests.fake_cuda.attention", str(library)]
+    environment = {**os.environ, "FAKE_CAPABILITY": capability, "SCHEDULE_EXPLORER_CACHE": "off"}
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert json.loads(ran.stdout) == {"cases": 24, "others": []}
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("capability", ["8.0", "9.0"])
 @pytest.mark.parametrize("model", SMALL)

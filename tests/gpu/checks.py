@@ -172,8 +172,7 @@ def an_estimate_is_of_the_same_graph(kind: str) -> None:
     if kind != "cuda":
         raise Skipped("estimates are for CUDA devices")
     model, batch, loss = on_device("resnet50", kind)
-    here = DeviceSpec(memory_gib=80, bandwidth_gb_s=2000, vector_tflops=20, source="any", name="any")
-    estimated = explorer.estimate(model, batch, loss=loss, device=here)
+    estimated = explorer.estimate(model, batch, loss=loss, device=like_this_one())
     difference = estimated.graph.identity.difference(capture(model, batch, loss=loss).graph.identity)
     assert difference is None, difference
     schedule = random_schedule(estimated.graph, 0, keep=0.7)
@@ -181,12 +180,24 @@ def an_estimate_is_of_the_same_graph(kind: str) -> None:
     near(measured.peak_bytes, simulate(estimated, schedule).peak_bytes, 0.05, "peak, by an estimate")
 
 
+def like_this_one() -> DeviceSpec:
+    """Figures of any device, with the compute capability of the one that is here: it decides about kernels."""
+    major, minor = torch.cuda.get_device_capability()
+    return DeviceSpec(
+        memory_gib=80,
+        bandwidth_gb_s=2000,
+        vector_tflops=20,
+        source="any",
+        name="any",
+        compute_capability=major + minor / 10,
+    )
+
+
 def estimates_are_of_the_same_graphs(dtype: torch.dtype, kind: str) -> None:
     """Every bundled convolutional network and GPT-2, small: what a schedule that was solved without the GPU needs."""
     if kind != "cuda":
         raise Skipped("estimates are for CUDA devices")
-    others = []
-    device = "H200" if torch.cuda.get_device_capability() >= (9, 0) else "A100-80GB"
+    others, device = [], like_this_one()
     for case in MODEL_CASES[Size.SMALL]:
         spec = MODELS[case.name]
         half = dtype is not torch.float32
@@ -219,9 +230,8 @@ def an_estimate_under_autocast_is_of_the_same_graph(kind: str) -> None:
     if kind != "cuda":
         raise Skipped("estimates are for CUDA devices")
     model, batch, loss = on_device("resnet50", kind)
-    here = DeviceSpec(memory_gib=80, bandwidth_gb_s=2000, vector_tflops=20, source="any", name="any")
     for dtype in ("bfloat16", "float16"):
-        estimated = explorer.estimate(model, batch, loss=loss, device=here, autocast=dtype)
+        estimated = explorer.estimate(model, batch, loss=loss, device=like_this_one(), autocast=dtype)
         real = capture(model, batch, loss=loss, autocast=dtype).graph
         difference = estimated.graph.identity.difference(real.identity)
         assert difference is None, f"{dtype}: {first_difference(estimated.graph, real)}"
