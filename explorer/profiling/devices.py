@@ -14,6 +14,7 @@ from explorer.units import shown
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 _GIB = 2**30
+_MAY_BE_ZERO = ("launch_us", "cublas_workspace_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,12 @@ class DeviceSpec:
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a figure that is not positive, or a precision that is unknown."""
+        """Raises ValueError for a figure that is none or not positive, or a precision that is unknown."""
+        if not isinstance(self.matrix_tflops, dict):
+            raise ValueError(
+                f"matrix_tflops is {shown(self.matrix_tflops)}; it must be a dict of numbers by precision, which may "
+                "be empty"
+            )
         figures = {
             "memory_gib": self.memory_gib,
             "bandwidth_gb_s": self.bandwidth_gb_s,
@@ -57,10 +63,13 @@ class DeviceSpec:
             "multiprocessors": self.multiprocessors,
             **self.matrix_tflops,
         }
+        for key, value in (*figures.items(), *((x, getattr(self, x)) for x in _MAY_BE_ZERO)):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{key} is {shown(value)}; it must be a number")
         for key, value in figures.items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"{key} is {value}; it must be positive")
-        for key in ("launch_us", "cublas_workspace_bytes"):
+        for key in _MAY_BE_ZERO:
             if not 0 <= getattr(self, key) < float("inf"):
                 raise ValueError(f"{key} is {getattr(self, key)}; it must be 0 or more")
         if self.memory_gib > MOST_BYTES / _GIB:

@@ -323,6 +323,26 @@ def test_estimates_know_updates(name: str) -> None:
     assert cost.workspace_bytes == expected.get(name, 0)
 
 
+def test_an_optimizer_for_cuda_graphs_is_estimated() -> None:
+    """With its counters of steps on the device; a CPU, on which it cannot train, is refused in a sentence."""
+    model, batch, loss = perceptron()
+    profile = explorer.estimate(
+        model, batch, loss=loss, device="T4", optimizer=lambda x: optim.AdamW(x, capturable=True)
+    )
+    parameters = list(model.parameters())
+    rounded = sum(-(-x.nbytes // 512) * 512 for x in parameters)
+    assert profile.optimizer_state_bytes == 2 * rounded + 512 * len(parameters)
+    with pytest.raises(ValueError, match=r"AdamW\(capturable=True\) cannot update these parameters: .*devices"):
+        explorer.profile(model, batch, loss=loss, optimizer=lambda x: optim.AdamW(x, capturable=True))
+
+
+def test_an_optimizer_whose_step_runs_the_model_is_refused() -> None:
+    model, batch, loss = perceptron()
+    for optimizer in (optim.LBFGS, optim.LBFGS(model.parameters())):
+        with pytest.raises(ValueError, match="the step of LBFGS runs the model again"):
+            explorer.estimate(model, batch, loss=loss, device="T4", optimizer=optimizer)
+
+
 def test_an_optimizer_that_looks_at_values_has_to_be_profiled() -> None:
     model, batch, loss = perceptron()
     with pytest.raises(ValueError, match=r"Adafactor looks at the values of tensors.*profile it on the device"):
