@@ -17,7 +17,7 @@ VISITORS ?= 4
 PROGRAMS ?= 10000
 GRAPHS ?= 2000
 ATTACKS ?= 20000
-GPU_RESULTS ?= gpu-results
+GPU_RESULTS ?= gpu-results$(if $(SIMULATED),-simulated)
 MINUTES ?= 60
 
 # The tests and measurements for a GPU take the PyTorch that is there: GPU_PYTHON=… names another than .venv's.
