@@ -176,8 +176,6 @@ def check_apart(updater: Updater) -> None:
             a group (as Prodigy and schedule-free ones do), so that updates one by one would silently train otherwise.
     """
     (together, all_at_once), (apart, one_by_one) = (_few(updater) for _ in range(2))
-    if isinstance(together, optim.LBFGS):
-        raise ValueError("LBFGS works on all parameters together, so it cannot update one after the other")
     with optimizers_on_meta():
         for factor in (1.0, -0.5, 0.25):
             for x, y in zip(all_at_once, one_by_one, strict=True):
