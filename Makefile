@@ -3,7 +3,7 @@
 # changes, except that `make test` installs a browser where there is none.
 
 .DELETE_ON_ERROR:
-.PHONY: help explore app docs test test-thorough fuzz claims attack package zoo gpu lint setup setup-test clean
+.PHONY: help explore app docs test test-thorough fuzz claims attack package zoo gpu plans lint setup setup-test clean
 
 # The browser, the linters and compiling the search do not wait for each other.
 MAKEFLAGS += --jobs=2
@@ -17,7 +17,7 @@ VISITORS ?= 4
 PROGRAMS ?= 10000
 GRAPHS ?= 2000
 ATTACKS ?= 20000
-GPU_RESULTS ?= gpu-results
+GPU_RESULTS ?= gpu-results$(if $(SIMULATED),-simulated)
 MINUTES ?= 60
 
 # The tests and measurements for a GPU take the PyTorch that is there: GPU_PYTHON=… names another than .venv's.
@@ -53,6 +53,7 @@ help:
 	@echo 'make zoo            make the schedules that come with the package, where they are missing or out of date'
 	@echo 'make gpu            check and measure everything on the GPU here, into $(GPU_RESULTS) (MINUTES=$(MINUTES)); goes on where it was stopped'
 	@echo '                    with SIMULATED=1 on a device that is not there, to see what it does'
+	@echo 'make plans          hold estimates against the plans of cuDNN, without a GPU, where it is installed (PLANS_OPTIONS=…)'
 	@echo 'make clean          remove .venv'
 
 explore: setup
@@ -90,6 +91,10 @@ zoo: setup
 # Sets nothing up: torch and NumPy are enough, and the machine with the GPU has them.
 gpu:
 	@$(GPU_PYTHON) -m benchmarks.gpu $(GPU_RESULTS) --minutes $(MINUTES) $(if $(SIMULATED),--simulated) $(GPU_OPTIONS)
+
+# Without a GPU, but with cuDNN and its front end (benchmarks/gpu/described.py says which packages); minutes for each profile.
+plans:
+	@$(GPU_PYTHON) -m benchmarks.gpu.workspaces $(PLANS_OPTIONS)
 
 # Minutes, for pip: builds wheel and source archive, and uses both in clean environments.
 package: setup-test

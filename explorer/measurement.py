@@ -47,6 +47,8 @@ class Measurement(Summarised):
         allocated_bytes: int64, shape (events,): allocated right after each event.
         buffer: of a module that runs in one buffer: how its last step used it; the buffer counts as allocated
             throughout. None for any other.
+        requested_peak_bytes: highest sum of what was asked for, model and batch as they are allocated: what
+            ``peak_bytes`` is without rounding, and without blocks that were not split. None where no allocator tells.
     """
 
     device: str
@@ -57,6 +59,7 @@ class Measurement(Summarised):
     times_ms: np.ndarray
     allocated_bytes: np.ndarray
     buffer: BufferUse | None = None
+    requested_peak_bytes: int | None = None
 
     def facts(self) -> Iterator[Fact]:
         """What was seen, and how."""

@@ -24,6 +24,7 @@ from explorer.caching_allocator import (
 from explorer.caching_allocator import Block as Taken
 from explorer.device_profile import Profile
 from explorer.graph import Role
+from explorer.library_workspace import library_workspaces
 from explorer.placement import Block
 from explorer.schedule import Schedule
 from explorer.stays import memory_blocks
@@ -141,29 +142,33 @@ class Trace:
     """All that a training loop asks of the allocator.
 
     Attributes:
-        lasting: model, batch and library workspace, in the order in which they are made.
+        lasting: model and batch, in the order in which they are made.
+        libraries: workspaces that libraries keep, made in the first step: each with the run that does.
         state: of the optimizer, made when the first step ends.
         blocks: of one step.
         runs: how many it has.
     """
 
     lasting: tuple[Lasting, ...]
+    libraries: tuple[tuple[int, Lasting], ...]
     state: tuple[Lasting, ...]
     blocks: tuple[Block, ...]
     runs: int
 
     @classmethod
-    def of(cls, profile: Profile, schedule: Schedule, timeline: Timeline) -> Trace:
-        """What a scheduled step asks for; the timeline is the simulator's."""
+    def of(cls, profile: Profile, schedule: Schedule, timeline: Timeline, *, first_microbatch: bool = False) -> Trace:
+        """What a scheduled step asks for; the timeline is the simulator's, of the first microbatch or not."""
         storages = [profile.graph.storages[x] for x in sorted(profile.graph.persistent)]
+        if first_microbatch:
+            storages = [x for x in storages if x.role is not Role.GRADIENT_BUFFER]
         roles = [Role.PARAMETER, Role.BUFFER, Role.GRADIENT_BUFFER, Role.INPUT]
         storages.sort(key=lambda x: roles.index(x.role) if x.role in roles else len(roles))
         lasting = [Lasting(ROLE_CATEGORY[x.role], x.bytes) for x in storages]
-        lasting.append(Lasting(Category.WORKSPACE, profile.device.persistent_workspace_bytes))
+        libraries = [(run, Lasting(Category.WORKSPACE, x)) for run, x in library_workspaces(profile, timeline)]
         parameters = [x.bytes for x in storages if x.role is Role.PARAMETER]
         blocks = tuple(x for x in memory_blocks(profile, schedule, timeline) if x.bytes)
         state = _state(parameters, profile.optimizer_state_bytes)
-        return cls(tuple(x for x in lasting if x.bytes), state, blocks, len(timeline.operators))
+        return cls(tuple(x for x in lasting if x.bytes), tuple(libraries), state, blocks, len(timeline.operators))
 
     @cached_property
     def made(self) -> list[list[int]]:
@@ -197,7 +202,7 @@ def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None) -> R
     allocator = CachingAllocator(limit_bytes=limit_bytes, expandable=expandable)
     try:
         fixed = _take(allocator, trace.lasting)
-        _step(allocator, trace)
+        fixed += _step(allocator, trace, trace.libraries).fixed
         fixed += _take(allocator, trace.state)
         steps = [_step(allocator, trace)]
         while len(steps) < _MOST_STEPS:
@@ -231,20 +236,26 @@ def _alike(one: Reserved, other: Reserved) -> bool:
     return one.flushes == other.flushes and np.array_equal(one.reserved_bytes, other.reserved_bytes)
 
 
-def _step(allocator: CachingAllocator, trace: Trace) -> Reserved:
+def _step(allocator: CachingAllocator, trace: Trace, libraries: Sequence[tuple[int, Lasting]] = ()) -> Reserved:
+    """One step; in the first one, libraries take what they keep, behind the results of the call that begins to."""
     there: dict[int, Taken] = {}
+    fixed: tuple[Lasting, ...] = ()
     flushes = allocator.flushes
     reserved, allocated = np.zeros(trace.runs, np.int64), np.zeros(trace.runs, np.int64)
     placed = list(trace.blocks)
     for run in range(trace.runs):
+        wanted = [x for at, x in libraries if at == run]
         for number in trace.made[run]:
+            if trace.blocks[number].is_workspace:
+                fixed, wanted = fixed + _take(allocator, wanted), []
             found = allocator.malloc(trace.blocks[number].bytes)
             there[number] = found
             placed[number] = replace(placed[number], offset_bytes=found.address, bytes=found.bytes)
+        fixed += _take(allocator, wanted)
         reserved[run], allocated[run] = allocator.reserved_bytes, allocator.allocated_bytes
         for number in trace.freed[run]:
             allocator.free(there.pop(number))
-    return Reserved(reserved, allocated, tuple(placed), (), allocator.flushes - flushes)
+    return Reserved(reserved, allocated, tuple(placed), fixed, allocator.flushes - flushes)
 
 
 def reservation(trace: Trace, allocator: Allocator) -> Reservation:

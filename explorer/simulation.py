@@ -50,7 +50,8 @@ def simulate(
     timeline = _Simulator(profile, schedule, first_microbatch=first_microbatch).run()
     if reserving is None:
         return timeline
-    return replace(timeline, reservation=reservation(Trace.of(profile, schedule, timeline), reserving))
+    trace = Trace.of(profile, schedule, timeline, first_microbatch=first_microbatch)
+    return replace(timeline, reservation=reservation(trace, reserving))
 
 
 def profile_for(schedule: Schedule, *, profile: Profile) -> Profile:

@@ -15,8 +15,17 @@ from torch import nn
 _TORCH_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _OURS = (Path(torch.__file__).parent, Path(__file__).parent)
 _SAID = 300  # characters of an error of others
-# The CPU's allocator; cuDNN, of whose plans no workspace fits; cuBLAS, whose handle does not.
-_NO_MEMORY = ("can't allocate memory", "unable to find an engine", "CUBLAS_STATUS_ALLOC_FAILED")
+# The CPU's allocator; CUDA's driver, which kernels and streams ask; cuDNN, of whose plans no workspace fits; cuDNN and
+# cuBLAS, whose handles or own memory do not.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "unable to find an engine",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DEVICE_ALLOCATION_FAILED",
+    "HOST_ALLOCATION_FAILED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 _NEVER_FITS = (TypeError, RuntimeError, AttributeError, LookupError, AssertionError, NotImplementedError)
 
 

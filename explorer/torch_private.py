@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -486,16 +486,25 @@ def saved_by_partitioner(joint: fx.GraphModule, *, outputs: int, budget: float) 
 
 @contextmanager
 def optimizers_on_meta() -> Iterator[None]:
-    """While open, optimizers take tensors on ``meta`` for a GPU's, on which they work on lists, or by fused kernels."""
-    module: Any = import_module("torch.optim.optimizer")
-    names = ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices")
-    originals = {name: getattr(module, name) for name in names}
-    for name, original in originals.items():
-        setattr(module, name, lambda original=original: [*original(), "meta"])
+    """While open, optimizers take tensors on ``meta`` for a GPU's, on which they work on lists, or by fused kernels.
+
+    Those for CUDA graphs (``capturable=True``) take the CPU's too, on which they are tried out.
+    """
+    instead = {"foreach_kernels": ("meta",), "fused_kernels": ("meta",), "capturable": ("meta", "cpu")}
+    more = {f"_get_{name}_supported_devices": kinds for name, kinds in instead.items()}
+    # Each kind of optimizer has these functions by names of its own module.
+    modules = [x for name, x in list(sys.modules.items()) if name.startswith("torch.optim.")]
+    originals = [(x, name, vars(x)[name]) for x in modules for name in more if name in vars(x)]
+
+    def extended(original: Callable[..., list[str]], kinds: Sequence[str]) -> Callable[..., list[str]]:
+        return lambda *args, **kwargs: [*original(*args, **kwargs), *kinds]
+
+    for module, name, original in originals:
+        setattr(module, name, extended(original, more[name]))
     try:
         yield
     finally:
-        for name, original in originals.items():
+        for module, name, original in originals:
             setattr(module, name, original)
 
 

@@ -7,10 +7,13 @@ import json
 import math
 import re
 import shutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import report
 from benchmarks.cases import (
@@ -26,8 +29,13 @@ from benchmarks.cases import (
     profile_cases,
     published_cases,
 )
+from benchmarks.gpu import agenda
 from benchmarks.gpu.agenda import Impossible, done
+from benchmarks.gpu.asking import add_options, as_arguments
+from benchmarks.gpu.measuring import others_in
+from benchmarks.gpu.page import SIMULATED, write_page
 from benchmarks.provenance import add_rows, read_results, record, write_results
+from explorer.execution.device import describe_device
 from explorer.models import MODELS
 from explorer.profiles.loading import bundled_profiles
 
@@ -139,3 +147,70 @@ def test_what_is_impossible_on_a_gpu_is_said_and_not_tried_again(tmp_path: Path)
     assert done(piece, math.inf)
     assert tried == [tmp_path / "schedule.json"]
     assert "so small" in (tmp_path / "schedule.json.none.txt").read_text(encoding="utf-8")
+
+
+def device_file(folder: Path, path: str, name: str, results: Any) -> None:
+    """A file of results of the agenda."""
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    device = {"name": name, "memory_bytes": 2**37, "torch_version": "2.13", "driver": "580", "note": ""}
+    made = [{"date": "2026-11-28", "commit": "abcdef0123"}]
+    content = {"provenance": made, "device": device, "results": results}
+    (folder / path).write_text(json.dumps(content), encoding="utf-8")
+
+
+def run_of(reserved_bytes: int) -> list[dict[str, Any]]:
+    """Plain PyTorch, and a schedule of which so much more was reserved than predicted."""
+    residual = {"cache_bytes": reserved_bytes, "unexplained_bytes": 0}
+    row = {"what": "0.5 of the peak", "peak_bytes": 2**30, "predicted_peak_bytes": 2**30, "step_time_ms": 7.5}
+    row |= {"reserved_peak_bytes": 2**30 + reserved_bytes, "predicted_reserved_bytes": 2**30, "residual": residual}
+    return [{"what": "plain PyTorch"}, {**row, "predicted_time_ms": 7.5, "allocator": "caching"}]
+
+
+def test_a_page_tells_piece_by_piece_what_was_simulated(tmp_path: Path) -> None:
+    rows = [{"part": "forward", "implementation": "aten", "workspace_bytes": 0, "time_ms": 1.25}]
+    for name, device in (("tf32", "NVIDIA H200"), ("float32", SIMULATED)):
+        device_file(tmp_path, f"layer-{name}.json", device, rows)
+    device_file(tmp_path, "runs/unet.json", SIMULATED, run_of(2**28))
+    device_file(tmp_path, "runs/vgg16.json", "NVIDIA H200", run_of(2**28))
+    device_file(tmp_path, "checks/one.json", SIMULATED, {"name": "one", "status": "passed", "said": ""})
+    page = write_page(tmp_path).read_text(encoding="utf-8")
+    assert "**In part made from a simulation**" in page
+    assert "- TF32, forward: aten is the quickest, 1.25 ms" in page
+    assert "- float32, forward: 1 ways to run it, with 0.0 to 0.0 MiB (simulated)" in page
+    assert "passed: one (simulated)." in page
+    assert "| unet, 0.5 of the peak (simulated) |" in page
+    simulated, real = (next(x for x in page.splitlines() if x.startswith(f"- {y}, 0.5")) for y in ("unet", "vgg16"))
+    # There it is the same model that says what was reserved.
+    assert "the model of the allocator" not in simulated
+    assert "in other pieces and order" in simulated
+    assert "the model of the allocator has them lie otherwise" in real
+
+
+def test_a_page_has_the_answers_of_impossible_pieces(tmp_path: Path) -> None:
+    told = "unet has no schedule within 0.33 of 9 GiB"
+    (tmp_path / "schedules").mkdir()
+    (tmp_path / "schedules" / "unet-0.33.json.none.txt").write_text(f"{told}\n", encoding="utf-8")
+    assert f"- {told}\n" in write_page(tmp_path).read_text(encoding="utf-8")
+
+
+def test_a_folder_of_results_is_of_one_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device_file(tmp_path, "layer-tf32.json", SIMULATED, [])
+    here = describe_device(torch.device("cpu")).name
+    device_file(tmp_path, "layer-float32.json", here, [])
+    assert others_in(tmp_path, "cpu") == [SIMULATED]
+    monkeypatch.setattr(sys, "argv", ["agenda", str(tmp_path), "--device", "cpu", "--items", "layer"])
+    with pytest.raises(SystemExit):
+        agenda.main()
+    assert f"has results of {SIMULATED}, and this is {here}: name another folder" in capsys.readouterr().err
+
+
+def test_options_of_the_agenda_are_no_folders() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", nargs="?")
+    add_options(parser)
+    asked = parser.parse_args(["--items", "layer", "checks", "--small", "--steps", "2"])
+    assert asked.folder is None
+    assert list(as_arguments(asked)) == ["--items", "layer", "checks", "--small", "--steps", "2"]
+    assert parser.parse_args(["results", "--models", "vgg16"]).folder == "results"

@@ -132,6 +132,10 @@ def measured(timeline: Timeline, measurement: Measurement) -> str:
 def residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
     """Why a run differs from its prediction, in sentences."""
     told = [_peak_residual(profile, timeline, found)]
+    if found.unsplit_bytes:
+        told.append(
+            f"Blocks that were not split have {format_bytes(found.unsplit_bytes)} more than was asked for, beside that."
+        )
     if found.cache_bytes is not None:
         told.append(
             f"The allocator held {format_bytes(found.cache_bytes)} more from the device, in pieces it could not use."

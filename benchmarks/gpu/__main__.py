@@ -5,7 +5,7 @@ with everything and FOLDER/page.md, which says in words what agreed, what did no
 it goes on where it was. Needs torch and NumPy; what other packages would add is said at the start.
 
 ``--simulated`` tries all of it out without a GPU, with small batches on a device that is not there
-(``tests/fake_cuda``); the page says so, and shows no times.
+(``tests/fake_cuda``), into a folder of its own; the page says so, and shows no times.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from benchmarks.gpu.asking import ITEMS, add_options, as_arguments
 from benchmarks.gpu.page import write_page
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +33,12 @@ OPTIONAL = {
 def main() -> int:
     """Do what is left to do, then write page and archive, also of what there is when it is stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("gpu-results"))
+    parser.add_argument("folder", type=Path, nargs="?", help="gpu-results unless said, or gpu-results-simulated")
     parser.add_argument("--minutes", type=float, default=60.0, help="no piece begins after these")
     parser.add_argument("--simulated", action="store_true", help="without a GPU, to see what it does")
-    asked, others = parser.parse_known_args()
+    add_options(parser)
+    asked = parser.parse_args()
+    asked.folder = asked.folder or Path("gpu-results-simulated" if asked.simulated else "gpu-results")
     if (refused := why_not(simulated=asked.simulated)) is not None:
         print(refused)
         return 1
@@ -44,7 +47,7 @@ def main() -> int:
             print(f"Without {package} {missing}")
     asked.folder.mkdir(parents=True, exist_ok=True)
     try:
-        failed = subprocess.call(_command(asked, others), cwd=ROOT)
+        failed = subprocess.call(_command(asked), cwd=ROOT)
     except KeyboardInterrupt:
         failed = 1
     page = write_page(asked.folder)
@@ -74,12 +77,14 @@ def why_not(*, simulated: bool) -> str | None:
     )
 
 
-def _command(asked: argparse.Namespace, others: list[str]) -> list[str]:
-    agenda = ["benchmarks.gpu.agenda", str(asked.folder.resolve()), "--minutes", str(asked.minutes), *others]
-    if "--items" not in others and find_spec("pyscipopt") is None:
-        agenda += ["--items", "checks", "layer", "profiles", "runs", "rivals", "timeline"]
+def _command(asked: argparse.Namespace) -> list[str]:
+    if asked.items is None and find_spec("pyscipopt") is None:
+        asked.items = [x for x in ITEMS if x != "schedules"]
+    asked.small = asked.small or asked.simulated
+    agenda = ["benchmarks.gpu.agenda", str(asked.folder.resolve()), "--minutes", str(asked.minutes)]
+    agenda += as_arguments(asked)
     if asked.simulated:
-        return [sys.executable, "-W", "ignore", "-m", "tests.fake_cuda", *agenda, "--small"]
+        return [sys.executable, "-W", "ignore", "-m", "tests.fake_cuda", *agenda]
     return [sys.executable, "-m", *agenda]
 
 

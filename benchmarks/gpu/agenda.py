@@ -6,7 +6,8 @@ Items, in this order: ``checks`` (those of ``python -m tests.gpu``), ``layer`` (
 figure 7, with TF32 and without), ``profiles`` (every model at full size), ``schedules`` (four budgets each), ``runs``
 (each schedule run: peak and time, predicted and measured), ``rivals`` (other ways to save memory, and ours within the
 memory that each took), ``timeline`` (memory over a step, predicted and measured). Each piece of work is a file in
-FOLDER, written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A piece that
+FOLDER, written when it is done: what is there is not done again, and no piece begins after ``--minutes``. A folder is
+of one device: where another's results are in it, nothing is done. A piece that
 fails leaves its error in a file, and the others go on; one that is impossible (a budget below every schedule's) says so
 in another file, and is not tried again.
 
@@ -41,6 +42,7 @@ from torch.utils.checkpoint import checkpoint
 import explorer
 from benchmarks.cases import Sample
 from benchmarks.execution.convolution import choices
+from benchmarks.gpu.asking import ITEMS, add_options
 from benchmarks.gpu.measuring import (
     POINTS,
     Options,
@@ -48,6 +50,7 @@ from benchmarks.gpu.measuring import (
     best_within,
     curve_path,
     differences,
+    others_in,
     profile_path,
     rival_path,
     row_of,
@@ -60,13 +63,13 @@ from benchmarks.gpu.measuring import (
 from benchmarks.gpu.plans import plans_of_layer
 from benchmarks.provenance import record
 from explorer.device_profile import Profile
+from explorer.execution.device import describe_device
 from explorer.execution.out_of_memory import release
 from explorer.models import MODELS
 from explorer.operators import cudnn_plans
 from explorer.solution import Status
 from explorer.torch_private import forget_cublas_workspaces
 
-ITEMS = ("checks", "layer", "profiles", "schedules", "runs", "rivals", "timeline")
 SHARES = (0.33, 0.4, 0.5, 0.7)
 RIVALS = ("checkpoint-sequential", "rotor", "checkmate")
 COMPILED = (1.0, 0.5, 0.1)
@@ -85,17 +88,18 @@ def main() -> int:
     """Do what is left to do, in the time given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--minutes", type=float, default=25.0, help="no piece begins after these")
-    parser.add_argument("--items", nargs="*", choices=ITEMS, default=list(ITEMS))
-    parser.add_argument("--models", nargs="*", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--small", action="store_true", help="small batches, as on a CPU")
-    parser.add_argument("--tf32", action="store_true", help="products of float32 in TF32")
-    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds for each solve")
-    parser.add_argument("--steps", type=int, default=5, help="timed for each measurement")
+    add_options(parser, models=MODELS)
+    parser.set_defaults(device="cuda", items=list(ITEMS), models=list(MODELS), time_limit=10.0, steps=5)
     asked = parser.parse_args()
-    if asked.device == "cuda" and not torch.cuda.is_available() and set(asked.items) != {"schedules"}:
+    solving_alone = set(asked.items) == {"schedules"}
+    if asked.device == "cuda" and not torch.cuda.is_available() and not solving_alone:
         parser.error(f"PyTorch {torch.__version__} sees no CUDA device here; --device cpu tries everything out")
+    if not solving_alone and (others := others_in(asked.folder, asked.device)):
+        parser.error(
+            f"{asked.folder} has results of {', '.join(others)}, and this is "
+            f"{describe_device(torch.device(asked.device)).name}: name another folder"
+        )
     options = Options(
         folder=asked.folder,
         device=asked.device,

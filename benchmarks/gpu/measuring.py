@@ -77,6 +77,15 @@ def write(path: Path, content: Any, options: Options) -> None:
     partial_path.replace(path)
 
 
+def others_in(folder: Path, device: str) -> list[str]:
+    """The names of other devices than the one here whose results or profiles a folder has."""
+    here = describe_device(torch.device(device)).name
+    read = (json.loads(x.read_text(encoding="utf-8")) for x in sorted(folder.rglob("*.json")))
+    names = {x["device"]["name"] for x in read if isinstance(x, dict) and "results" in x and "device" in x}
+    names |= {explorer.load_profile(x).device.name for x in sorted(folder.glob("profiles/*.json.gz"))}
+    return sorted(names - {here})
+
+
 def driver() -> str:
     """Version of the GPU's driver, where its tool is there to ask."""
     tool = shutil.which("nvidia-smi")

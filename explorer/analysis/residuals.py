@@ -40,6 +40,8 @@ class Residual:
         unexplained_ms: measured time less the predicted one.
         machine_ms: of that, what a plain step shows as well: the machine is slower now than when it was profiled; None
             where no plain step was timed.
+        unsplit_bytes: of the peak, what blocks have beyond what was asked for and its rounding: the caching allocator
+            splits large ones only where more than 1 MiB would be left. None where that is not known.
     """
 
     storages_bytes: int
@@ -52,6 +54,7 @@ class Residual:
     peak_share: float | None
     unexplained_ms: float
     machine_ms: float | None
+    unsplit_bytes: int | None = None
 
     @property
     def own_ms(self) -> float | None:
@@ -109,18 +112,24 @@ def residual(
     graph = profile.graph
     alive = [*(x.storage for x in timeline.alive_at(peak)), *graph.persistent]
     rounding_bytes = sum(profile.allocated_bytes(graph.storages[x]) - graph.storages[x].bytes for x in alive)
-    reserved = measurement.reserved_peak_bytes
+    reserved, unsplit_bytes = measurement.reserved_peak_bytes, None
+    if measurement.requested_peak_bytes is not None:
+        # Model and batch are as allocated in both.
+        within = [graph.storages[x.storage] for x in timeline.alive_at(peak)]
+        rounded_bytes = sum(profile.allocated_bytes(x) - x.bytes for x in within)
+        unsplit_bytes = max(0, measurement.peak_bytes - measurement.requested_peak_bytes - rounded_bytes)
     return Residual(
         storages_bytes=timeline.peak_bytes - workspace_bytes - rounding_bytes,
         rounding_bytes=rounding_bytes,
         workspace_bytes=workspace_bytes,
-        unexplained_bytes=measurement.peak_bytes - timeline.peak_bytes,
+        unexplained_bytes=measurement.peak_bytes - timeline.peak_bytes - (unsplit_bytes or 0),
         cache_bytes=None if reserved is None else reserved - measurement.peak_bytes,
         allocated_bytes=measurement.peak_bytes,
         reserved_bytes=reserved,
         peak_share=_peak_share(measurement),
         unexplained_ms=measurement.step_time_ms - timeline.time_ms,
         machine_ms=machine_ms,
+        unsplit_bytes=unsplit_bytes,
     )
 
 

@@ -124,6 +124,7 @@ def add_parts(table: Table, parts: Residual) -> None:
         "tensors": parts.storages_bytes,
         "rounding": parts.rounding_bytes,
         "workspace": parts.workspace_bytes,
+        "unsplit blocks": parts.unsplit_bytes,
         "unexplained": parts.unexplained_bytes,
         "allocator's cache": parts.cache_bytes,
     }

@@ -91,6 +91,7 @@ class Step:
             given: what is the caller's, as autograd saved it.
             tangents: of the outputs that have one, in the captured layout.
         """
+        check_capture()
         if self.saved is None:
             raise RuntimeError(
                 "backward() was called twice on one scheduled step, whose activations are gone: run the forward pass "
@@ -144,6 +145,19 @@ class Step:
         if torch.is_autocast_enabled(self.device.type):
             return torch.autocast(self.device.type, enabled=False)
         return _NOTHING  # which there are many of in a backward pass
+
+
+def check_capture() -> None:
+    """A graph of CUDA replays kernels with their addresses; nobody has seen one of a schedule replayed rightly.
+
+    Raises:
+        ValueError: one is being captured.
+    """
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise ValueError(
+            "a CUDA graph is being captured, and steps by a schedule are not made for that: they look at values and "
+            "random states on the host; train without torch.cuda.graph, or capture the model as it was"
+        )
 
 
 class _First(torch.autograd.Function):

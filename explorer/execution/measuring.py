@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -89,7 +89,7 @@ def measure(
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         tell(0, steps + 1)
-        peak_bytes, reserved_bytes, times_ms, allocated_bytes = watch(run, base_bytes)
+        watched = watch(run, base_bytes)
         timed_ms = []
         for done in range(steps):
             tell(1 + done, steps + 1)
@@ -97,12 +97,13 @@ def measure(
     return Measurement(
         device=describe_device(device).name,
         method="allocator history" if device.type == "cuda" else "profiler memory events",
-        peak_bytes=peak_bytes,
-        reserved_peak_bytes=reserved_bytes,
+        peak_bytes=watched.peak_bytes,
+        reserved_peak_bytes=watched.reserved_bytes,
         step_time_ms=statistics.median(timed_ms),
-        times_ms=times_ms,
-        allocated_bytes=allocated_bytes,
+        times_ms=watched.times_ms,
+        allocated_bytes=watched.allocated_bytes,
         buffer=None if buffer is None or buffer.steps == steps_before else buffer.use,
+        requested_peak_bytes=watched.requested_bytes,
     )
 
 
@@ -180,13 +181,20 @@ def _timed(run: Callable[[], None], device: torch.device) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-_Watched = tuple[int, int | None, np.ndarray, np.ndarray]
+class _Watched(NamedTuple):
+    """As ``Measurement`` has it."""
+
+    peak_bytes: int
+    reserved_bytes: int | None
+    times_ms: np.ndarray
+    allocated_bytes: np.ndarray
+    requested_bytes: int | None = None
 
 
 def _watch_cpu(run: Callable[[], None], base_bytes: int) -> _Watched:
     events = watch_cpu_memory(run)
     times_ms = (events.times_ns - events.times_ns[:1].sum()) / 1e6
-    return base_bytes + events.peak_bytes(), None, times_ms, base_bytes + events.deltas_bytes.cumsum()
+    return _Watched(base_bytes + events.peak_bytes(), None, times_ms, base_bytes + events.deltas_bytes.cumsum())
 
 
 def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
@@ -200,8 +208,12 @@ def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     base_bytes = torch.cuda.memory_allocated() - others_bytes
+    requested_before = torch.cuda.memory_stats().get("requested_bytes.all.current")
     trace = cuda_memory_trace(run)
     peak = torch.cuda.max_memory_allocated() - others_bytes
+    requested = torch.cuda.memory_stats().get("requested_bytes.all.peak")
+    if requested is not None and requested_before is not None:
+        requested += base_bytes - requested_before
     signs = {"alloc": 1, "free_completed": -1}
     # The history has sizes as they were asked for.
     events = [
@@ -212,4 +224,4 @@ def _watch_cuda(run: Callable[[], None], base_bytes: int) -> _Watched:
     times_us = np.array([x[0] for x in events], dtype=np.float64)
     allocated = base_bytes + np.cumsum(np.array([x[1] for x in events], dtype=np.int64))
     times_ms = (times_us - times_us[0]) / 1e3 if events else times_us
-    return peak, torch.cuda.max_memory_reserved() - others_bytes, times_ms, allocated
+    return _Watched(peak, torch.cuda.max_memory_reserved() - others_bytes, times_ms, allocated, requested)

@@ -99,6 +99,7 @@ class Updater:
 
         with optimizers_on_meta():
             made = over(trained or [torch.zeros(1, requires_grad=True)])
+        _check_no_closure(made)
         return cls(label_of(made), trained, over, _left_out(made, trained))
 
     def stand_in(
@@ -117,7 +118,10 @@ class Updater:
         for parameter, x in zip(self.trained, tensors, strict=True):
             x.grad = torch.zeros_like(x) if id(parameter) in reached or id(parameter) in self.started else None
         made = self.over(tensors)
-        made.step()
+        try:
+            made.step()
+        except AssertionError as error:  # by which PyTorch's own refuse a device
+            raise ValueError(f"{self.label} cannot update these parameters: {error}") from error
         for parameter, x in zip(self.trained, tensors, strict=True):
             x.grad = x.grad if id(parameter) in reached else None
         return made, tensors
@@ -204,6 +208,7 @@ def _possible(make: _Make, options: dict[str, bool]) -> dict[str, bool]:
 
 def _like(optimizer: optim.Optimizer, model: nn.Module, trained: tuple[nn.Parameter, ...]) -> Updater:
     """Of an optimizer of the model's own parameters: with its groups and their options."""
+    _check_no_closure(optimizer)
     position = {id(x): number for number, x in enumerate(trained)}
     groups = []
     for group in optimizer.param_groups:
@@ -227,6 +232,16 @@ def _like(optimizer: optim.Optimizer, model: nn.Module, trained: tuple[nn.Parame
 
     started = frozenset(id(x) for x in trained if optimizer.state.get(x))
     return Updater(label_of(optimizer), trained, over, _left_out(optimizer, trained), started)
+
+
+def _check_no_closure(optimizer: optim.Optimizer) -> None:
+    """One whose step calls for further forward and backward passes is not what an iteration ends with."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"the step of {type(optimizer).__name__} runs the model again, by a closure, as often as it likes: plan "
+            "without an optimizer, and leave room in the budget for its state"
+        )
 
 
 def _left_out(optimizer: optim.Optimizer, trained: Sequence[torch.Tensor]) -> int:

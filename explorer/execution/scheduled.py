@@ -18,7 +18,7 @@ from explorer.capture.batch import as_arguments
 from explorer.capture.traced import Source
 from explorer.execution.binding import Binding
 from explorer.execution.buffer import StepBuffer
-from explorer.execution.chain import Step
+from explorer.execution.chain import Step, check_capture
 from explorer.execution.code import Backward, Program, generate
 from explorer.execution.fallback import without
 from explorer.execution.guards import ModelChangedError
@@ -269,15 +269,6 @@ def by_itself(module: ScheduledModule) -> Iterator[None]:
         yield
 
 
-def _check_capture() -> None:
-    """A graph of CUDA replays kernels with their addresses; nobody has seen one of a schedule replayed rightly."""
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        raise ValueError(
-            "a CUDA graph is being captured, and steps by a schedule are not made for that: they look at values and "
-            "random states on the host; train without torch.cuda.graph, or capture the model as it was"
-        )
-
-
 def _check_transforms() -> None:
     """Tangents would be dropped in silence, and what stands for tensors within ``vmap`` has no memory."""
     if is_transformed():
@@ -289,7 +280,7 @@ def _check_transforms() -> None:
 
 def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward pass of one training step; the result's backward pass follows the schedule too."""
-    _check_capture()
+    check_capture()
     _check_transforms()
     binding = plan.bindings[module]
     new = binding.new

@@ -176,14 +176,13 @@ def check_apart(updater: Updater) -> None:
             a group (as Prodigy and schedule-free ones do), so that updates one by one would silently train otherwise.
     """
     (together, all_at_once), (apart, one_by_one) = (_few(updater) for _ in range(2))
-    if isinstance(together, optim.LBFGS):
-        raise ValueError("LBFGS works on all parameters together, so it cannot update one after the other")
-    for factor in (1.0, -0.5, 0.25):
-        for x, y in zip(all_at_once, one_by_one, strict=True):
-            x.grad, y.grad = (_spread(x) * factor for _ in range(2))
-        together.step()
-        for y in one_by_one:
-            step_one(apart, y)
+    with optimizers_on_meta():
+        for factor in (1.0, -0.5, 0.25):
+            for x, y in zip(all_at_once, one_by_one, strict=True):
+                x.grad, y.grad = (_spread(x) * factor for _ in range(2))
+            together.step()
+            for y in one_by_one:
+                step_one(apart, y)
     groups = ([_numbers(group) for group in made.param_groups] for made in (together, apart))
     alike = all(torch.allclose(x, y) for x, y in zip(all_at_once, one_by_one, strict=True))
     if not alike or len({str(x) for x in groups}) > 1:

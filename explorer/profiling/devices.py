@@ -52,7 +52,12 @@ class DeviceSpec:
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a figure that is not positive, or a precision that is unknown."""
+        """Raises ValueError for a figure that is none or not positive, or a precision that is unknown."""
+        if not isinstance(self.matrix_tflops, dict):
+            raise ValueError(
+                f"matrix_tflops is {shown(self.matrix_tflops)}; it must be a dict of numbers by precision, which may "
+                "be empty"
+            )
         figures = {
             "memory_gib": self.memory_gib,
             "bandwidth_gb_s": self.bandwidth_gb_s,
@@ -61,10 +66,14 @@ class DeviceSpec:
             "multiprocessors": self.multiprocessors,
             **self.matrix_tflops,
         }
+        may_be_zero = {"launch_us": self.launch_us, "cublas_workspace_bytes": self.cublas_workspace_bytes or 0}
+        for key, value in (figures | may_be_zero).items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{key} is {shown(value)}; it must be a number")
         for key, value in figures.items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"{key} is {value}; it must be positive")
-        for key, value in {"launch_us": self.launch_us, "cublas_workspace_bytes": self.handle_bytes}.items():
+        for key, value in may_be_zero.items():
             if not 0 <= value < float("inf"):
                 raise ValueError(f"{key} is {value}; it must be 0 or more")
         if self.memory_gib > MOST_BYTES / _GIB:

@@ -20,6 +20,7 @@ from explorer.execution.optimizers import OptimizerLike, with_loss
 from explorer.execution.trained import parameter_names
 from explorer.graph import TrainingGraph
 from explorer.iteration import STEP_ALONE
+from explorer.library_workspace import CUBLASLT_BYTES, uses_cublas, uses_cublaslt
 from explorer.operators.convolution import (
     run_forward,
     run_input_gradient,
@@ -33,14 +34,13 @@ from explorer.profiling.convolutions import Convolutions, Plans, Precisions, geo
 from explorer.profiling.counting import Counting, bytes_moved
 from explorer.profiling.devices import PRECISIONS, DeviceSpec, device_spec
 from explorer.profiling.kernel_workspace import kernel_workspace_bytes
-from explorer.profiling.profiling import Progress, planned, subjects_of, uses_cublas
+from explorer.profiling.profiling import Progress, planned, subjects_of
 from explorer.profiling.rates import Family, KernelWork, time_ms
 from explorer.profiling.updating import Updates
 from explorer.torch_arguments import a_model
 from explorer.units import shown
 
 _HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-_CUBLASLT_BYTES = 2**20
 _FAMILIES = tuple(x.value for x in Algorithms)
 _PARTS = {
     run_forward: Part.FORWARD,
@@ -193,8 +193,7 @@ def _cublas_bytes(spec: DeviceSpec, graph: TrainingGraph) -> int:
     """Forward and backward pass run in threads of their own, each with a handle; products with a bias use cuBLASLt."""
     if not uses_cublas(graph):
         return 0
-    biased = any(x.target.startswith("aten.addmm.") for x in graph.operators)
-    return 2 * spec.handle_bytes + (_CUBLASLT_BYTES if biased else 0)
+    return 2 * spec.handle_bytes + (CUBLASLT_BYTES if uses_cublaslt(graph) else 0)
 
 
 def _family_cost(call: Call, convolutions: Convolutions) -> Cost:

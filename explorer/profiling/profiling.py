@@ -26,6 +26,7 @@ from explorer.execution.trained import parameter_names
 from explorer.execution.updating import check_apart
 from explorer.graph import TrainingGraph
 from explorer.iteration import STEP_ALONE, Buckets, Iteration
+from explorer.library_workspace import uses_cublas, uses_cublaslt
 from explorer.operators.encodings import Encoding
 from explorer.operators.fusing import why_not
 from explorer.profiling.comparing import Subject, halves_of
@@ -43,7 +44,6 @@ Progress = Callable[[int, int, str], None]
 
 _DISTRIBUTED = (None, Buckets.OWN.value, Buckets.VIEWS.value)
 _LEAST_SHARE = 0.1  # of a step, for its two passes: both it and the update are measured
-_CUBLAS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.")
 
 
 def profile(  # noqa: PLR0913 - one for each thing that users may want to say
@@ -104,7 +104,8 @@ def profile(  # noqa: PLR0913 - one for each thing that users may want to say
     )
     updates = Updates(captured.graph, names=parameter_names(captured), model=with_loss(model, loss), updater=updater)
     if iteration != STEP_ALONE:
-        updates.measure(here)
+        with on_device(here):
+            updates.measure(here)
     measured = profile_capture(
         captured,
         model,
@@ -184,8 +185,8 @@ def profile_capture(
     device = device_of(model)
     described = describe_device(device)
     if device.type == "cuda" and uses_cublas(captured.graph):
-        biased = any(x.target.startswith("aten.addmm.") for x in captured.graph.operators)
-        described = replace(described, persistent_workspace_bytes=cublas_workspace_bytes(device, biased=biased))
+        kept_bytes = cublas_workspace_bytes(device, biased=uses_cublaslt(captured.graph))
+        described = replace(described, persistent_workspace_bytes=kept_bytes)
     subjects = subjects_of(captured, described.rounding_bytes)
     total = len(subjects) + 2
     done = iter(range(total + 1))
@@ -256,11 +257,6 @@ def _sequences(graph: TrainingGraph) -> list[list[str]]:
     return [
         [x.implementations[number].cost for x in operators if number < len(x.implementations)] for number in range(most)
     ]
-
-
-def uses_cublas(graph: TrainingGraph) -> bool:
-    """Is there a product of matrices, which makes PyTorch keep a workspace for cuBLAS on CUDA?"""
-    return any(operator.target.startswith(_CUBLAS) for operator in graph.operators)
 
 
 def subjects_of(captured: Capture, rounding_bytes: int) -> dict[str, Subject]:

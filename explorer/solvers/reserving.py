@@ -146,5 +146,5 @@ def _told(solution: Solution, fitting: Fitting) -> str:
     found = line.reservation
     assert found is not None
     reserved = f"the {allocator} allocator reserves {format_bytes(found.peak_bytes)}, and a device of"
-    needs = f"{format_bytes(found.smallest_limit_bytes)} is enough"
+    needs = f"{format_bytes(found.smallest_limit_bytes)} is enough, by a model of it"
     return "; ".join(x for x in (solution.message, f"{reserved} {needs}") if x)

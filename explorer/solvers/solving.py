@@ -91,7 +91,8 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
             the order alone.
         of: what the budget is of: ``"allocated"`` memory; what PyTorch's caching allocator has ``"reserved"``; or what
             a CUDA ``"device"`` has for this process besides its context, where the step must not run out of memory
-            although the allocator's free memory lies in pieces. Then the time is for several solves.
+            although the allocator's free memory lies in pieces, by a model of the allocator: leave a tenth of the
+            device, and 20 MiB. Then the time is for several solves.
         allocator: for ``of``: ``"caching"``, or ``"expandable"`` (``expandable_segments:True``), as in ``simulate``.
 
     Returns:

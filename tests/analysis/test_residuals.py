@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,11 @@ def test_unforeseen_memory_and_what_the_allocator_holds_are_told(
     found = residual(profile, schedule, measurement)
     assert found.unexplained_bytes == 1000
     assert found.cache_bytes == 4000
+    # The allocator's blocks are larger than what was asked for, and rounding is not all of that.
+    peak = timeline.peak_bytes + 1000
+    known = residual(profile, schedule, replace(measurement, requested_peak_bytes=peak - 900))
+    assert (known.unsplit_bytes, known.unexplained_bytes) == (900, 100)
+    assert found.unsplit_bytes is None
     nothing = Measurement("cuda", "statistics", 10, None, 1.0, np.zeros(0), np.zeros(0, dtype=np.int64))
     assert residual(profile, schedule, nothing).peak_share is None
 

@@ -188,7 +188,7 @@ def test_what_needs_all_gradients_is_refused_with_updates_within() -> None:
     before = [x.detach().clone() for x in trained]
     with pytest.raises(ValueError, match=r"planned for updates by SGD, not by Adam"):
         explorer.update_within(module, optim.Adam(trained))
-    with pytest.raises(ValueError, match="LBFGS works on all parameters together"):
+    with pytest.raises(ValueError, match="the step of LBFGS runs the model again"):
         explorer.update_within(module, optim.LBFGS(trained))
     explorer.update_within(module, optim.SGD(trained, lr=0.1))
     scaler = torch.amp.GradScaler("cpu")
@@ -321,6 +321,26 @@ def test_estimates_know_updates(name: str) -> None:
     one_by_one = 2 * max(x.nbytes for x in model.parameters()) + 512
     expected = {"adamw": parameters_bytes, "adamw-plain": one_by_one, "rmsprop": parameters_bytes}
     assert cost.workspace_bytes == expected.get(name, 0)
+
+
+def test_an_optimizer_for_cuda_graphs_is_estimated() -> None:
+    """With its counters of steps on the device; a CPU, on which it cannot train, is refused in a sentence."""
+    model, batch, loss = perceptron()
+    profile = explorer.estimate(
+        model, batch, loss=loss, device="T4", optimizer=lambda x: optim.AdamW(x, capturable=True)
+    )
+    parameters = list(model.parameters())
+    rounded = sum(-(-x.nbytes // 512) * 512 for x in parameters)
+    assert profile.optimizer_state_bytes == 2 * rounded + 512 * len(parameters)
+    with pytest.raises(ValueError, match=r"AdamW\(capturable=True\) cannot update these parameters: .*devices"):
+        explorer.profile(model, batch, loss=loss, optimizer=lambda x: optim.AdamW(x, capturable=True))
+
+
+def test_an_optimizer_whose_step_runs_the_model_is_refused() -> None:
+    model, batch, loss = perceptron()
+    for optimizer in (optim.LBFGS, optim.LBFGS(model.parameters())):
+        with pytest.raises(ValueError, match="the step of LBFGS runs the model again"):
+            explorer.estimate(model, batch, loss=loss, device="T4", optimizer=optimizer)
 
 
 def test_an_optimizer_that_looks_at_values_has_to_be_profiled() -> None:

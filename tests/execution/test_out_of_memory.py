@@ -17,6 +17,7 @@ from explorer.capture import capture
 from explorer.execution.out_of_memory import OutOfMemory, named
 from explorer.operators import convolution_algorithms
 from explorer.schedule import keep_all
+from explorer.torch_errors import is_out_of_memory
 from tests.fake_cuda.failing import MODELS
 from tests.schedules import random_schedule
 
@@ -190,3 +191,24 @@ def test_an_alternative_that_does_not_fit_is_never_chosen(monkeypatch: pytest.Mo
 def test_an_ordinary_error_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match=r"^no$"), named("this", advice=""):
         raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "GET was unable to find an engine to execute this computation",
+    ],
+)
+def test_each_library_says_in_its_own_words_that_memory_is_out(said: str) -> None:
+    assert is_out_of_memory(RuntimeError(said))
+
+
+@pytest.mark.parametrize(
+    "said", ["CUDA error: an illegal memory access was encountered", "NCCL Error 1: unhandled cuda error"]
+)
+def test_other_errors_of_a_device_are_not_of_its_memory(said: str) -> None:
+    assert not is_out_of_memory(RuntimeError(said))

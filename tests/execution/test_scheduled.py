@@ -182,6 +182,18 @@ def test_a_cuda_graph_is_refused_before_anything_runs(monkeypatch: pytest.Monkey
     module(*batch).backward()
 
 
+def test_a_cuda_graph_of_the_backward_pass_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, _, batch = scheduled_branches()
+    loss = module(*batch)
+    for name in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+    with pytest.raises(ValueError, match="a CUDA graph is being captured"):
+        loss.backward()
+    assert all(x.grad is None for x in module.parameters())
+    monkeypatch.undo()
+    module(*batch).backward()
+
+
 class Masked(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -33,16 +33,20 @@ class Memory:
         allocators: by stream.
         blocks: in use, by the allocation's number.
         allocated_bytes: now.
+        requested_bytes: of those, what was asked for.
         highest_allocated_bytes: since it was set back.
         highest_reserved_bytes: likewise.
+        highest_requested_bytes: likewise.
         history: as ``torch.cuda.memory._snapshot`` has it; None: nothing is recorded.
     """
 
     allocators: dict[int, CachingAllocator] = field(default_factory=dict)
     blocks: dict[int, tuple[CachingAllocator, Block]] = field(default_factory=dict)
     allocated_bytes: int = 0
+    requested_bytes: int = 0
     highest_allocated_bytes: int = 0
     highest_reserved_bytes: int = 0
+    highest_requested_bytes: int = 0
     history: list[dict[str, Any]] | None = None
 
     @property
@@ -59,6 +63,8 @@ class Memory:
         else:
             allocator, block = self.blocks.pop(-number)
             allocator.free(block)
+        self.requested_bytes += size_bytes if number > 0 else -size_bytes
+        self.highest_requested_bytes = max(self.highest_requested_bytes, self.requested_bytes)
         self.allocated_bytes = sum(x.allocated_bytes for x in self.allocators.values())
         self.highest_allocated_bytes = max(self.highest_allocated_bytes, self.allocated_bytes)
         self.highest_reserved_bytes = max(self.highest_reserved_bytes, self.reserved_bytes)
@@ -71,6 +77,7 @@ class Memory:
         """From now on."""
         self.highest_allocated_bytes = self.allocated_bytes
         self.highest_reserved_bytes = self.reserved_bytes
+        self.highest_requested_bytes = self.requested_bytes
 
 
 class Machine:
@@ -316,6 +323,8 @@ def _statistics(made: Machine) -> dict[str, Any]:
         return {
             "allocated_bytes.all.current": memory.allocated_bytes,
             "allocated_bytes.all.peak": memory.highest_allocated_bytes,
+            "requested_bytes.all.current": memory.requested_bytes,
+            "requested_bytes.all.peak": memory.highest_requested_bytes,
             "reserved_bytes.all.current": memory.reserved_bytes,
             "reserved_bytes.all.peak": memory.highest_reserved_bytes,
             "num_alloc_retries": sum(x.flushes for x in memory.allocators.values()),

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import explorer
 from explorer.capture import capture
+from explorer.rearranging import UPDATE
 from tests.fake_cuda.cuda import machine
 from tests.fake_cuda.failing import MODELS
 from tests.schedules import random_schedule
@@ -187,6 +188,22 @@ def another_device_is_current() -> list[str]:
     return said + experiment.wrong(found)
 
 
+def an_optimizer_on_another_device() -> list[str]:
+    """Updates are measured where the model is: on ``cuda:1`` the same bytes, whichever is the current one."""
+
+    def costs(device: str, current: int) -> dict[str, int]:
+        torch.manual_seed(0)
+        model, batch, loss = MODELS["gpt"]()
+        with torch.cuda.device(current):
+            batch = tuple(x.to(device) for x in batch)
+            profile = explorer.profile(model.to(device), batch, loss=loss, optimizer="adamw-plain")
+        return {key: x.workspace_bytes for key, x in profile.costs.items() if key.startswith(UPDATE)}
+
+    here, there = costs("cuda:0", 0), costs("cuda:1", 0)
+    said = [] if any(here.values()) else ["an update takes nothing"]
+    return said + [f"{key}: {there.get(key)} bytes instead of {x}" for key, x in here.items() if x != there.get(key)]
+
+
 def two_devices_in_two_threads() -> list[str]:
     """As where one process trains on two: threads of Python, and autograd's, one for each device."""
     experiments = [Experiment("residual", f"cuda:{x}") for x in range(2)]
@@ -213,6 +230,7 @@ EXPERIMENTS: tuple[Callable[[], list[str]], ...] = (
     gradients_leave_on_a_stream,
     distributed_data_parallel,
     another_device_is_current,
+    an_optimizer_on_another_device,
     two_devices_in_two_threads,
 )
 

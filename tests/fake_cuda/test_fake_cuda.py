@@ -26,6 +26,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "vgg16": {"batch_size": 4, "image_size": 64},
 }
 PRECISIONS = ("float32", "bfloat16", "autocast")
+BESIDE_BYTES = {"unet3d, float32": 0, "unet, float32": 2**12, "vgg16, float32": 2**17}
+"""What may be followed beside the storages that are predicted, to the byte; others: the predicted workspace."""
 
 
 def case(model: str, precision: str, *, schedules: bool = False, device: str = "cuda:0") -> dict[str, Any]:
@@ -57,6 +59,8 @@ def check(cases: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
         assert len(what["runs"]) == 3 * given["schedules"]
         for run in what["runs"]:
             least, most = run["without_workspace_bytes"], run["with_workspace_bytes"]
+            # Where calls are kernels that allocate nothing by themselves in fake tensors, workspaces are not followed.
+            most = min(most, least + BESIDE_BYTES.get(told, most))
             assert least <= run["followed_bytes"] <= most, f"{told}: {run}"
             # A few numbers are made on the CPU, and copied.
             assert sum(run["elsewhere"].values()) <= 1024, f"{told}: {run['elsewhere']}"

@@ -57,8 +57,17 @@ def test_memory_that_fails_at_any_allocation(model: str) -> None:
 
 def test_streams_devices_and_threads() -> None:
     said: dict[str, list[str]] = json.loads(ran("tests.fake_cuda.streams"))
-    assert len(said) == 8
+    assert len(said) == 9
     assert not any(said.values()), said
+
+
+def test_blocks_that_are_not_split_are_told() -> None:
+    """Each of the tensors that are there at once has half a MiB that nobody asked for."""
+    found: dict[str, int] = json.loads(ran("tests.fake_cuda.unsplit"))
+    assert found["unsplit_bytes"] > 0
+    assert found["unsplit_bytes"] % 2**19 == 0
+    assert 0 <= found["peak_bytes"] - found["requested_bytes"] - found["unsplit_bytes"] < 2**14
+    assert abs(found["rest_bytes"]) <= 2**20
 
 
 def test_steps_in_one_buffer() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +24,7 @@ from explorer.profiles.loading import bundled_model, bundled_profiles, load_prof
 from explorer.profiling.convolution_costs import Part, convolution_cost
 from explorer.profiling.convolutions import Precisions
 from explorer.profiling.counting import Counting
-from explorer.profiling.devices import device_spec, device_table
+from explorer.profiling.devices import DeviceSpec, device_spec, device_table
 from explorer.profiling.profiling import subjects_of
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
@@ -55,6 +57,24 @@ def test_the_table_has_every_device_with_a_source() -> None:
     for spec in device_table().values():
         assert spec.source
         assert spec.matrix_rate_tflops("float32") == spec.vector_tflops
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("memory_gib", "80", "memory_gib is '80'; it must be a number"),
+        ("bandwidth_gb_s", None, "bandwidth_gb_s is None; it must be a number"),
+        ("launch_us", "3", "launch_us is '3'; it must be a number"),
+        ("matrix_tflops", None, "matrix_tflops is None; it must be a dict of numbers by precision"),
+        ("matrix_tflops", {"tf32": "156"}, "tf32 is '156'; it must be a number"),
+        ("vector_tflops", 0, "vector_tflops is 0; it must be positive"),
+    ],
+)
+def test_a_figure_that_is_none_is_named(field: str, value: Any, told: str) -> None:
+    right: dict[str, Any] = {"memory_gib": 80, "bandwidth_gb_s": 2000, "vector_tflops": 20, "source": "a sheet"}
+    assert DeviceSpec(**right).memory_bytes == 80 * 2**30
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
+        DeviceSpec(**{**right, field: value})
 
 
 def test_a_batch_that_no_machine_holds_is_estimated() -> None:

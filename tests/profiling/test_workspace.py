@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -9,9 +12,10 @@ from torch.nn import functional as F
 
 import explorer
 from benchmarks.gpu.estimates import estimated
+from explorer.library_workspace import library_workspaces, uses_cublas
 from explorer.operators.convolution_algorithms import Geometry
 from explorer.operators.cudnn_algorithms import Algorithms
-from explorer.profiles.loading import load_profile
+from explorer.profiles.loading import bundled_profiles, load_profile
 from explorer.profiling.convolution_costs import Part
 from explorer.profiling.convolutions import Convolutions, Precisions
 from explorer.profiling.devices import device_spec
@@ -120,6 +124,45 @@ def test_cublas_has_two_handles_and_a_library_for_biases() -> None:
     assert profile.device.persistent_workspace_bytes == 65 * MIB
     older = explorer.estimate(model, batch, loss=F.mse_loss, device="A100-80GB")
     assert older.device.persistent_workspace_bytes == 2 * 8_519_680 + MIB
+
+
+class Product(nn.Module):
+    """One of PyTorch's ways to multiply."""
+
+    def __init__(self, product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *shape: int) -> None:
+        super().__init__()
+        self.product = product
+        self.weight = nn.Parameter(torch.randn(*shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.product(self.weight, x).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("product", "shape"),
+    [
+        (lambda weight, x: x @ weight, (8,)),
+        (lambda weight, x: torch.addmv(x[:, 0], x, weight), (8,)),
+        (lambda weight, x: torch.dot(weight, x[0]), (8,)),
+        (lambda weight, x: torch.addbmm(weight, x.unsqueeze(0), x.t().unsqueeze(0)), (4, 4)),
+        (torch.mul, (8,)),
+    ],
+    ids=["mv", "addmv", "dot", "addbmm", "mul"],
+)
+def test_cublas_has_its_handles_for_vectors_too(product: Any, shape: tuple[int, ...]) -> None:
+    profile = explorer.estimate(Product(product, *shape), (torch.randn(4, 8),), device="H200")
+    assert profile.device.persistent_workspace_bytes == (0 if product is torch.mul else 64 * MIB)
+
+
+@pytest.mark.parametrize("name", bundled_profiles())
+def test_of_bundled_profiles_nothing_is_missing(name: str) -> None:
+    """They were made before vectors counted: each has cuBLAS's workspace, and its blocks are all of it."""
+    profile = load_profile(name)
+    if profile.device.kind != "cuda":
+        return
+    assert uses_cublas(profile.graph) == (profile.device.persistent_workspace_bytes > 0)
+    line = explorer.simulate(profile, explorer.keep_all(profile.graph))
+    assert sum(x for _, x in library_workspaces(profile, line)) == profile.device.persistent_workspace_bytes
 
 
 @pytest.mark.thorough("resnet50-h200-tf32", "vit_b16-h200")

@@ -115,6 +115,10 @@ def parts(
         (parts(0, 0.5, None, 1.0, 1.0), ["to the byte", "is the machine"]),
         (parts(2048, 0.25, None, 1.0, None), ["+2.00 KiB, seen 25 % into", "scratch", "not told apart"]),
         (parts(-2048, None, 4096, 1.0, 0.5), ["−2.00 KiB: calls took less", "held 4.00 KiB more"]),
+        (
+            replace(parts(0, None, 0, 1.0, 1.0), unsplit_bytes=3 * 2**20),
+            ["to the byte", "Blocks that were not split have 3.00 MiB more than was asked for"],
+        ),
     ],
 )
 def test_residuals_are_explained(trained: Trained, found: Residual, told: list[str]) -> None:
