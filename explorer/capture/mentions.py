@@ -28,6 +28,12 @@ def is_installed(module: str, file: str | None = None) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names or not _INSTALLED.isdisjoint(Path(file or "").parts)
 
 
+def comes_installed(thing: type | FunctionType) -> bool:
+    """Is a class or function Python's own, or of an installed package?"""
+    module = str(thing.__module__)
+    return is_installed(module, getattr(sys.modules.get(module), "__file__", None))
+
+
 def mentioned(function: FunctionType) -> frozenset[str]:
     """Names of globals, attributes and keys in a function's text, that of functions within it included."""
     return _in_code(function.__code__)

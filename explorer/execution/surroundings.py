@@ -19,6 +19,7 @@ from torch import nn, optim
 from explorer.capture.mentions import (
     UNPACKED,
     Method,
+    comes_installed,
     globals_read,
     is_installed,
     is_of_a_library,
@@ -151,6 +152,11 @@ class _Following:
         if calls > _MOST_CALLS or is_of_a_library(function) or not self._first(function):
             return
         cells, read = _Cells(function), globals_read(function)
+        if comes_installed(function):  # of its own it may keep what it likes: caches, loggers
+            around = function.__globals__
+            if plain := [x for x in read & around.keys() if isinstance(around[x], _PLAIN)]:
+                self.found.append(Watched.of(f"in {name}, the variable", around, plain))
+            return
         # What is passed on is read by what is called.
         below = [mentioned(x) for x in _called(function.__globals__, read) + _called(cells, frozenset(cells))]
         used = mentioned(function).union(*below)
@@ -244,7 +250,8 @@ def _is_users(value: Any) -> bool:
     """Is it a class or a module (a file of Python) that is no library's?"""
     if isinstance(value, ModuleType):
         return not is_of_a_library(value) and not is_installed(value.__name__, getattr(value, "__file__", None))
-    return isinstance(value, type) and not is_of_a_library(value) and not issubclass(value, torch.Tensor)
+    is_other = not isinstance(value, type) or is_of_a_library(value) or issubclass(value, torch.Tensor)
+    return not is_other and not comes_installed(value)
 
 
 def _is_own(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from enum import Enum
 from fractions import Fraction
@@ -198,6 +199,24 @@ def test_around_a_loss(case: str) -> None:
 def test_around_a_forward_method(case: str) -> None:
     read, change = MODELS[case]
     told(type("Reading", (Net,), {"read": read, "__module__": __name__})(), torch.randn(4, 3), None, change)
+
+
+LOG = logging.getLogger("a loss of mine")
+
+
+def test_what_libraries_keep_for_themselves_may_change() -> None:
+    """A logger has a cache of levels, which it fills and empties."""
+    batch = torch.randn(4, 3), torch.randn(4, 3)
+
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        LOG.debug("of %d rows", len(x))
+        return F.mse_loss(x, copy.copy(y))
+
+    model = nn.Linear(3, 3)
+    module = explorer.apply(model, keep_all(capture(model, batch, loss=loss).graph), batch, loss=loss)
+    LOG.error("a level that it was not asked for before")
+    LOG.isEnabledFor(5)
+    module(*batch).backward()
 
 
 def test_the_model_itself_may_get_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
