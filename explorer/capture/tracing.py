@@ -6,6 +6,7 @@ Verified on torch 2.11 to 2.13.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import random
 import threading
 import traceback
@@ -13,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
 from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
 from explorer.capture.libraries import positions_of_the_model
-from explorer.capture.mentions import mentioned, mentioned_by
+from explorer.capture.mentions import globals_read, mentioned, mentioned_by, methods_run
 from explorer.capture.products import ProductsOfEager, with_plain_calls
 from explorer.capture.recurrent import size_workspaces
 from explorer.capture.resolving import resolve
@@ -159,7 +160,14 @@ def _without_chance(step: TrainingStep) -> Iterator[None]:
     """
     before = random.getstate()
     before_numpy: Any = np.random.get_state()  # noqa: NPY002 - what models draw from
+    generators = [(x, pickle.dumps(x)) for x in _generators(step)]
     yield
+    if used := [x for x, state in generators if pickle.dumps(x) != state]:
+        raise ValueError(
+            f"the forward pass draws from a {type(used[0]).__module__}.{type(used[0]).__name__}, and what was drawn in "
+            "the capture would hold in every step: draw with torch, outside of conditions, or draw before and give it "
+            "as an argument"
+        )
     now: Any = np.random.get_state()  # noqa: NPY002
     drawn = [] if random.getstate() == before else ["Python's random"]
     drawn += [] if now[2:] == before_numpy[2:] else ["NumPy's"]
@@ -170,6 +178,18 @@ def _without_chance(step: TrainingStep) -> Iterator[None]:
             f"the forward pass draws from {' and '.join(drawn)} numbers, and what was drawn in the capture would "
             "hold in every step: draw with torch, outside of conditions, or draw before and give it as an argument"
         )
+
+
+def _generators(step: TrainingStep) -> list[Any]:
+    """Random generators that modules hold, or that are around their methods or the loss."""
+    held = [y for x in step.modules() for y in vars(x).values()]
+    functions = {y.function for x in step.modules() for y in methods_run(type(x))}
+    for function in functions | ({step.loss} if isinstance(step.loss, FunctionType) else set()):
+        held += [function.__globals__.get(x) for x in globals_read(function)]
+        held += [x.cell_contents for x in function.__closure__ or () if x != CellType()]
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    known = [x for x in held if isinstance(x, kinds) and not isinstance(x, random.SystemRandom)]  # which has no state
+    return list({id(x): x for x in known}.values())
 
 
 def _mentions_chance(step: TrainingStep) -> bool:

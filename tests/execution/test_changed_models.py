@@ -221,6 +221,25 @@ def test_chance_that_is_not_torchs_is_refused(whose: str) -> None:
     assert random.getstate() == before
 
 
+class Held(ByChance):
+    def __init__(self, generator: Any) -> None:
+        super().__init__("")
+        self.generator = generator
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * float(self.generator.choice([1, 1, 1, 2]))  # which two captures may agree in
+
+
+@pytest.mark.parametrize("generator", [random.Random(0), np.random.default_rng(0)], ids=["Python's", "NumPy's"])
+def test_generators_that_a_model_or_a_loss_has_are_refused(generator: Any) -> None:
+    with pytest.raises(ValueError, match=r"draws from a (random\.Random|numpy\.random.*Generator)"):
+        capture(Held(generator), (rows(),))
+    with pytest.raises(ValueError, match="draws from a"):
+        capture(
+            nn.Linear(6, 3), (rows(), rows()), loss=lambda x, _: x.square().mean() * float(generator.choice([1, 1, 2]))
+        )
+
+
 def test_what_other_threads_draw_is_theirs() -> None:
     done = threading.Event()
 
