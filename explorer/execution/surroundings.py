@@ -130,7 +130,7 @@ class _Following:
         elif _is_own(value) or isinstance(value, optim.Optimizer) or underlying(value) is not None:
             self._object(name, value, used, _CALLED, depth=depth, calls=calls)
 
-    def _is_own(self, value: Any) -> bool:
+    def _is_models(self, value: Any) -> bool:
         """Is it the model, or a part? ``model = apply(model, …)`` gives the name to another that shares all."""
         if not isinstance(value, nn.Module):
             return False
@@ -204,7 +204,7 @@ class _Following:
         methods = methods_run(kind, begin=begin)
         used = used.union(*(mentioned(x.function) for x in methods))
         for base in of_users(kind):
-            self._values(name, vars(base), used, depth=depth - 1, calls=calls)
+            self._values(name, vars(base), used, depth=max(0, depth - 1), calls=calls)
         self._methods(methods, calls=calls + 1)
 
     def _values(
@@ -218,7 +218,7 @@ class _Following:
         only: frozenset[Any] | None = None,
     ) -> None:
         """Of these, what is mentioned (of globals, ``only`` those), and what is mentioned of what is in it."""
-        names = [x for x in values if x in (used if only is None else only) and not self._is_own(values[x])]
+        names = [x for x in values if x in (used if only is None else only) and not self._is_models(values[x])]
         if names:
             self.found.append(Watched.of(f"in {name}, the variable", values, names, kept=partial(_kept, used=used)))
         for x in names if depth else ():

@@ -9,7 +9,7 @@ from enum import Enum
 from fractions import Fraction
 from functools import partialmethod
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -199,6 +199,24 @@ def test_around_a_loss(case: str) -> None:
 def test_around_a_forward_method(case: str) -> None:
     read, change = MODELS[case]
     told(type("Reading", (Net,), {"read": read, "__module__": __name__})(), torch.randn(4, 3), None, change)
+
+
+class Cyclic:
+    rate = 1.0
+    table: ClassVar[dict[str, Any]] = {}
+
+
+Cyclic.table["table"] = [[[[Cyclic, Cyclic.table]]]]
+
+
+@pytest.mark.filterwarnings("ignore:this step begins with gradients")
+def test_what_contains_itself_is_followed_to_an_end() -> None:
+    told(
+        nn.Linear(3, 3),
+        (torch.randn(4, 3), torch.randn(4, 3)),
+        lambda x, y: Cyclic.table["table"][0][0][0][0].rate * F.mse_loss(x, y),
+        lambda: setattr(Cyclic, "rate", 5.0),
+    )
 
 
 LOG = logging.getLogger("a loss of mine")
