@@ -387,13 +387,18 @@ def _outputs(node: fx.Node) -> dict[int, fx.Node]:
     return {int(str(element.args[1])): element for element in sorted(elements, key=lambda x: int(str(x.args[1])))}
 
 
+def _lazily(tensor: torch.Tensor) -> tuple[str, ...]:
+    """How what it says differs from what is stored: many calls make a copy of such a tensor first."""
+    return ("conjugated",) * tensor.is_conj() + ("negated",) * tensor.is_neg()
+
+
 def signature(call: Call) -> str:
     """Equal for calls that cost the same: callable, shapes, strides, dtypes, plain arguments, results in use."""
 
     def describe(value: Any) -> Any:
         if isinstance(value, fx.Node):
             return tuple(
-                (tuple(x.shape), x.stride(), str(x.dtype), x.storage_offset(), device_kind(x.device))
+                (tuple(x.shape), x.stride(), str(x.dtype), x.storage_offset(), device_kind(x.device), *_lazily(x))
                 for x in tensors_of(value)
             )
         if isinstance(value, tuple | list):
