@@ -24,7 +24,9 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Replace them all."""
-    fill(PAGE, {"runs": runs(), "reserved": reserved(), "rivals": rivals(), "layer": layer()})
+    fill(
+        PAGE, {"runs": runs(), "reserved": reserved(), "rivals": rivals(), "layer": layer(), "identities": identities()}
+    )
     fill(DEVICES, {"beside": beside_measured(), "kinds": kinds_of_calls(), "plans": with_plans()})
 
 
@@ -78,6 +80,30 @@ def layer() -> Iterator[str]:
         for row in _unbeaten(read_results(FOLDER / f"{file}.json")):
             workspace = f"{row['workspace_bytes'] / MIB:.1f}"
             yield line(name, row["part"], row["implementation"], workspace, f"{row['time_ms']:.2f}")
+
+
+def identities() -> Iterator[str]:
+    """Of each model in each precision on each architecture: the graph, and steps followed beside what is predicted."""
+    yield from head(
+        "model", "precision", "A100", "H200", "operators", "peaks beyond those of storages, MiB", "predicted"
+    )
+    rows: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in read_results(FOLDER / "identities.json"):
+        rows.setdefault((row["model"], row["precision"]), {})[row["capability"]] = row
+    for (model, precision), found in rows.items():
+        alike = ("another" if found[x]["difference"] else "the same" for x in ("8.0", "9.0"))
+        runs = [x for row in found.values() for x in row["runs"]]
+        beyond = [
+            _range([(x[key] - x["without_workspace_bytes"]) / MIB for x in runs])
+            for key in ("followed_bytes", "with_workspace_bytes")
+        ]
+        yield line(model, precision, *alike, str(found["9.0"]["operators"]), *beyond)
+
+
+def _range(values: list[float]) -> str:
+    """The least and the most of some figures, or both at once."""
+    told = [f"{x:.2f}" for x in (min(values), max(values))]
+    return " to ".join(dict.fromkeys(told))
 
 
 def _unbeaten(rows: list[Row]) -> Iterator[Row]:

@@ -102,15 +102,16 @@ def found_out(case: dict[str, Any]) -> dict[str, Any]:
         real, given = on_fake_cuda(model, batch, dtype, case["device"])
     captured = capture(real, given, loss=spec.loss, autocast=autocast)
     difference = captured.graph.identity.difference(estimated.graph.identity)
+    found = {"difference": difference, "operators": len(captured.graph.operators), "runs": []}
     if difference is not None or not case["schedules"]:
-        return {"difference": difference, "runs": []}
+        return found
     profile = estimate_capture(captured, spec=device, precisions=precisions_of(device, None))
     profile = replace(profile, device=replace(profile.device, persistent_workspace_bytes=0))
     schedules = [keep_all(captured.graph)]
     schedules += [random_schedule(captured.graph, seed, keep=0.7, allowed=_is_here) for seed in range(2)]
     with mode:
         runs = [_run(profile, schedule, (real, given, spec.loss), case["device"]) for schedule in schedules]
-    return {"difference": None, "runs": runs}
+    return {**found, "runs": runs}
 
 
 def _is_here(implementation: explorer.graph.Implementation) -> bool:

@@ -11,45 +11,18 @@ from typing import Any
 
 import pytest
 
+from tests.fake_cuda.cases import PRECISIONS, SMALL, case, found_out
 from tests.fake_cuda.device import built, why_not
 
 pytestmark = pytest.mark.skipif((_why := why_not()) is not None, reason=_why or "")
 
-SMALL: dict[str, dict[str, Any]] = {
-    "gpt2": {"batch_size": 2, "sequence_length": 128},
-    "unet": {"batch_size": 1, "image_size": 128},
-    "unet3d": {"batch_size": 1, "volume_size": 32},
-    "resnet50": {"batch_size": 8, "image_size": 64},
-    "vit_b16": {"batch_size": 2},
-    "mobilenet_v2": {"batch_size": 8, "image_size": 64},
-    "googlenet": {"batch_size": 8, "image_size": 112},
-    "vgg16": {"batch_size": 4, "image_size": 64},
-}
-PRECISIONS = ("float32", "bfloat16", "autocast")
 BESIDE_BYTES = {"unet3d, float32": 0, "unet, float32": 2**12, "vgg16, float32": 2**17}
 """What may be followed beside the storages that are predicted, to the byte; others: the predicted workspace."""
-
-
-def case(model: str, precision: str, *, schedules: bool = False, device: str = "cuda:0") -> dict[str, Any]:
-    autocast = "bfloat16" if precision == "autocast" else None
-    dtype = precision if precision == "bfloat16" else None
-    how = {"dtype": dtype, "autocast": autocast, "schedules": schedules, "device": device}
-    return {"model": model, "sizes": SMALL[model], **how}
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("fake_cuda"), computing=False)
-
-
-def found_out(cases: list[dict[str, Any]], library: Path, *, capability: str) -> list[dict[str, Any]]:
-    """By one process, which has the device before it has torch."""
-    command = [sys.executable, "-m", "tests.fake_cuda.steps", str(library)]
-    given = json.dumps([{**x, "capability": capability} for x in cases])
-    environment = {**os.environ, "FAKE_CAPABILITY": capability, "SCHEDULE_EXPLORER_CACHE": "off"}
-    ran = subprocess.run(command, check=False, input=given, capture_output=True, text=True, env=environment)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return json.loads(ran.stdout)
 
 
 def check(cases: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
@@ -91,5 +64,5 @@ def test_attention_of_all_kinds_is_that_of_an_estimate(capability: str, library:
 @pytest.mark.parametrize("capability", ["8.0", "9.0"])
 @pytest.mark.parametrize("model", SMALL)
 def test_all_models_in_all_precisions(model: str, capability: str, library: Path) -> None:
-    cases = [case(model, x, schedules=x != "autocast") for x in PRECISIONS]
+    cases = [case(model, x, schedules=True) for x in PRECISIONS]
     check(cases, found_out(cases, library, capability=capability))
