@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from types import UnionType
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch._dynamo import OptimizedModule
@@ -20,6 +22,12 @@ from explorer.torch_private import is_cut_off
 Batch = Any
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine")
 Loss = Callable[[Any, Any], torch.Tensor]
+TOLD_BY_VALUE = (
+    *(bytes, complex, range, slice, frozenset, type(...), np.generic),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+"""Constants that tracing does not know as arguments: a schedule holds for those that are equal."""
+_TRACED = (torch.Tensor, int, float, bool, str, type(None), Enum)
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
@@ -212,7 +220,7 @@ class BatchLayout:
             if isinstance(expected, TensorLayout) and expected.fits(value):
                 continue
             given = _layout(value)
-            if given == expected:
+            if given is expected or (type(given) is type(expected) and given == expected):
                 continue
             if not isinstance(expected, TensorLayout) or not isinstance(given, TensorLayout):
                 raise ValueError(f"{name} is {value!r}; the schedule was made for {expected!r}")
@@ -273,7 +281,11 @@ def call_arguments(batch: Batch, *, loss: Loss | None) -> tuple[tuple[Any, ...],
 
 
 def flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatBatch:
-    """Flatten the arguments of a call."""
+    """Flatten the arguments of a call.
+
+    Raises:
+        ValueError: something in it is neither a tensor nor a value that can be compared with that of another batch.
+    """
     pairs, structure = pytree.tree_flatten_with_path((args, kwargs))
     names = tuple(_path_name(path) for path, _ in pairs)
     for name, (_, leaf) in zip(names, pairs, strict=True):
@@ -282,6 +294,17 @@ def flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatBatch:
                 f"{name} is a {type(leaf).__name__} with tensors in it, which cannot be told apart there: pass them in "
                 "a tuple or dict, or make the class known: torch.export.register_dataclass, or "
                 "torch.utils._pytree.register_pytree_node"
+            )
+        if isinstance(leaf, torch.Generator):
+            raise ValueError(
+                f"{name} is a random generator of its own, and a schedule repeats what PyTorch's draws "
+                "(torch.manual_seed): leave it out, or draw before and give the numbers as a tensor"
+            )
+        if not isinstance(leaf, (*_TRACED, *TOLD_BY_VALUE)):
+            raise ValueError(
+                f"{name} is a {type(leaf).__qualname__}, which is neither a tensor nor a value that would tell that a "
+                "later batch is another one: give what the model reads of it (numbers, strings, in tuples, lists and "
+                "dicts; a frozenset for a set), or keep it at the model"
             )
     return FlatBatch(tuple(leaf for _, leaf in pairs), names, structure)
 

@@ -25,6 +25,8 @@ _OVERWRITING = {"__setitem__", *(f"__i{x}__" for x in _OPERATORS)}
 _HARMLESS = {"requires_grad_", "share_memory_", "rename_"}
 _RESHAPING = {f"{x}_" for x in ("detach", "unsqueeze", "squeeze", "t", "transpose", "swapaxes", "swapdims")}
 
+_NOBODYS_SEED = 0x5EED_0F_A_57E9
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -62,6 +64,7 @@ class Interface(nn.Module):
     What the step assigns to objects is undone, so that tracing changes nothing, and remembered.
 
     Attributes:
+        hidden: leaves of the batch, by their numbers, that tracing does not know: in their place it has None.
         structure: after a trace, how the result is made of its tensors.
         refused: for each of those, whether it lost the gradient that it has in eager mode, because only scalars carry
             one where there are any.
@@ -76,6 +79,7 @@ class Interface(nn.Module):
         super().__init__()
         self.step = step
         self.plain = plain
+        self.hidden: dict[int, Any] = {}
         self.structure: ResultStructure | None = None
         self.refused: tuple[bool, ...] = ()
         self.differentiable: tuple[bool, ...] = ()
@@ -93,11 +97,17 @@ class Interface(nn.Module):
         Raises:
             ValueError: the step changes what a scheduled step would not.
         """
+        args, kwargs = self._whole(args, kwargs)
         state = ObjectState(self.step, "step")
         own = {id(x): name for name, x in (*self.step.named_parameters(), *self.step.named_buffers())}
         try:
             known = self.step.parameters()
-            with self._autocast(), _OwnTensorsOnly() as mode, parameters_cast_once(known, autocast=mode.autocast):
+            with (
+                self._autocast(),
+                _own_chance_only(),
+                _OwnTensorsOnly() as mode,
+                parameters_cast_once(known, autocast=mode.autocast),
+            ):
                 tensors, self.structure = take_apart(self.step.result(*args, **kwargs))
             changes = state.changes()
             self.enters_autocast = not mode.seen.issubset(x for x, _ in self.casts)
@@ -120,6 +130,13 @@ class Interface(nn.Module):
         states = {storage_key(x) for x in (*self.step.parameters(), *self.step.buffers())}
         with torch.no_grad():
             return *kept, *(x.clone() if storage_key(x) in states else x.detach() for _, x in found)
+
+    def _whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with what was hidden from tracing."""
+        if not self.hidden:
+            return args, kwargs
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        return pytree.tree_unflatten([self.hidden.get(n, x) for n, x in enumerate(leaves)], structure)
 
     @contextlib.contextmanager
     def _autocast(self) -> Iterator[None]:
@@ -206,6 +223,11 @@ class _OwnTensorsOnly(TorchFunctionMode):
         changed = kwargs.get("out")
         if changed is None and args and _overwrites(name):
             changed = args[0]
+        if kwargs.get("generator") is not None:
+            raise ValueError(
+                f"{name} draws from a torch.Generator of its own, and a schedule repeats what PyTorch's draws "
+                "(torch.manual_seed): leave out generator=, or draw before and give the numbers as an argument"
+            )
         for tensor in pytree.tree_leaves(changed):
             if _foreign(tensor):
                 _check_transform(name, tensor)
@@ -227,6 +249,31 @@ class _OwnTensorsOnly(TorchFunctionMode):
                     "detach it"
                 )
         return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _own_chance_only() -> Iterator[None]:
+    """While open, nobody may set the state of PyTorch's generator: runs that are repeated set it back.
+
+    Raises:
+        ValueError: somebody did (``torch.manual_seed``, ``torch.random.fork_rng``), which nothing drawn here does:
+            there are no values.
+    """
+    generator, setting = torch.default_generator, torch.set_rng_state
+    state, restored = generator.get_state(), []
+    torch.set_rng_state = restored.append  # what fork_rng ends with
+    generator.manual_seed(_NOBODYS_SEED)
+    try:
+        yield
+        is_set = bool(restored) or generator.initial_seed() != _NOBODYS_SEED
+    finally:
+        torch.set_rng_state = setting
+        generator.set_state(state)
+    if is_set:
+        raise ValueError(
+            "the forward pass sets the state of PyTorch's random generator (torch.manual_seed, fork_rng), which a "
+            "scheduled step does not: draw before, and give the numbers as an argument, or keep them in a buffer"
+        )
 
 
 def _check_transform(name: str, tensor: torch.Tensor) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 _WHOLE = (type, FunctionType, MethodType, BuiltinFunctionType, ModuleType, torch.Tensor, torch.Generator)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _LONG = 10_000
 _DEEP = 6
 
@@ -23,7 +24,7 @@ class Change:
     Attributes:
         owner: what it belongs to: the path of the module, with what lies below it.
         name: of the attribute, or the key.
-        before: None where there was nothing.
+        before: None where there was nothing; of an attribute that was the class's, what that said.
         after: likewise.
     """
 
@@ -43,7 +44,7 @@ class ObjectState:
 
     def __init__(self, module: nn.Module, name: str) -> None:
         """Take note of everything; tensors and their values are left alone."""
-        self._contents: list[tuple[Any, Any, str]] = []
+        self._contents: list[tuple[Any, Any, str, type]] = []
         seen: set[int] = set()
         pending = [(module, name, 0)]
         while pending:
@@ -52,18 +53,21 @@ class ObjectState:
                 continue
             seen.add(id(value))
             for container in _containers(value):
-                self._contents.append((container, _copied(container), path.removeprefix("step.")))
+                kind = object if container is value else type(value)
+                self._contents.append((container, _copied(container), path.removeprefix("step."), kind))
                 below = 0 if isinstance(value, nn.Module) else depth + 1
                 if below < _DEEP:
                     pending += [(x, _path(path, key, value), below) for key, x in _items(container)]
 
     def changes(self) -> list[Change]:
         """What is another object now; equal plain values do not count."""
-        return [x for container, before, path in self._contents for x in _differences(container, before, path)]
+        return [
+            x for container, before, path, kind in self._contents for x in _differences(container, before, path, kind)
+        ]
 
     def restore(self) -> None:
         """Put everything back."""
-        for container, before, _ in self._contents:
+        for container, before, _, _ in self._contents:
             if not _same(container, before):
                 _fill(container, before)
 
@@ -75,6 +79,12 @@ def _containers(value: Any) -> Iterator[Any]:
     attributes = getattr(value, "__dict__", None)
     if isinstance(attributes, dict):
         yield attributes
+
+
+def _said_by(kind: type, key: Any) -> Any:
+    """A number or the like that a class has for the objects that have none of their own yet; None for anything else."""
+    found = next((vars(x)[key] for x in kind.__mro__ if key in vars(x)), None)
+    return found if isinstance(found, _PLAIN) else None
 
 
 def _items(container: Any) -> Iterator[tuple[Any, Any]]:
@@ -112,7 +122,7 @@ def _fill(container: Any, before: Any) -> None:
         container.extend(before)
 
 
-def _differences(container: Any, before: Any, path: str) -> Iterator[Change]:
+def _differences(container: Any, before: Any, path: str, kind: type) -> Iterator[Change]:
     if _same(container, before):
         return
     if isinstance(container, set):
@@ -120,14 +130,13 @@ def _differences(container: Any, before: Any, path: str) -> Iterator[Change]:
         return
     then, now = dict(_items(before)), dict(_items(container))
     for key in {**then, **now}:
-        old, new = then.get(key), now.get(key)
+        old, new = then[key] if key in then else _said_by(kind, key), now.get(key)
         if old is not new and not _equal(old, new):
             yield Change(path, key if isinstance(key, str) else f"[{key!r}]", old, new)
 
 
 def _equal(old: Any, new: Any) -> bool:
-    plain = (bool, int, float, complex, str, bytes, tuple, type(None), torch.dtype, torch.device)
-    return isinstance(old, plain) and type(old) is type(new) and _holds_no_tensor(old) and old == new
+    return isinstance(old, (*_PLAIN, tuple)) and type(old) is type(new) and _holds_no_tensor(old) and old == new
 
 
 def _holds_no_tensor(value: Any) -> bool:

@@ -28,7 +28,7 @@ from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-from explorer.capture.batch import TrainingStep
+from explorer.capture.batch import TOLD_BY_VALUE, TrainingStep
 from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
 from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
@@ -114,7 +114,8 @@ def as_traced(step: TrainingStep, leaves: list[Any], *, cached: bool = False) ->
         stack.enter_context(positions_of_the_model(leaves))
         interface = Interface(step, stack.enter_context(plain_tensors_as_buffers(step)))
         stack.enter_context(interface.without_autocast())
-        yield interface, distinct_leaves(mode, leaves)
+        interface.hidden = {n: x for n, x in enumerate(leaves) if isinstance(x, TOLD_BY_VALUE)}
+        yield interface, distinct_leaves(mode, [None if n in interface.hidden else x for n, x in enumerate(leaves)])
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from torch import nn
 
@@ -152,9 +152,16 @@ def capture_for(
         ValueError: the schedule belongs to another model, batch or loss (says which differs), or is invalid.
     """
     known = a_schedule(schedule).identity
-    captured = capture(model, batch, loss=loss, encoding=encoding, autocast=known.autocast, fuse=known.fused)
-    captured = captured.in_iteration(known.iteration)
+    how: dict[str, Any] = {"loss": loss, "encoding": encoding, "autocast": known.autocast, "fuse": known.fused}
+    captured = capture(model, batch, **how)
+    first, captured = captured.graph.identity, captured.in_iteration(known.iteration)
     if difference := known.difference(captured.graph.identity):
+        if first.difference(capture(model, batch, **how).graph.identity):
+            raise ValueError(
+                "the schedule does not fit: the step computes something else each time it is captured, as with a "
+                "counter or an iterator that it advances: advance it between the steps, and give what it says as a "
+                "tensor in the batch or in a buffer"
+            )
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
     validate(captured.graph, schedule)
     return captured
