@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -290,137 +290,6 @@ def fake_implementation(operator: Any, implementation: Callable[..., Any] | None
             table.pop(operator, None)
             if value is not None:
                 table[operator] = value
-
-
-@contextmanager
-def parameters_cast_once(parameters: Iterable[torch.Tensor], *, autocast: Container[str]) -> Iterator[None]:
-    """While open, a trace has autocast cast each parameter once for all its uses, where eager mode does.
-
-    Gradients of the uses then add up in the lower precision. PyTorch's own cache is for leaves of autograd, which
-    parameters are not while they are traced.
-
-    Args:
-        parameters: as they are traced.
-        autocast: the types of devices that it is enabled for, which may change; within an operator none is.
-    """
-    known = {id(x): x for x in parameters}
-    operator: Any = torch.ops.aten._to_copy.default
-    autograd: Any = torch._C.DispatchKey.Autograd
-    casts: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-    forget, thread = torch.clear_autocast_cache, threading.get_ident()
-
-    def clear() -> None:
-        if threading.get_ident() == thread:  # another's regions are its own
-            casts.clear()
-        forget()
-
-    def run(source: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        dtype: Any = kwargs.get("dtype")
-        by_autocast = source.device.type in autocast and _casts(source.device.type, dtype)
-        by_autocast = by_autocast and torch.is_autocast_cache_enabled()
-        if id(source) not in known or not source.requires_grad or not by_autocast:
-            return operator._op_dk(autograd, source, **kwargs)
-        if (id(source), dtype) not in casts:
-            casts[id(source), dtype] = operator._op_dk(autograd, source, **kwargs)
-        return casts[id(source), dtype]
-
-    try:
-        torch.clear_autocast_cache = clear
-        operator.py_kernels[autograd] = run
-        operator._dispatch_cache.clear()
-        yield
-    finally:
-        torch.clear_autocast_cache = forget
-        operator.py_kernels.pop(autograd, None)
-        operator._dispatch_cache.clear()
-
-
-@contextmanager
-def casting_rules(rules: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """While open, autocast for the CPU follows these rules in this thread's traces, and casts for nothing else.
-
-    Args:
-        rules: by the name of an operator of ATen (``"softmax.int"``): called with the operator, its arguments and its
-            keyword arguments, and no autocast.
-    """
-    private: Any = torch._C
-    key, thread = private.DispatchKey.AutocastCPU, threading.get_ident()
-    known = {x.removeprefix("aten::") for x in private._dispatch_get_registrations_for_dispatch_key("AutocastCPU")}
-    changed: list[Any] = []
-
-    def ruled(operator: Any, rule: Callable[..., Any] | None) -> Callable[..., Any]:
-        composite = private._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd")
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            followed = rule if threading.get_ident() == thread else None
-            if followed is None and composite:
-                return operator.decompose(*args, **kwargs)  # what it calls has rules of its own
-            with private._ExcludeDispatchKeyGuard(private.DispatchKeySet(key)):
-                return operator(*args, **kwargs) if followed is None else followed(operator, args, kwargs)
-
-        return run
-
-    with torch.library._scoped_library("aten", "IMPL") as library:
-        try:
-            for name in known | rules.keys():
-                packet, _, overload = name.partition(".")
-                operator = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
-                if operator is None:
-                    continue
-                if name not in known:  # else a kernel for traces alone: what is compiled in would be replaced for all
-                    library.impl(name, ruled(operator, rules[name]), "AutocastCPU")
-                operator.py_kernels[key] = ruled(operator, rules.get(name))
-                operator._dispatch_cache.clear()
-                changed.append(operator)
-            yield
-        finally:
-            for operator in changed:
-                operator.py_kernels.pop(key, None)
-                operator._dispatch_cache.clear()
-
-
-@contextmanager
-def composites_by(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """While open, operators that PyTorch makes of others are computed by these instead, for this thread's CPU tensors.
-
-    Whoever calls them, a function of PyTorch's own included; below autocast, and above autograd.
-
-    Args:
-        functions: by the name of an operator of ATen: called with the operator and its arguments;
-            ``operator.decompose`` is PyTorch's own way.
-    """
-    private: Any = torch._C
-    key, thread = private.DispatchKey.AutogradCPU, threading.get_ident()
-    changed: list[Any] = []
-
-    def ruled(operator: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            mine = threading.get_ident() == thread
-            return function(operator, *args, **kwargs) if mine else operator.decompose(*args, **kwargs)
-
-        return run
-
-    with torch.library._scoped_library("aten", "IMPL") as library:
-        try:
-            for name, function in functions.items():
-                packet, _, overload = name.partition(".")
-                operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
-                library.impl(name, ruled(operator, function), "AutogradCPU")
-                operator.py_kernels[key] = ruled(operator, function)
-                operator._dispatch_cache.clear()
-                changed.append(operator)
-            yield
-        finally:
-            for operator in changed:
-                operator.py_kernels.pop(key, None)
-                operator._dispatch_cache.clear()
-
-
-def _casts(device: str, dtype: torch.dtype | None) -> bool:
-    """Does enabled autocast ask for this cast? It excludes its own key then; the model's own casts do not."""
-    keys: Any = torch._C.DispatchKey
-    own = keys.AutocastCUDA if device == "cuda" else keys.AutocastCPU
-    return torch.get_autocast_dtype(device) == dtype and torch._C._dispatch_tls_is_dispatch_key_excluded(own)
 
 
 def below_autograd() -> AbstractContextManager[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from explorer.torch_private import composites_by
+from explorer.torch_dispatch import composites_by
 
 aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)

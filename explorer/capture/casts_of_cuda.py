@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from explorer.torch_private import casting_rules
+from explorer.torch_dispatch import casting_rules
 
 aten = torch.ops.aten
 _LOWER = """_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input

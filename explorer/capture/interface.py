@@ -18,7 +18,8 @@ from explorer.capture.batch import TrainingStep, with_scalar_gradients
 from explorer.capture.refusing import is_traced
 from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
 from explorer.capture.state import Change, ObjectState
-from explorer.torch_private import is_cut_off, is_of_a_transform, own_function, parameters_cast_once, storage_key
+from explorer.torch_dispatch import parameters_cast_once
+from explorer.torch_private import is_cut_off, is_of_a_transform, own_function, storage_key
 
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 _OVERWRITING = {"__setitem__", *(f"__i{x}__" for x in _OPERATORS)}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from explorer.torch_private import composites_by
+from explorer.torch_dispatch import composites_by
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _OTHERS = {
