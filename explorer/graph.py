@@ -262,8 +262,9 @@ class Identity:
             )
         if self.operators != other.operators:
             yield (
-                f"the captured operators differ ({here} here, {there} there): another forward "
-                "method, loss, dtype or autocast setting or torch version"
+                f"the captured operators differ ({here} here, {there} there): another forward method, loss, dtype or "
+                "autocast setting or torch version, or tensors that share their memory in one only, as before and "
+                "after copy.deepcopy"
             )
 
 

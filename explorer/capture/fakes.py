@@ -25,7 +25,7 @@ def mended() -> Iterator[None]:
         for operator, mend in _MENDED.items():
             stack.enter_context(fake_implementation(operator, _mending(mend)))
         stack.enter_context(fake_implementation(aten.native_group_norm_backward.default, _gradients_of_groups))
-        stack.enter_context(fake_implementation(aten._grouped_mm.default, _grouped_product))  # noqa: SLF001 - likewise
+        stack.enter_context(fake_implementation(aten._grouped_mm.default, grouped_product))  # noqa: SLF001 - likewise
         yield
 
 
@@ -135,8 +135,8 @@ def _bags(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, .
     return first, bag_of_each, sizes, largest
 
 
-def _grouped_product(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """Products of single precision too, of which the fake one refuses all."""
+def grouped_product(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """Products of single precision too, of which the one on fake tensors, and on ``meta``, refuses all."""
     left, right, *rest = args
     if left.dtype == torch.bfloat16:
         with fake_implementation(operator, None):
@@ -149,7 +149,7 @@ def _grouped_product(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any
     aligned = _ALIGNED_BYTES // left.element_size()
     row = math.ceil(columns / aligned) * aligned
     strides = [row, 1] if len(size) == 2 else [rows * row, row, 1]
-    with mode:
+    with contextlib.nullcontext() if mode is None else mode:
         return torch.empty_strided(size, strides, dtype=left.dtype, device=left.device)
 
 

@@ -48,6 +48,8 @@ from explorer.torch_private import (
 
 _SELECTING = (torch.ops.aten.nonzero, torch.ops.aten.masked_select, torch.ops.aten.index)
 """Operators that have another in their place, with a mask."""
+_CHANCES = ("Python's random", "NumPy's")
+_NOBODYS_SEED = 0x5EED_0F_A_57E9
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
@@ -159,26 +161,70 @@ def _without_chance(step: TrainingStep) -> Iterator[None]:
     Raises:
         ValueError: something was.
     """
-    before = random.getstate()
-    before_numpy: Any = np.random.get_state()  # noqa: NPY002 - what models draw from
     generators = [(x, pickle.dumps(x)) for x in _generators(step)]
-    yield
+    with _not_as_before() as changed:
+        yield
     if used := [x for x, state in generators if pickle.dumps(x) != state]:
         raise ValueError(
             f"the forward pass draws from a {type(used[0]).__module__}.{type(used[0]).__name__}, and what was drawn in "
             "the capture would hold in every step: draw with torch, outside of conditions, or draw before and give it "
             "as an argument"
         )
-    now: Any = np.random.get_state()  # noqa: NPY002
-    drawn = [] if random.getstate() == before else ["Python's random"]
-    drawn += [] if now[2:] == before_numpy[2:] else ["NumPy's"]
-    if drawn and (threading.active_count() == 1 or _mentions_chance(step)):
-        random.setstate(before)
-        np.random.set_state(before_numpy)  # noqa: NPY002
+    if changed and (threading.active_count() == 1 or _mentions_chance(step)):
         raise ValueError(
-            f"the forward pass draws from {' and '.join(drawn)} numbers, and what was drawn in the capture would "
+            f"the forward pass draws from {' and '.join(changed)} numbers, and what was drawn in the capture would "
             "hold in every step: draw with torch, outside of conditions, or draw before and give it as an argument"
         )
+
+
+@contextlib.contextmanager
+def _not_as_before() -> Iterator[list[str]]:
+    """While open, the state of Python's and of NumPy's random numbers is watched; then it is what it was.
+
+    What is drawn after a seed of the step's own (BigBird does so) is the same in every step.
+
+    Yields:
+        A list, afterwards of those that others were drawn from.
+    """
+    before: tuple[Any, ...] = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models draw from
+    alone = threading.active_count() == 1  # else what others draw is theirs
+    if alone:  # so that one who sets the state that was is seen
+        random.seed(_NOBODYS_SEED)
+        np.random.seed(_NOBODYS_SEED % 2**32)  # noqa: NPY002
+    watched, changed, seeded = _states(), list[str](), set[int]()
+    try:
+        with _seeding(random, 0, watched, seeded), _seeding(np.random, 1, watched, seeded):
+            yield changed
+        now = _states()
+        changed += [x for n, x in enumerate(_CHANCES) if watched[n] != now[n] and n not in seeded]
+    finally:
+        if alone or changed or seeded:
+            random.setstate(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+
+
+@contextlib.contextmanager
+def _seeding(module: Any, number: int, watched: tuple[Any, ...], seeded: set[int]) -> Iterator[None]:
+    """While open, a seed that is set before anything was drawn is noted."""
+    setting = module.seed
+
+    def seed(*args: Any, **kwargs: Any) -> None:
+        chosen = [x for x in (*args, *kwargs.values()) if x is not None]
+        if chosen and _states()[number] == watched[number]:
+            seeded.add(number)
+        elif not chosen:  # by the clock
+            seeded.discard(number)
+        setting(*args, **kwargs)
+
+    module.seed = seed
+    try:
+        yield
+    finally:
+        module.seed = setting
+
+
+def _states() -> tuple[object, bytes]:
+    return random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
 
 
 def _generators(step: TrainingStep) -> list[Any]:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from explorer.capture.batch import dtype_name
 from explorer.capture.building import Call
+from explorer.capture.fakes import grouped_product
 from explorer.device_profile import Cost, round_up
 from explorer.execution.device import CUDA_ROUNDING_BYTES
 from explorer.operators.fusing import fused
@@ -193,7 +194,7 @@ class _Counter(TorchDispatchMode):
         if seen is not None and seen.repeats:
             result = seen.results(args)
         else:
-            result = func(*args, **kwargs)
+            result = self._result(func, args, kwargs)
             if all(x.device.type == "cpu" for x in _tensors((args, result))):
                 return result  # an optimizer counts its steps there
             seen = self.seen[key] = self._first(func, args, kwargs, result)
@@ -203,6 +204,12 @@ class _Counter(TorchDispatchMode):
         inside_bytes = round_up(seen.cost.workspace_bytes, CUDA_ROUNDING_BYTES)
         self.peak_bytes = max(self.peak_bytes, self.now_bytes + inside_bytes)
         return result
+
+    @staticmethod
+    def _result(func: Any, args: Any, kwargs: Any) -> Any:
+        if func is torch.ops.aten._grouped_mm.default:
+            return grouped_product(None, func, *args, **kwargs)
+        return func(*args, **kwargs)
 
     def _first(self, func: Any, args: Any, kwargs: Any, result: Any) -> _Seen:
         """What is to be known of an operator that has run for the first time."""
@@ -360,13 +367,16 @@ _BLOCK_GB_S, _BLOCK_BACKWARD_GB_S = 4.5, 10.0
 """Of a block of 512 threads on an H200."""
 _ALIGNED, _UNALIGNED = 8, 0.25
 """Matrix cores want rows of half precision to begin at 16 bytes; else an H200 takes four to six times as long."""
-_PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "mv", "addmv", "dot"}
+_PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "mv", "addmv", "dot", "_grouped_mm"}
 
 
 def _product_flops(first: torch.Tensor, second: torch.Tensor) -> float:
     """Rows and columns are padded to tiles of 64 and 128, or to a tile's half and quarter where that is all."""
     if second.dim() == 1:
         return 2.0 * first.numel()
+    if second.dim() != first.dim():  # of groups: each row, or column, is of one of them
+        outer, inner = (prod(x.shape[-2:]) if x.dim() == 2 else x.shape[n] for x, n in ((first, -2), (second, -1)))
+        return 2.0 * outer * inner
     *batch, rows, inner = first.shape
     columns = second.shape[-1]
     return 2.0 * prod(batch) * _tiled(rows) * _tiled(columns) * (inner + 16)

@@ -33,9 +33,9 @@ VALUES = {
 class Told(nn.Module):
     """Reads a value in a way of its own."""
 
-    def __init__(self, read: Callable[[torch.Tensor, Any], torch.Tensor] = lambda x, _: x) -> None:
+    def __init__(self, read: Callable[[torch.Tensor, Any], torch.Tensor] = lambda x, _: x, *, width: int = 4) -> None:
         super().__init__()
-        self.layer, self.read = nn.Linear(4, 4), read
+        self.layer, self.read = nn.Linear(4, width), read
 
     def forward(self, x: torch.Tensor, value: Any) -> torch.Tensor:
         return self.read(self.layer(x), value).square().mean()
@@ -106,6 +106,37 @@ def test_chance_of_its_own_is_refused(read: Any, value: Any, words: str) -> None
     with pytest.raises(ValueError, match=words):
         capture(model, (x, value))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def of_numpy(x: torch.Tensor, _: Any) -> torch.Tensor:
+    # So many that the generator's position is the same afterwards.
+    return x * torch.tensor(np.random.rand(39, 8).tolist())  # noqa: NPY002 - as models do
+
+
+def test_numbers_of_numpy_are_seen_wherever_its_generator_stands() -> None:
+    np.random.seed(0)  # noqa: NPY002
+    np.random.rand(1)  # noqa: NPY002
+    with pytest.raises(ValueError, match="draws from NumPy's numbers"):
+        capture(Told(of_numpy, width=8), (torch.randn(39, 4), 0))
+
+
+def permuted(x: torch.Tensor, seed: Any) -> torch.Tensor:
+    np.random.seed(seed)  # noqa: NPY002
+    return x[:, np.random.permutation(4).tolist()]  # noqa: NPY002
+
+
+def test_what_is_drawn_after_a_seed_of_its_own_is_every_steps() -> None:
+    """As BigBird does; whether a forward pass ran before is no difference, and NumPy's state is left alone."""
+    model, batch = Told(permuted), (torch.randn(3, 4), 5)
+    np.random.seed(1)  # noqa: NPY002
+    wanted = np.random.rand()  # noqa: NPY002
+    for _ in range(2):
+        np.random.seed(1)  # noqa: NPY002
+        module = explorer.apply(model, explorer.keep_all(capture(model, batch).graph), batch, check=False)
+        assert np.random.rand() == wanted  # noqa: NPY002
+        assert torch.equal(module(*batch), model(*batch))
+    with pytest.raises(ValueError, match="draws from NumPy's numbers"):
+        capture(model, (batch[0], None))  # seeded by the clock
 
 
 class Counting(Told):
