@@ -82,17 +82,20 @@ class Partitioner(CustomPartitionerFn):
         return hashlib.sha256(repr(self.choice).encode()).hexdigest()
 
     def _difference(self, graph: fx.Graph) -> str:
-        for here, there in zip(described_inputs(graph), self.choice.inputs, strict=False):
-            if here != there:
-                return (
-                    f"the compiled step was planned for an input {there}, and this one is {here}: batches of other "
-                    "shapes need a plan of their own (for a smaller last batch: drop_last=True)"
-                )
+        here, there = described_inputs(graph), self.choice.inputs
+        if len(here) == len(there):
+            for one, other in zip(here, there, strict=True):
+                if one != other:
+                    return (
+                        f"the compiled step was planned for an input {other}, and this one is {one}: batches of other "
+                        "shapes need a plan of their own (for a smaller last batch: drop_last=True)"
+                    )
         made = self.choice.torch_version
         if made == str(torch.__version__):
             return (
-                "the compiler traces another graph than the one that the choice was made for: parameters were frozen "
-                "or unfrozen since, modules changed between training and evaluation, or autocast is another one"
+                "the compiler traces another graph than the one that the choice was made for: since then parameters "
+                "were frozen or unfrozen, modules changed between training and evaluation, a number or another "
+                "attribute that the forward pass reads was changed, or autocast is another one"
             )
         return (
             f"torch {torch.__version__} traces another graph than the one that the choice was made for; it was planned "

@@ -12,10 +12,15 @@ from explorer.exporting import checkpointing
 from explorer.exporting.layout import WIDTH, section
 from explorer.exporting.selective import Policy, Selective
 from explorer.harmless import in_docstring
-from explorer.schedule import Schedule
+from explorer.schedule import Schedule, keep_all
 from explorer.simulation import peak_without_workspace, simulate
 from explorer.timeline import Timeline
 from explorer.units import format_bytes
+
+_MEASURED_ABOVE = 1.15
+"""Most that a measured step took over what is simulated: a network of windowed attention; others less than 1.055."""
+_WORTHLESS = 0.97
+"""Of plain PyTorch's peak."""
 
 
 def text_of(found: Selective, schedule: Schedule, *, profile: Profile | None) -> str:
@@ -88,7 +93,13 @@ def figures(found: Selective, schedule: Schedule, *, profile: Profile | None) ->
         )
     planned, here = simulate(profile, schedule), simulate(profile, found.schedule)
     more = _more(here.peak_bytes, planned.peak_bytes)
-    return f"Simulated: {_both(here)}; the schedule: {_both(planned)} ({more})." + _budget(schedule, here.peak_bytes)
+    said = f"Simulated: {_both(here)}; the schedule: {_both(planned)} ({more})." + _budget(schedule, here.peak_bytes)
+    plain_bytes = profile.eager_peak_bytes or simulate(profile, keep_all(found.graph)).peak_bytes
+    if here.peak_bytes > _WORTHLESS * plain_bytes:
+        said += (
+            f" THAT SAVES NOTHING: plain PyTorch takes {format_bytes(plain_bytes)}; form='python' says the schedule."
+        )
+    return said
 
 
 def _budget_unknown(schedule: Schedule) -> str:
@@ -101,8 +112,15 @@ def _budget_unknown(schedule: Schedule) -> str:
 def _budget(schedule: Schedule, peak_bytes: int) -> str:
     if schedule.budget_bytes is None:
         return ""
-    does = "keeps" if peak_bytes <= schedule.budget_bytes else "does not keep"
-    return f" This form {does} the schedule's budget of {format_bytes(schedule.budget_bytes)}."
+    budget = f"the schedule's budget of {format_bytes(schedule.budget_bytes)}"
+    if peak_bytes > schedule.budget_bytes:
+        return f" This form does not keep {budget}."
+    if peak_bytes * _MEASURED_ABOVE <= schedule.budget_bytes:
+        return f" This form keeps {budget}."
+    return (
+        f" This form may keep {budget}: measured steps were up to {_MEASURED_ABOVE - 1:.0%} above what is simulated. "
+        "Measure one (explorer.measure) before you rely on it."
+    )
 
 
 def _both(line: Timeline) -> str:

@@ -248,6 +248,7 @@ def test_running_statistics_are_written_in_training(training):
         (1.0, False, "is known only with a profile"),
         (2.0, True, "This form keeps the schedule's budget"),
         (0.5, True, "This form does not keep the schedule's budget"),
+        (1.05, True, "This form may keep the schedule's budget"),
     ],
 )
 def test_budget_in_the_first_lines(share, with_profile, said, tmp_path):
