@@ -22,6 +22,8 @@ DEVICE = "device"
 CONTEXT_BYTES = 2**30
 """Of a device's memory, what is left to CUDA's context, its libraries, and what the allocator cannot use."""
 
+_OF_A_COMPILED_STEP = ("monet-compiled",)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -108,7 +110,7 @@ def cells_of(
         [_device(x) for x in _axis(devices, "devices", such_as="['A100-80GB', 'H100']")],
         [_batch(x) for x in _axis(batches, "batches", such_as="[16, 32], or [None] for each model's own")],
         [_budget(x) for x in _axis(budgets, "budgets", such_as="['device', '16 GiB', '50 %']")],
-        [method_named(x).name for x in _axis(methods, "methods", such_as="['monet', 'checkpoint-blocks']")],
+        [_method(x) for x in _axis(methods, "methods", such_as="['monet', 'checkpoint-blocks']")],
     )
     if optimizer is not None and (not isinstance(optimizer, str) or optimizer.lower() not in NAMES):
         raise ValueError(f"optimizer is {shown(optimizer)}; in a sweep it must be one of {', '.join(NAMES)}, or None")
@@ -141,6 +143,16 @@ def _axis(values: Any, name: str, *, such_as: str) -> list[Any]:
     if not found:
         raise ValueError(f"{name} is empty; give some, such as {such_as}")
     return found
+
+
+def _method(value: Any) -> str:
+    name = method_named(value).name
+    if name in _OF_A_COMPILED_STEP:
+        raise ValueError(
+            f"methods has {name!r}, which plans a step that was compiled and measured (explorer.profile_compiled), and "
+            "a sweep estimates; explorer.compiled_within plans for this machine"
+        )
+    return name
 
 
 def _model(value: Any) -> str:

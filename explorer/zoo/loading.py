@@ -26,9 +26,23 @@ def load_schedule(path: str | Path) -> Schedule:
     """
     path = a_path(path, instead=", or the name of a bundled schedule, such as 'resnet50-a100-80gb@0.5'")
     named = _NAME.fullmatch(str(path))
+    if named is None and not path.exists() and (known := _meant(str(path))):
+        raise ValueError(
+            f"path is {str(path)!r}, which is no file; a bundled schedule has a name such as {f'{known}@0.5'!r} or "
+            f"{f'{known}@{SMALLEST}'!r}: a profile, and a share of PyTorch's peak or {SMALLEST}"
+        )
     if named is None or path.is_file():
         return read_schedule(path)
     return _schedule_of(entry_named(named[1], named[2]))
+
+
+def _meant(text: str) -> str | None:
+    """The profile that a name means which is none of a schedule; None where it looks like none of a profile."""
+    name = text.partition("@")[0]
+    try:
+        return bundled_path(name).name.removesuffix(".json.gz") if name else None
+    except ValueError:
+        return "resnet50-a100-80gb" if "@" in text else None
 
 
 def entry_named(profile: str, share: str) -> Entry:

@@ -104,6 +104,16 @@ def test_the_method_finds_the_best_of_all_choices(profile: Profile) -> None:
     assert less.status is Status.INFEASIBLE
 
 
+def test_the_smallest_budget_is_one_that_the_compiler_can_be_told(profile: Profile) -> None:
+    step = CompiledStep(profile)
+    choices = [x for x in step.choices if x in step.read]
+    every = (frozenset(y) for n in range(len(choices) + 1) for y in combinations(choices, n))
+    found = explorer.smallest_budget(profile, time_limit=1.0)
+    assert found.schedule is not None
+    assert found.schedule.method == "monet-compiled"
+    assert found.peak_bytes == found.budget_bytes == min(step.judge(x).peak_bytes for x in every)
+
+
 def test_other_profiles_are_not_for_the_method() -> None:
     profile = explorer.load_profile("resnet50-small-cpu")
     solution = explorer.solve(profile, budget="80 %", method="monet-compiled", time_limit=0.2)

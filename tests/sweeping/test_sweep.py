@@ -176,6 +176,7 @@ def test_answers():
         ({"budgets": ["much"]}, "budget 'much' is not a number with a unit"),
         ({"budgets": [math.nan]}, "budget nan must be an int"),
         ({"methods": ["magic"]}, "method is 'magic'; allowed"),
+        ({"methods": ["monet-compiled"]}, "methods has 'monet-compiled', which plans a step that was compiled"),
         ({"precision": "float8"}, "precision is 'float8'; allowed: float32"),
         ({"scheduler": "tcp://127.0.0.1:1", "workers": 1}, "it must be an address, and then workers are its own"),
     ],

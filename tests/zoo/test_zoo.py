@@ -74,6 +74,11 @@ def test_names():
         explorer.load_schedule("gpt2@half")
     with pytest.raises(ValueError, match=r"no bundled profile 'gpt3'; bundled: "):
         explorer.load_schedule("gpt3@0.5")
+    for meant in ("resnet50", "resnet50@50%", "resnet50@0.5@0.5", "resnet50@"):
+        with pytest.raises(
+            ValueError, match=r"no file; a bundled schedule has a name such as 'resnet50-a100-80gb@0.5'"
+        ):
+            explorer.load_schedule(meant)
     with pytest.raises(ValueError, match=r"known to fit 0.4 of PyTorch's peak, \d+ bytes: the smallest takes \d+, and"):
         explorer.load_schedule(f"{SMALL}@0.4")
 
