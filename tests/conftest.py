@@ -42,8 +42,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device; run with --gpu"))
     if config.getoption("--thorough") or any("::" in x for x in config.args):
         return
-    left_out = [x for x in items if _thorough(x)]
-    config.hook.pytest_deselected(items=left_out)
+    left_out = {x for x in items if _thorough(x)}
+    left_out |= _beyond_samples([x for x in items if x not in left_out])
+    config.hook.pytest_deselected(items=list(left_out))
     items[:] = [x for x in items if x not in left_out]
 
 
@@ -54,6 +55,21 @@ def _thorough(item: pytest.Item) -> bool:
         return marker is not None
     parts = f"-{item.callspec.id}-" if isinstance(item, pytest.Function) else ""
     return any(f"-{x}-" in parts for x in marker.args)
+
+
+def _beyond_samples(items: list[pytest.Item]) -> set[pytest.Item]:
+    """``@pytest.mark.sampled(8)``: where a test has more examples, eight of them are enough, spread over all."""
+    examples: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") is not None:
+            examples.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for same in examples.values():
+        marker = same[0].get_closest_marker("sampled")
+        assert marker is not None
+        kept = min(marker.args[0], len(same))
+        left_out |= set(same) - {same[x * len(same) // kept] for x in range(kept)}
+    return left_out
 
 
 @pytest.fixture(scope="module", autouse=True)

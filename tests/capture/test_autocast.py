@@ -172,6 +172,7 @@ def region(state: Autocast) -> torch.autocast:
     return torch.autocast("cpu", dtype, enabled=dtype is not None, cache_enabled=state.cached)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("between", _BETWEEN, ids=lambda x: getattr(x, "__name__", "nothing"))
 @pytest.mark.parametrize("state", _REGIONS.values(), ids=_REGIONS)
 def test_regions_within_regions(between: Any, state: Autocast) -> None:

@@ -148,6 +148,7 @@ def test_weights_and_smoothed_labels(form: str) -> None:
     check(Model(FORMS[form], **SMOOTHED), tokens())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore:steps differ from eager mode in the last bits")
 @pytest.mark.parametrize("number", range(len(OPTIONS)))
 def test_options_of_classes_that_come_second(number: int) -> None:
