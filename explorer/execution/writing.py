@@ -65,7 +65,7 @@ class Writer:
         arguments = [self.named_as(node) for node in (*persistent, *values)]
         self.lines = [f"def {name}(values{', given' if name == 'backward' else ''}):"]
         if arguments:
-            self.lines.append(f"    {', '.join(arguments)}, = values")
+            self.lines.append(f"    {', '.join(arguments)}{',' if len(arguments) == 1 else ''} = values")
         self.lines.append("    values.clear()")
 
     @property
@@ -125,12 +125,12 @@ class Writer:
         fresh = [x if x is not None and not self._is_there(x) else None for x in call.results]
         names = [self.named_as(node) if node is not None else "_" for node in fresh]
         text = self.call_text(call)
-        bound_to = ", ".join(names) + (", = " if call.is_tuple else " = ") if names else ""
-        self.lines.append(f"    {bound_to}{text}{self.comment(step)}")
+        wanted = [index for index, name in enumerate(names) if name != "_"]
+        self.lines.append(f"    {_bound(text, names, wanted, is_tuple=call.is_tuple)}{self.comment(step)}")
         self.places[self.name, len(self.lines)] = self._place(step)
         self._watch(step, [x for x in fresh if x is not None])
-        if "_" in names:
-            self.lines.append("    _ = None")
+        if len(wanted) > 1 and "_" in names:
+            self.lines.append("    del _")
         if call.overwrites is not None:
             # That memory is the result's now: nothing may go by the name of what was there.
             self._free(self.capture.built.storage_below(call.overwrites))
@@ -237,6 +237,17 @@ class Writer:
             number += 1
         self.scope[key] = value
         return key
+
+
+def _bound(text: str, names: list[str], wanted: list[int], *, is_tuple: bool) -> str:
+    """A call whose wanted results have names; of others nothing stays, or the last one, which is called ``_``."""
+    if not wanted:
+        return text
+    if not is_tuple:
+        return f"{names[0]} = {text}"
+    if len(wanted) == 1:
+        return f"{names[wanted[0]]} = {text}[{wanted[0]}]"
+    return f"{', '.join(names)} = {text}"
 
 
 def _callable(node: fx.Node) -> Callable[..., Any]:

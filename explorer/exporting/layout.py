@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-import textwrap
+import tokenize
 from collections.abc import Iterable, Iterator
+from io import StringIO
 
 WIDTH = 110
 
@@ -52,37 +54,79 @@ def rows(name: str, lines: list[str]) -> str:
     return f"{name}=(\n{inner})," if lines else f"{name}=(),"
 
 
-def filled(text: str) -> str:
-    """A long line of numbers over several; one with text in it stays as it is."""
-    if "\n" in text or "'" in text or len(text) <= WIDTH:
-        return text
-    name, _, value = text.partition("=")
-    inner = textwrap.fill(value.removesuffix(",")[1:-1], WIDTH - 8, break_long_words=False)
-    return f"{name}=(\n{textwrap.indent(inner, '    ')}\n),"
-
-
 def wrapped(source: str) -> str:
-    """Long lists of names over several lines; blank-free, as it is one step."""
-    lines = []
+    """Lines that are too long over several; what is freed together in one statement."""
+    lines: list[str] = []
     for line in source.splitlines():
-        body = line.strip()
-        if len(line) <= WIDTH:
-            lines.append(line)
-        elif body.endswith("= values"):
-            lines += block("(", body.removesuffix(" = values"), ") = values")
-        elif body.startswith("return ["):
-            lines += block("return [", body.removeprefix("return [").removesuffix("]"), "]")
-        elif body.startswith("given += ["):
-            lines += block("given += [", body.removeprefix("given += [").removesuffix("]"), "]")
-        elif body.startswith("del "):
-            lines += block("del (", body.removeprefix("del "), ")")
+        if line.lstrip().startswith("del ") and lines and lines[-1].lstrip().startswith("del "):
+            lines[-1] += f", {line.strip().removeprefix('del ')}"
         else:
-            call, _, comment = line.partition("  # ")
-            lines += [f"    # {comment}", call] if comment else [call]
-    return "\n".join(lines)
+            lines.append(line)
+    return "\n".join(x for line in lines for x in broken(line))
 
 
-def block(start: str, names: str, end: str) -> list[str]:
-    """Names over several lines, between others."""
-    inner = textwrap.fill(names.rstrip(", ") + ",", WIDTH - 8, break_long_words=False)
-    return [f"    {start}", *textwrap.indent(inner, " " * 8).splitlines(), f"    {end}"]
+def broken(line: str) -> list[str]:
+    """A line, over several where it is too long: behind the commas of its longest brackets, its comment above."""
+    if len(line) <= WIDTH:
+        return [line]
+    text = line.lstrip()
+    indent = line[: len(line) - len(text)]
+    tokens = [x for x in tokenize.generate_tokens(StringIO(text).readline) if x.string.strip()]
+    if tokens[-1].type == tokenize.COMMENT:
+        at = tokens[-1].start[1]
+        return [f"{indent}{text[at:]}", *broken(indent + text[:at].rstrip())]
+    start, end, commas = _longest_brackets(tokens)
+    if not end:
+        return _in_brackets(indent, text)
+    head, inside, tail = text[:start], text[start:end], text[end:]
+    edges = [0, *(x - start for x in commas), len(inside)]
+    pieces = [inside[x:y].strip() for x, y in itertools.pairwise(edges)]
+    lines = [indent + head]
+    if len(lines[0]) > WIDTH and " = " in head:
+        names, _, called = head.partition(" = ")
+        before = names.replace(", ", ",\n").splitlines()
+        lines = [f"{indent}(", *_filled(before, f"{indent}    "), f"{indent}) = {called}"]
+    return [*lines, *_filled([x for x in pieces if x], f"{indent}    "), indent + tail]
+
+
+def _in_brackets(indent: str, text: str) -> list[str]:
+    """Names without brackets, in some."""
+    if text.endswith(" = values"):
+        return broken(f"{indent}({text.removesuffix(' = values')}) = values")
+    if text.startswith("del "):
+        return broken(f"{indent}del ({text.removeprefix('del ')})")
+    return [indent + text]
+
+
+def _longest_brackets(tokens: list[tokenize.TokenInfo]) -> tuple[int, int, list[int]]:
+    """Where the insides of a line's longest brackets begin and end, and where the commas within end; 0 without any."""
+    depth = start = 0
+    commas: list[int] = []
+    longest: tuple[int, int, list[int]] = 0, 0, []
+    for token in tokens:
+        if token.string in "([{":
+            depth += 1
+            if depth == 1:
+                start, commas = token.end[1], []
+        elif token.string in ")]}":
+            depth -= 1
+            if not depth and token.start[1] - start > longest[1] - longest[0]:
+                longest = start, token.start[1], commas
+        elif token.string == "," and depth == 1:
+            commas.append(token.end[1])
+    return longest
+
+
+def _filled(pieces: list[str], indent: str) -> list[str]:
+    """Pieces one behind the other, in as few lines as they fit into; the last has a comma as the others have."""
+    lines = [""]
+    for number, piece in enumerate(pieces, start=1):
+        last = number == len(pieces) and len(pieces) > 1 and not piece.endswith(",")
+        word = f"{piece}," if last else piece
+        if len(indent) + len(word) > WIDTH:
+            lines += [*broken(indent + word), ""]
+            continue
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > WIDTH:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else indent + word
+    return [x for x in lines if x]

@@ -3,60 +3,46 @@
 from __future__ import annotations
 
 import inspect
-import keyword
-import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any, cast
+from typing import cast
 
 import torch
-from torch import fx, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
 from explorer.capture import Batch, Capture, Loss
 from explorer.capture.batch import TensorLayout
-from explorer.capture.building import Call
 from explorer.capture.results import tree_of, unsayable
 from explorer.capture.traced import Source
 from explorer.execution.applying import capture_for, check_captured
 from explorer.execution.code import Passes, write_passes
 from explorer.execution.returning import made_by_step
 from explorer.execution.writing import Writer
-from explorer.exporting import runtime
-from explorer.exporting.layout import filled, imports, loadable, rows, section, wrapped
+from explorer.exporting import planned, runtime
+from explorer.exporting.layout import WIDTH, broken, imports, loadable, rows, section
+from explorer.exporting.parts import leaves_text, modules_told, structure_text, value_text
+from explorer.exporting.passes import TextWriter, backward_name, backward_text, forward_text, names_of, places_of
 from explorer.exporting.sources import NoTextError, Sources
-from explorer.graph import Phase
-from explorer.harmless import in_docstring, one_line
-from explorer.operators.convolution import (
-    run_forward,
-    run_input_gradient,
-    run_parameter_gradients,
-    run_weight_gradient,
-)
-from explorer.operators.convolution_algorithms import algorithm_called
-from explorer.operators.cudnn_algorithms import Algorithms
+from explorer.harmless import in_docstring
 from explorer.schedule import Run, Schedule
 from explorer.units import format_bytes
 
-_ALGORITHMS = {
-    run_forward: "forward",
-    run_weight_gradient: "weight_gradient",
-    run_input_gradient: "input_gradient",
-}
 _RUNTIME_IMPORTS = (
     "import inspect",
+    "import re",
     "import sys",
     "import warnings",
     "from collections.abc import Callable",
     "from collections.abc import Iterator",
     "from collections.abc import Sequence",
     "from dataclasses import dataclass",
+    "from enum import Enum",
     "from typing import Any",
     "import torch",
     "from torch import nn",
+    "from torch.autograd import forward_ad",
     "from torch.autograd.function import once_differentiable",
 )
 _RESERVED = {"sys", "torch", "aten", "forward", "backward", "scheduled", "PLAN", "leaves", "result", "values", "given"}
@@ -102,62 +88,6 @@ def _check(captured: Capture) -> None:
         )
 
 
-class _TextWriter(Writer):
-    """Writes passes with names that people can read, a comment at each run, and functions by their text."""
-
-    def __init__(
-        self,
-        capture: Capture,
-        sources: Sources,
-        names: dict[fx.Node, str],
-        name: str,
-        persistent: list[fx.Node],
-        values: list[fx.Node],
-        *,
-        absent: Collection[fx.Node] = (),
-    ) -> None:
-        self._sources = sources
-        self._names = names
-        super().__init__(capture, name, persistent, values, absent=absent)
-
-    def named_as(self, node: fx.Node) -> str:
-        return self._names.get(node, node.name)
-
-    def comment(self, step: Run) -> str:
-        operator = self.capture.graph.operators[step.operator]
-        again = operator.phase is Phase.FORWARD and self.name == "backward"
-        parts = [operator.layer, "again" if again else "", step.implementation if step.implementation != "aten" else ""]
-        said = one_line(", ".join(x for x in parts if x))
-        return f"  # {said}" if said else ""
-
-    def call_text(self, call: Call) -> str:
-        target, args = call.target, call.args
-        if target is run_parameter_gradients:
-            gradient = args[1]
-            assert isinstance(gradient, fx.Node), "a tensor"
-            others = [0, *range(2, gradient.meta["val"].dim())]
-            of_weight = self.call_text(replace(call, target=run_weight_gradient))
-            return f"({of_weight}, {self.named_as(gradient)}.sum({others}))"
-        if target in _ALGORITHMS:
-            if args[0] in set(Algorithms):
-                raise NoTextError(
-                    f"convolutions by cuDNN's {args[0]} need nvidia-cudnn-frontend: solve without them, "
-                    "optimizations other than convolution"
-                )
-            found = getattr(algorithm_called(args[0]), _ALGORITHMS[target])
-            call, target = replace(call, target=found, args=args[1:]), found
-        return self.with_arguments(self._sources.name_of(target), call)
-
-    def literal(self, value: Any) -> str:
-        if isinstance(value, fx.Node) or (isinstance(value, list | tuple) and not _is_plain(value)):
-            return super().literal(value)
-        return self._sources.literal(list(value) if isinstance(value, tuple) else value)
-
-
-def _is_plain(values: Sequence[Any]) -> bool:
-    return not any(isinstance(x, fx.Node) or (isinstance(x, list | tuple) and not _is_plain(x)) for x in values)
-
-
 class _File:
     """The text of one file."""
 
@@ -167,8 +97,8 @@ class _File:
         self.schedule = schedule
         self.model = model
         self.traced = captured.traced
-        own = {name for name in vars(runtime) if not name.startswith("__")}
-        self.names = self._names(_RESERVED | own)
+        own = {name for name in {**vars(planned), **vars(runtime)} if not name.startswith("__")}
+        self.names = names_of(captured, _RESERVED | own)
         nodes = {self.names.get(x) or x.name for x in self.traced.graph.nodes}
         self.sources = Sources(_RESERVED | own | nodes)
         self.position: dict[int, int] = {}
@@ -181,7 +111,7 @@ class _File:
 
     def text(self) -> str:
         """All of it."""
-        write = partial(_TextWriter, self.captured, self.sources, self.names)
+        write = partial(TextWriter, self.captured, self.sources, self.names, places_of(self.captured))
         passes = write_passes(self.captured, self.schedule, write)
         partial_passes = dict(self._partial_passes(write))
         plan, result = self._plan(passes), self._result()
@@ -189,8 +119,8 @@ class _File:
         for written in partial_passes.values():
             constants |= written.scope
         tensors = [f"{name} = {self.sources.literal(value)}" for name, value in constants.items()]
-        end = inspect.getsource(runtime)
-        end = end[end.index("@dataclass") :]
+        made = [*self.sources.constants, *self.sources.made, *tensors]
+        fixed = [text[text.index("@dataclass") :].rstrip() for text in map(inspect.getsource, (planned, runtime))]
         head = [
             f'"""{self._words()}"""',
             "\n\n".join(["from __future__ import annotations", *imports([*_RUNTIME_IMPORTS, *self.sources.imports])]),
@@ -199,16 +129,15 @@ class _File:
         parts = [
             *([section("Ways to run operators")] if self.sources.functions else []),
             *(x.rstrip() for x in (*self.sources.classes, *self.sources.functions)),
-            *(["\n".join(made)] if (made := [*self.sources.constants, *self.sources.made]) else []),
-            *(["\n".join(tensors)] if tensors else []),
+            *(["\n".join(x for line in made for x in broken(line))] if made else []),
             section("The step"),
-            wrapped(passes.forward.source),
-            wrapped(passes.backward.source),
-            *(wrapped(_named(x.source, arrived)) for arrived, x in partial_passes.items()),
+            forward_text(passes.forward, passes.output_count),
+            backward_text(passes.backward),
+            *(backward_text(x, arrived) for arrived, x in partial_passes.items()),
             section("Running it"),
-            end.rstrip(),
+            *fixed,
             section("This schedule's"),
-            self._leaves(),
+            leaves_text(self.captured.batch.structure),
             result,
             plan,
             self._scheduled(list(partial_passes)),
@@ -228,42 +157,17 @@ class _File:
         budget = self.schedule.budget_bytes
         within = "" if budget is None else f" within {format_bytes(budget)}"
         call = "scheduled_model(inputs, target)" if self.captured.loss is not None else "scheduled_model(batch)"
-        return (
+        what = (
             f"One training step of {in_docstring(self.captured.graph.model)}{within}, by a schedule: "
-            f"{in_docstring(self.schedule.method)}.\n\n"
+            f"{in_docstring(self.schedule.method)}."
+        )
+        return (
+            f"{textwrap.fill(what, WIDTH, break_long_words=False)}\n\n"
             "    scheduled_model = scheduled(model)  # shares the model's parameters\n"
             f"    loss = {call}\n"
             "    loss.backward()\n\n"
             f"Made and tested with torch {torch.__version__}; needs nothing but what the model needs.\n"
         )
-
-    def _names(self, reserved: set[str]) -> dict[fx.Node, str]:
-        """Names of inputs, by what they are; others have those of their nodes, unless these are reserved."""
-        names: dict[fx.Node, str] = {}
-        for given in self.traced.inputs:
-            if given.source in (Source.PARAMETER, Source.BUFFER):
-                wanted = given.name.removeprefix("model.")
-            elif given.source is Source.INPUT:
-                wanted = self.captured.batch.names[int(given.name)]
-            elif given.source is Source.TANGENT:
-                wanted = "gradient_of_result"
-            else:
-                wanted = "constant"
-            names[given.node] = wanted
-        for node, storage in self.captured.built.storage_of.items():
-            if node.name.startswith("getitem"):
-                names.setdefault(node, self.captured.graph.storages[storage].name)
-        names |= {x: f"{x.name}_" for x in self.traced.graph.nodes if x.name in reserved}
-        taken = reserved | {x.name for x in self.traced.graph.nodes if x not in names}
-        for node, wanted in names.items():
-            plain = re.sub(r"\W+", "_", wanted).strip("_")
-            plain = plain if plain.isidentifier() and not keyword.iskeyword(plain) else f"p_{plain}"
-            name, number = plain, 2
-            while name in taken:
-                name, number = f"{plain}_{number}", number + 1
-            taken.add(name)
-            names[node] = name
-        return names
 
     def _plan(self, passes: Passes) -> str:
         traced, batch = self.traced, self.captured.batch
@@ -272,10 +176,13 @@ class _File:
             node = traced.inputs[index].node
             value = node.meta["val"]
             path = traced.inputs[index].name.removeprefix("model.")
-            trained = runtime.found_at(self.model, path).requires_grad
+            trained = planned.found_at(self.model, path).requires_grad
             parameters.append((path, tuple(value.shape), value.stride(), value.dtype, trained))
+        literal = self.sources.literal
         leaves = [
-            (name, x.shape, x.dtype, x.strides, trained) if isinstance(x, TensorLayout) else x
+            literal((name, x.shape, x.dtype, x.strides, trained))
+            if isinstance(x, TensorLayout)
+            else value_text(self.sources, name, x)
             for name, x, trained in zip(batch.names, batch.leaves, self.captured.batch_gradients, strict=True)
         ]
         at = {x: index for index, x in enumerate(traced.inputs)}
@@ -285,20 +192,20 @@ class _File:
         layouts = tuple((tensors.index(cast("int", x.output)), x.node.meta["val"].stride()) for x in tangents)
         casts = self.captured.graph.autocast
         kind = next(iter(x.node.meta["val"].device.type for x in traced.inputs if x.source is Source.PARAMETER))
-        literal = self.sources.literal
         lines = [
             f"torch_version={str(torch.__version__)!r},",
             f"device={kind!r},",
             rows("parameters", [literal(x) for x in parameters]),
             f"parameter_count={sum(1 for _ in self.model.parameters())},",
-            rows("state", [literal(x) for x in runtime.state_of(self.model)]),
-            rows("batch", [literal(x) for x in leaves]),
+            rows("state", [literal(x) for x in planned.state_of(self.model)]),
+            rows("modules", [literal(x) for x in modules_told(self.model)]),
+            rows("batch", leaves),
             f"inputs={tuple(self.position[x] for x in passes.inputs)!r},",
             f"backward_inputs={tuple(self.position[x] for x in passes.backward_inputs)!r},",
             f"output_count={passes.output_count},",
             f"groups={tuple(tuple(of_gradient[x] for x in group) for group in passes.groups)!r},",
             f"tangents={layouts!r},",
-            f"structure={self._structure()},",
+            f"structure={structure_text(self.sources, batch.structure)},",
             "leaves=leaves,",
             "result=result,",
             f"refused={tuple(tensors.index(x) for x, no in enumerate(traced.refused) if no)!r},",
@@ -306,7 +213,7 @@ class _File:
             f"evaluating={self.evaluating!r},",
             rows("conditions", self._conditions()),
         ]
-        body = "\n".join(textwrap.indent(filled(x), "    ") for x in lines)
+        body = "\n".join(x for line in textwrap.indent("\n".join(lines), "    ").splitlines() for x in broken(line))
         return f"PLAN = Plan(\n{body}\n)"
 
     def _conditions(self) -> list[str]:
@@ -320,20 +227,6 @@ class _File:
                     found.append(f"({self.sources.name_of(guard.holds)}, {of!r}, {guard.reason!r})")
         return list(dict.fromkeys(found))
 
-    def _structure(self) -> str:
-        structure = self.captured.batch.structure
-        args, kwargs = pytree.tree_unflatten([0] * structure.num_leaves, structure)
-        return self.sources.literal((tuple(args), kwargs))
-
-    def _leaves(self) -> str:
-        """Where the parts of a call's arguments are."""
-        structure = self.captured.batch.structure
-        numbered = pytree.tree_unflatten(list(range(structure.num_leaves)), structure)
-        found = [_place(path) for path, _ in pytree.tree_flatten_with_path(numbered)[0]]
-        listed = ",\n".join(found)
-        body = textwrap.indent(f"return [\n{textwrap.indent(listed, '    ')},\n]", "    ")
-        return f'def leaves(args, kwargs):\n    """The parts of a batch."""\n{body}'
-
     def _result(self) -> str:
         tensors = made_by_step(self.captured)
         found = tree_of(self.traced.result, [f"tensors[{tensors.index(x)}]" for x in range(self.traced.returned)])
@@ -342,12 +235,13 @@ class _File:
         shown, classes = found
         for kind in classes:
             self.sources.imports[f"from {kind.__module__} import {kind.__name__}"] = None
-        return f'def result(tensors):\n    """What a step returns."""\n    return {shown}'
+        head = 'def result(tensors: Sequence[torch.Tensor]) -> Any:\n    """What a step returns."""'
+        return "\n".join([head, *broken(f"    return {shown}")])
 
     def _scheduled(self, partial_passes: Sequence[tuple[int, ...]]) -> str:
         has_loss = self.captured.loss is not None
         count = sum(x.source is Source.TANGENT for x in self.traced.inputs)
-        names = {tuple(range(count)): "backward"} | {x: _name_of(x) for x in partial_passes}
+        names = {tuple(range(count)): "backward"} | {x: backward_name(x) for x in partial_passes}
         backward = ", ".join(f"{arrived!r}: {name}" for arrived, name in names.items())
         return (
             "def scheduled(model: nn.Module) -> Any:\n"
@@ -355,24 +249,3 @@ class _File:
             f"    passes = Passes(forward, {{{backward}}}, scheduled, has_loss={has_loss})\n"
             "    return scheduled_module(model, PLAN, passes)"
         )
-
-
-def _name_of(arrived: Sequence[int]) -> str:
-    return "backward_of_" + "_".join(map(str, arrived))
-
-
-def _named(source: str, arrived: Sequence[int]) -> str:
-    return source.replace("def backward(", f"def {_name_of(arrived)}(", 1)
-
-
-def _place(path: tuple[Any, ...]) -> str:
-    section, *rest = path
-    text = "args" if section.idx == 0 else "kwargs"
-    for key in rest:
-        if isinstance(key, pytree.SequenceKey):
-            text += f"[{key.idx}]"
-        elif isinstance(key, pytree.MappingKey):
-            text += f"[{key.key!r}]"
-        else:
-            raise NoTextError(f"a batch with parts at {path}; let it be made of tensors, tuples, lists and dicts")
-    return text

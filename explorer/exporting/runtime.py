@@ -1,65 +1,32 @@
 """What an exported file has at its end: two passes as a training step of a model. Needs torch alone.
 
-Its text is copied as it stands, behind the passes of a schedule; here it is read by linters, and nowhere imported.
+Its text is copied as it stands, behind the passes of a schedule; what it needs of ``planned`` stands before it.
 """
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
-
-@dataclass(frozen=True)
-class Plan:
-    """A step as it was captured.
-
-    Attributes:
-        torch_version: it was exported with.
-        device: type of the device that it was made for.
-        parameters: path, shape, strides, dtype and whether it needs a gradient, of every parameter and buffer that is
-            read.
-        parameter_count: of the model.
-        state: names of all parameters and buffers of the model, those of one tensor together.
-        batch: name, shape, dtype and strides of every tensor of the batch; the value of what is no tensor.
-        inputs: of the forward pass: an index of ``parameters``, or behind them of ``batch``.
-        backward_inputs: likewise.
-        output_count: the first of what the forward pass returns; the rest is saved.
-        groups: gradients that are complete together, by the input that they are of.
-        tangents: which outputs have a gradient, and in which layout.
-        structure: of a call's arguments and keyword arguments; 0 stands for a part.
-        leaves: these parts, in the order of ``batch``.
-        result: what a step returns, of its outputs.
-        refused: outputs that have no gradient here, though eager mode gives them one: those beside a loss.
-        autocast: the dtype that the call has to be under; None: no autocast.
-        evaluating: paths of the modules that were in evaluation mode.
-        conditions: what must hold of inputs before a step, of which inputs, and why.
-    """
-
-    torch_version: str
-    device: str
-    parameters: tuple[tuple[str, tuple[int, ...], tuple[int, ...], torch.dtype, bool], ...]
-    parameter_count: int
-    state: tuple[tuple[str, ...], ...]
-    batch: tuple[Any, ...]
-    inputs: tuple[int, ...]
-    backward_inputs: tuple[int, ...]
-    output_count: int
-    groups: tuple[tuple[int, ...], ...]
-    tangents: tuple[tuple[int, tuple[int, ...]], ...]
-    structure: tuple[tuple[Any, ...], dict[str, Any]]
-    leaves: Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]
-    result: Callable[[Sequence[torch.Tensor]], Any]
-    refused: tuple[int, ...]
-    autocast: torch.dtype | None
-    evaluating: tuple[str, ...]
-    conditions: tuple[tuple[Callable[..., torch.Tensor], tuple[int | None, ...], str], ...]
+from explorer.exporting.planned import (
+    Plan,
+    check_autocast,
+    check_batch,
+    check_conditions,
+    check_modes,
+    check_modules,
+    check_state,
+    is_like,
+    parameters_of,
+)
 
 
 @dataclass(frozen=True)
@@ -235,11 +202,20 @@ class Scheduled:
             raise ValueError(f"the batch is made of other parts than the schedule was made for: {plan.structure}")
         leaves = plan.leaves(args, kwargs)
         check_batch(plan, leaves)
+        # Autograd looks at what it is given by itself; the batch is within the step.
+        if any(isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in leaves):
+            raise RuntimeError(TRANSFORMED)
         check_modes(self, plan)
         check_autocast(plan)
         values = [*parameters_of(self, plan), *leaves]
         check_conditions(plan, values)
-        outputs = Step(plan, passes, values).run()
+        try:
+            outputs = Step(plan, passes, values).run()
+        except RuntimeError as error:
+            # Autograd names the method that its functions need there; those of a schedule cannot have it.
+            if "setup_context" in str(error) or "jvp" in str(error):
+                raise RuntimeError(TRANSFORMED) from error
+            raise
         anchor = next(x for x in outputs if x.requires_grad)
         return plan.result(
             [WithoutGradient.apply(x.detach(), anchor) if i in plan.refused else x for i, x in enumerate(outputs)]
@@ -254,6 +230,12 @@ class Scheduled:
 COMPILED = (
     "the model was compiled in place, and would run instead of the schedule: leave out model.compile(), or compile "
     "what scheduled(model) returns"
+)
+
+
+TRANSFORMED = (
+    "a step by a schedule cannot be transformed by torch.func (grad, vmap, jvp …), nor differentiated in forward mode: "
+    "call the model itself there, plain(scheduled_model)"
 )
 
 
@@ -292,133 +274,9 @@ def scheduled_module(model: nn.Module, plan: Plan, passes: Passes) -> Any:
             "forward was replaced on this object, and would run instead of the schedule: give the model without that"
         )
     check_state(model, plan)
+    check_modules(model, plan)
     attributes = {"schedule_explorer_step": (plan, passes, type(model))}
     kind: Any = type(type(model).__name__, (Scheduled, type(model)), attributes)
     module = object.__new__(kind)
     module.__dict__ = model.__dict__
     return module
-
-
-def check_state(model: nn.Module, plan: Plan) -> None:
-    """Raises ValueError where parameters or buffers are not those planned for, or tied otherwise."""
-    for path, shape, strides, dtype, trained in plan.parameters:
-        found = found_at(model, path)
-        if found is None or tuple(found.shape) != shape or found.dtype != dtype:
-            now = "missing" if found is None else f"{found.dtype} {tuple(found.shape)}"
-            raise ValueError(f"{path} is {now}; the schedule was made for {dtype} {shape}")
-        check_layout(path, found, strides)
-        if found.device.type != plan.device:
-            raise ValueError(f"{path} is on {found.device}; the schedule was made for {plan.device!r}")
-        if found.requires_grad != trained:
-            raise ValueError(f"{path} {'needs no' if trained else 'needs a'} gradient; the schedule was made otherwise")
-    known = {name for names in plan.state for name in names}
-    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    if unknown := sorted(parameters - known):
-        raise ValueError(f"the schedule was made for a model without {', '.join(unknown)}")
-    now = {tuple(x for x in names if x in known) for names in state_of(model)} - {()}
-    if now != set(plan.state):
-        names = sorted({x for group in now ^ set(plan.state) for x in group})
-        raise ValueError(f"missing, or tied otherwise than the schedule was made for: {', '.join(names)}")
-
-
-def state_of(model: nn.Module) -> tuple[tuple[str, ...], ...]:
-    """Names of parameters and buffers, those of one tensor together."""
-    names: dict[int, list[str]] = {}
-    for found in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)):
-        for name, tensor in found:
-            names.setdefault(id(tensor), []).append(name)
-    return tuple(sorted(tuple(sorted(x)) for x in names.values()))
-
-
-def parameters_of(model: nn.Module, plan: Plan) -> list[torch.Tensor]:
-    """What the passes read of the model.
-
-    Raises:
-        ValueError: it was changed since; names what.
-    """
-    found = [found_at(model, path) for path, *_ in plan.parameters]
-    for value, (path, shape, strides, _, trained) in zip(found, plan.parameters, strict=True):
-        if value is None or value.shape != shape:
-            raise ValueError(f"{path} is {None if value is None else tuple(value.shape)} now, and was {shape}")
-        check_layout(path, value, strides)
-        if value.requires_grad and not trained:
-            raise ValueError(f"{path} needs a gradient now; the schedule was made without: export one that has it")
-    if (count := sum(1 for _ in model.parameters())) != plan.parameter_count:
-        raise ValueError(f"the model has {count} parameters now; the schedule was made for {plan.parameter_count}")
-    return found
-
-
-def check_layout(path: str, tensor: torch.Tensor, strides: tuple[int, ...]) -> None:
-    """Raises ValueError where a tensor lies otherwise in memory; strides of what is one long say nothing."""
-    own = tensor.stride()
-    if own != strides and any(
-        size > 1 and here != there for size, here, there in zip(tensor.shape, own, strides, strict=True)
-    ):
-        raise ValueError(f"{path} lies in another memory format: its strides are {own}, and were {strides}")
-
-
-def found_at(model: nn.Module, path: str) -> Any:
-    """A parameter, buffer or plain tensor of a model, by its full name; None where there is none."""
-    found: Any = model
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
-
-
-def is_like(given: Any, planned: Any) -> bool:
-    """Is it made of the same containers, with as many parts in each?"""
-    if isinstance(planned, dict):
-        return (
-            isinstance(given, dict)
-            and given.keys() == planned.keys()
-            and all(is_like(given[key], x) for key, x in planned.items())
-        )
-    if isinstance(planned, tuple | list):
-        alike = type(given) is type(planned) and len(given) == len(planned)
-        return alike and all(is_like(x, y) for x, y in zip(given, planned, strict=True))
-    return not isinstance(given, tuple | list | dict)
-
-
-def check_batch(plan: Plan, leaves: Sequence[Any]) -> None:
-    """Raises ValueError where a batch is not as it was planned for."""
-    for planned, leaf in zip(plan.batch, leaves, strict=True):
-        is_tensor = isinstance(leaf, torch.Tensor)
-        if not isinstance(planned, tuple):
-            if is_tensor or leaf != planned:
-                now = "a tensor" if is_tensor else repr(leaf)
-                raise ValueError(f"the batch has {now} where the schedule was made for {planned!r}")
-            continue
-        name, shape, dtype, strides, trained = planned
-        if not is_tensor:
-            raise ValueError(f"{name} is a {type(leaf).__name__}; the schedule was made for a tensor")
-        if tuple(leaf.shape[1:]) == shape[1:] and leaf.shape != shape:
-            raise ValueError(
-                f"{name} has {tuple(leaf.shape)}, and the schedule was made for {shape} alone: for a smaller last "
-                "batch give the loader drop_last=True"
-            )
-        given = (tuple(leaf.shape), leaf.dtype, leaf.stride(), leaf.requires_grad)
-        if given != (shape, dtype, strides, trained):
-            raise ValueError(f"{name} is {given}; the schedule was made for {(shape, dtype, strides, trained)}")
-
-
-def check_modes(model: nn.Module, plan: Plan) -> None:
-    """Raises ValueError where a module trains that did not, or the other way round."""
-    evaluating = tuple(path for path, module in model.named_modules() if not module.training)
-    if evaluating != plan.evaluating:
-        differing = ", ".join(sorted({*evaluating} ^ {*plan.evaluating}))
-        raise ValueError(f"other modules are in evaluation mode than when the step was captured: {differing}")
-
-
-def check_autocast(plan: Plan) -> None:
-    """Raises ValueError where a step is called under another autocast than planned for."""
-    active = torch.get_autocast_dtype(plan.device) if torch.is_autocast_enabled(plan.device) else None
-    if active != plan.autocast:
-        raise ValueError(f"called under autocast to {active}; the schedule was made for {plan.autocast}")
-
-
-def check_conditions(plan: Plan, values: Sequence[Any]) -> None:
-    """Raises RuntimeError where an operator cannot run as it is scheduled, for what the parameters are now."""
-    with torch.no_grad():
-        for holds, of, reason in plan.conditions:
-            if not bool(holds(*(None if x is None else values[x] for x in of))):
-                raise RuntimeError(f"this step cannot run by its schedule, because {reason}")

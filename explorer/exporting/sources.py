@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import cmath
 import inspect
-import math
 import re
 import sys
 import textwrap
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from types import BuiltinFunctionType, FunctionType, ModuleType, UnionType
+from typing import Any, get_args, get_origin
 
 import torch
 
@@ -24,7 +24,7 @@ from explorer.torch_private import is_dense
 _HERE = "explorer."
 _PUBLIC = {
     is_dense: '''
-def is_dense(tensor):
+def is_dense(tensor: torch.Tensor) -> bool:
     """Has every element memory of its own, without gaps?"""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
@@ -37,7 +37,9 @@ def is_dense(tensor):
 """In the place of what asks PyTorch in a way that it does not promise to keep."""
 _UNCHECKED = re.compile(r"  # (noqa|type:|pyright:).*")
 """Words to linters, which mean nothing there."""
-_TYPING = ("typing", "collections.abc", "contextlib", "functools", "math", "itertools", "operator", "dataclasses")
+_WRITTEN = (type(None), type(...), bool, int, float, complex, str, bytes, range)
+_TYPING = ("typing", "collections.abc", "contextlib", "enum", "functools", "math", "itertools", "operator")
+_TYPING += ("dataclasses",)
 
 
 class NoTextError(ValueError):
@@ -96,8 +98,8 @@ class Sources:
             return str(value)
         if isinstance(value, torch.device):
             return f"torch.device({str(value)!r})"
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"float({str(value)!r})"
+        if isinstance(value, float | complex) and not cmath.isfinite(value):
+            return f"{type(value).__name__}({str(value).strip('()')!r})"
         if isinstance(value, torch.Tensor) and value.numel() <= 64 and value.device.type == "cpu":
             return f"torch.tensor({self.literal(value.tolist())}, dtype={value.dtype})"
         if isinstance(value, tuple | list):
@@ -110,8 +112,13 @@ class Sources:
             return f"{self.name_of(type(value))}({given})"
         if isinstance(value, Enum):
             return repr(value.value)
-        if value is None or isinstance(value, bool | int | float | complex | str):
-            return repr(value)
+        if isinstance(value, slice):
+            return f"slice{self.literal((value.start, value.stop, value.step))}"
+        if isinstance(value, frozenset):
+            return f"frozenset([{', '.join(sorted(map(self.literal, value)))}])"
+        # A subclass, such as a number of NumPy's, says something else than Python that runs here.
+        if type(value) in _WRITTEN:
+            return "..." if value is ... else repr(value)
         if callable(value):
             return self.name_of(value)
         raise NoTextError(f"{type(value).__name__} {value!r} cannot be written down")
@@ -180,7 +187,7 @@ class Sources:
                 yield node.lineno, node.col_offset, len(node.id), found
 
     def _global(self, name: str, value: Any, *, note: bool = False) -> str:  # noqa: PLR0911 - likewise
-        """What stands for a global of a function; of one in an annotation, which nothing evaluates, as it is."""
+        """What stands for a global of a function; of one in an annotation, its type."""
         if value is torch:
             return "torch"
         if value is torch.ops.aten:
@@ -192,18 +199,38 @@ class Sources:
             line = f"from {package} import {last}{alias}" if package else f"import {last}{alias}"
             self.imports[line] = None
             return name
+        if get_args(value):  # another name of a type, whose module is that of the type that it was made of
+            return self._constant(name, self._type(value))
         home = getattr(value, "__module__", None)
         if home in _TYPING or (value is Any):
             self.imports[f"from {home or 'typing'} import {getattr(value, '__name__', name)}"] = None
             return name
         if note:
-            return name
+            return self._type(value)
         if callable(value):
             return self.name_of(value)
-        return self._constant(name, value)
+        return self._constant(name, self.literal(value))
 
-    def _constant(self, name: str, value: Any) -> str:
-        text = self.literal(value)
+    def _type(self, value: Any) -> str:  # noqa: PLR0911 - one for each kind of type
+        """A type in an annotation."""
+        if value is None or value is ...:
+            return "..." if value is ... else "None"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self._type, value))}]"
+        parts = [*map(self._type, get_args(value))]
+        if isinstance(value, UnionType):
+            return " | ".join(parts)
+        if parts:
+            return f"{self._type(get_origin(value))}[{', '.join(parts)}]"
+        if value.__module__.startswith(_HERE):
+            return self._definition(value)
+        if getattr(torch, value.__name__, None) is value:
+            return f"torch.{value.__name__}"
+        if value.__module__ != "builtins":
+            self.imports[f"from {value.__module__} import {value.__name__}"] = None
+        return "None" if value is type(None) else value.__name__
+
+    def _constant(self, name: str, text: str) -> str:
         key = ("constant", name, text)
         if key not in self._names:
             self._names[key] = self.unique(name)
