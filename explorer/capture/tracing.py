@@ -34,6 +34,7 @@ from explorer.capture.in_place import InPlaceAsInEager
 from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
 from explorer.capture.libraries import positions_of_the_model
 from explorer.capture.mentions import globals_read, mentioned, mentioned_by, methods_run
+from explorer.capture.overflow import guards_without_questions
 from explorer.capture.products import ProductsOfEager, with_plain_calls
 from explorer.capture.recurrent import size_workspaces
 from explorer.capture.resolving import resolve
@@ -112,6 +113,7 @@ def as_traced(step: TrainingStep, leaves: list[Any], *, cached: bool = False) ->
             stack.enter_context(context)
         stack.enter_context(_as_in_eager_mode())
         stack.enter_context(positions_of_the_model(leaves))
+        stack.enter_context(guards_without_questions())
         interface = Interface(step, stack.enter_context(plain_tensors_as_buffers(step)))
         stack.enter_context(interface.without_autocast())
         interface.hidden = {n: x for n, x in enumerate(leaves) if isinstance(x, TOLD_BY_VALUE)}
