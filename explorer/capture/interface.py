@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from explorer.capture.batch import TrainingStep, with_scalar_gradients
+from explorer.capture.explaining import foreign, line_of
 from explorer.capture.refusing import is_traced
 from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
 from explorer.capture.state import Change, ObjectState
@@ -231,7 +233,7 @@ class _OwnTensorsOnly(TorchFunctionMode):
             )
         for tensor in pytree.tree_leaves(changed):
             if _foreign(tensor):
-                _check_transform(name, tensor)
+                _check_transform(tensor)
                 raise ValueError(
                     f"{name} changes in place a tensor {tuple(tensor.shape)} that is neither a parameter nor a buffer "
                     "of the model: register it with register_buffer"
@@ -243,7 +245,7 @@ class _OwnTensorsOnly(TorchFunctionMode):
                 )
         for tensor in pytree.tree_leaves((args, kwargs)):
             if _foreign(tensor) and tensor.requires_grad and torch.is_grad_enabled() and name != "__get__":
-                _check_transform(name, tensor)
+                _check_transform(tensor)
                 raise ValueError(
                     f"{name} reads a tensor {tuple(tensor.shape)} that needs a gradient, but is not a parameter of the "
                     "model: register it as nn.Parameter, its module as a submodule (nn.ModuleList for a list), or "
@@ -277,12 +279,13 @@ def _own_chance_only() -> Iterator[None]:
         )
 
 
-def _check_transform(name: str, tensor: torch.Tensor) -> None:
+def _check_transform(tensor: torch.Tensor) -> None:
     """Raises ValueError for what is no tensor of anybody's."""
     if is_of_a_transform(tensor):
+        line = line_of(foreign(traceback.extract_stack()))
         raise ValueError(
-            f"the step runs {name} within a transform of torch.func (grad, vmap, jvp, hessian …) that is not captured: "
-            "torch.autograd.grad(…, create_graph=True) is"
+            f"the step is within a transform of torch.func (grad, vmap, jvp, hessian …){line}, "
+            "which is not captured: torch.autograd.grad(…, create_graph=True) is"
         )
 
 

@@ -9,11 +9,9 @@ import contextlib
 import pickle
 import random
 import threading
-import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any
 
@@ -22,18 +20,19 @@ import torch
 from torch import nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributions import Distribution
 from torch.fx import traceback as fx_traceback
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from explorer.capture.batch import TOLD_BY_VALUE, TrainingStep
+from explorer.capture.explaining import DATA_DEPENDENT, explained
 from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
 from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
 from explorer.capture.libraries import positions_of_the_model
 from explorer.capture.mentions import globals_read, mentioned, mentioned_by, methods_run
+from explorer.capture.overflow import guards_without_questions
 from explorer.capture.products import ProductsOfEager, with_plain_calls
 from explorer.capture.recurrent import size_workspaces
 from explorer.capture.resolving import resolve
@@ -46,11 +45,8 @@ from explorer.torch_private import (
     without_checkpoints,
 )
 
-_SELECTING = (torch.ops.aten.nonzero, torch.ops.aten.masked_select, torch.ops.aten.index)
-"""Operators that have another in their place, with a mask."""
 _CHANCES = ("Python's random", "NumPy's")
 _NOBODYS_SEED = 0x5EED_0F_A_57E9
-_DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
 def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
@@ -74,13 +70,13 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
                 try:
                     with as_if_compiling():
                         joint = aot_export_joint_with_descriptors(stack, interface, fake_args, fake_kwargs)
-                except _DATA_DEPENDENT:
+                except DATA_DEPENDENT:
                     raise  # of the model's own: what the library asked is answered
                 except Exception as error:
                     raise refused from error
                 as_compiled = True
         except Exception as error:
-            raise _explained(error) from error
+            raise explained(error, step.model) from error
     resolved = resolve(joint, interface)
     for graph_input in resolved.inputs:
         if graph_input.source is Source.INPUT:
@@ -114,6 +110,7 @@ def as_traced(step: TrainingStep, leaves: list[Any], *, cached: bool = False) ->
             stack.enter_context(context)
         stack.enter_context(_as_in_eager_mode())
         stack.enter_context(positions_of_the_model(leaves))
+        stack.enter_context(guards_without_questions())
         interface = Interface(step, stack.enter_context(plain_tensors_as_buffers(step)))
         stack.enter_context(interface.without_autocast())
         interface.hidden = {n: x for n, x in enumerate(leaves) if isinstance(x, TOLD_BY_VALUE)}
@@ -264,66 +261,6 @@ def _without_validation() -> Iterator[None]:
         yield
     finally:
         Distribution.set_default_validate_args(value=validating)
-
-
-def _explained(error: Exception) -> Exception:
-    """The error as a user should read it, or itself where it is no fault of the traced code's control flow."""
-    if isinstance(error, AssertionError) and "share storage" in str(error):
-        return ValueError(
-            "the batch holds one memory twice (a tensor that is there twice, or a view of another), and the model "
-            "changes it in place: give a copy of one of them (.clone())"
-        )
-    if "is not supported for tensor subclasses" in str(error):  # numpy(), tolist(), …
-        return ValueError(
-            f"the model takes the values of a tensor out of PyTorch{_user_line(error)}. A schedule runs PyTorch's "
-            "operators only: compute it with torch instead of NumPy or Python numbers, or move it out of the model"
-        )
-    if not isinstance(error, _DATA_DEPENDENT) and "data-dependent" not in str(error).lower():
-        return error
-    place = _user_line(error)
-    if any(x.name == "_detect_is_causal_mask" for x in traceback.extract_tb(error.__traceback__)):
-        return ValueError(
-            f"PyTorch looks at a mask to see whether it is causal{place}. A schedule is fixed before the values are "
-            "known: say it beside the mask, is_causal=True or False (tgt_is_causal, memory_is_causal of nn.Transformer)"
-        )
-    also = _also(error.__cause__)
-    if isinstance(error, DynamicOutputShapeException) and error.func.overloadpacket not in _SELECTING:
-        return ValueError(
-            f"shapes in {error.func} depend on the values of tensors{place}. A schedule is fixed before the values are "
-            "known: leave it out of what is planned; a loss, for one, is called on what the module returns, as in "
-            f"plain PyTorch.{also}"
-        )
-    return ValueError(
-        f"the model's control flow or shapes depend on the values of tensors{place}. A schedule is fixed before the "
-        f"values are known: replace the branch by torch.where or a mask, or move it out of the model.{also}"
-    )
-
-
-def _also(behind: BaseException | None) -> str:
-    """What the model failed with where that question was left out, which may be the reason for all."""
-    if behind is None or isinstance(behind, _DATA_DEPENDENT):
-        return ""
-    told = f"{type(behind).__name__}: {str(behind).strip().partition(chr(10))[0]}"
-    return f" Without that question the model fails{_user_line(behind)}: {told}"
-
-
-def _user_line(error: BaseException) -> str:
-    """Where the innermost frame outside torch and this package stands, as `` at file.py:12: code``."""
-    ours = (Path(torch.__file__).parent, Path(__file__).parents[1])
-    frames: list[traceback.FrameSummary] = []
-    seen: BaseException | None = error
-    while seen is not None and not frames:
-        frames = [x for x in traceback.extract_tb(seen.__traceback__) if not _below(x.filename, ours)]
-        seen = seen.__cause__ or seen.__context__
-    if not frames:
-        return ""
-    # The calling script or cell comes first; the innermost line is the one that asked for the value.
-    last = frames[-1]
-    return f" at {last.filename}:{last.lineno}: {last.line}"
-
-
-def _below(filename: str, folders: tuple[Path, ...]) -> bool:
-    return any(Path(filename).is_relative_to(folder) for folder in folders)
 
 
 @contextlib.contextmanager

@@ -48,12 +48,21 @@ def item():
     return sample(body)
 
 
-@refused("depend on the values of tensors", "x[x > 0]")
+@refused("depend on the values of tensors", "x[x > 0]", "torch.where(mask, x, 0)")
 def boolean_mask():
     return sample(lambda _, x: x[x > 0])
 
 
-@refused("depend on the values of tensors", "x.nonzero()")
+@refused("numbers of selected elements depend on", "rows, columns = torch.where(", "(topk), added by index_add")
+def experts():
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        rows, columns = torch.where(x.topk(2).indices == 1)
+        return x.index_add(0, rows, m.linear(x[rows]) * x[rows, columns, None])
+
+    return sample(body)
+
+
+@refused("depend on the values of tensors", "x.nonzero()", "(x * mask).sum() / mask.sum() for a mean")
 def nonzero():
     return sample(lambda _, x: x.flatten()[x.nonzero()[:, 0]])
 
@@ -87,7 +96,7 @@ def batch_norm_cumulative():
     return sample(lambda m, x: m.norm(x), norm=nn.BatchNorm1d(6, momentum=None))
 
 
-@refused("depend on the values of tensors", "rnn.pack_padded_sequence(x, lengths)")
+@refused("the values of its lengths at", "rnn.pack_padded_sequence(x, lengths)", "give the layer the padded sequences")
 def packed():
     lengths = torch.tensor([5, 3, 2])
 
@@ -240,6 +249,20 @@ def causal_mask_of_a_transformer():
         return m.transformer(x, x, tgt_mask=mask)
 
     return sample(function, 2, 3, 6, transformer=nn.Transformer(6, 1, 1, 1, 8, batch_first=True))
+
+
+@refused(
+    "within a transform of torch.func",
+    "at ",
+    "test_refused.py",
+    "torch.func.vmap(torch.func.hessian(",
+    "torch.autograd",
+)
+def transform_of_functions():
+    def body(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(torch.func.hessian(lambda row: m.linear(row).tanh().sum()))(x)
+
+    return Body(body), torch.randn(4, 6), None
 
 
 @dataclasses.dataclass

@@ -1,0 +1,78 @@
+"""Guards against overflow, which ask whether all values are finite: what they do is done whether or not they are."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import re
+import textwrap
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_GUARD = re.compile(
+    r"if (?:\w+\.dtype == torch\.float16 and )?\(?not torch\.isfinite\((?P<name>\w+)\)\.all\(\)\)?:\n"
+    r" +(?P<limit>\w+) = torch\.finfo\((?P=name)\.dtype\)\.max - 1000\n"
+    r" +(?P=name) = torch\.clamp\((?P=name), min=-(?P=limit), max=(?P=limit)\)"
+)
+"""The whole statement as ``ast`` writes it, which stands so in layers of Hugging Face's detectors.
+
+That about infinite numbers alone is none: where there are NaN, and no such number, a clamp would cut gradients off.
+"""
+_ASKING = (torch.Tensor.__bool__, torch.Tensor.item)
+"""By which Python learns of a branch; the tensors of a trace have the second do it."""
+
+
+def guards_without_questions() -> AbstractContextManager[Any]:
+    """While open, ``if not torch.isfinite(x).all()`` before a clamp of ``x`` is no question.
+
+    The clamp is always run, between limits that leave finite values as they are unless there are others: the results
+    and gradients of the statement, bit for bit, whatever the values are.
+    """
+    return _Guards()
+
+
+class _Guards(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: tuple[torch.Tensor, torch.Tensor] | None = None
+        """What is clamped next, and whether all of it is finite."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _ASKING and (source := _guarded(inspect.currentframe())) is not None:
+            self._open = source, args[0]
+            return False
+        if func is torch.clamp and self._open is not None and args[0] is self._open[0]:
+            source, are_finite = self._open
+            self._open = None
+            largest = torch.finfo(source.dtype).max
+            if torch.tensor(kwargs["max"], dtype=source.dtype).item() != largest:  # in half precision
+                limit = torch.where(are_finite, largest, kwargs["max"])
+                kwargs = {"min": -limit, "max": limit}
+        return func(*args, **kwargs)
+
+
+def _guarded(frame: FrameType | None) -> torch.Tensor | None:
+    """What the guard that asks is about; None: no guard asks."""
+    ours = (Path(torch.__file__).parent, Path(__file__).parents[1])
+    while frame is not None and any(Path(frame.f_code.co_filename).is_relative_to(x) for x in ours):
+        frame = frame.f_back
+    if frame is None or frame.f_globals.get("torch") is not torch:
+        return None
+    found = _GUARD.fullmatch(_statement(frame))
+    return None if found is None else frame.f_locals[found["name"]]
+
+
+def _statement(frame: FrameType) -> str:
+    """The ``if`` that a frame is at, or nothing."""
+    with contextlib.suppress(OSError, SyntaxError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(frame.f_code)))
+        line = frame.f_lineno - frame.f_code.co_firstlineno + 1
+        return next((ast.unparse(x) for x in ast.walk(tree) if isinstance(x, ast.If) and x.lineno == line), "")
+    return ""
