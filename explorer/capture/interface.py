@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from explorer.capture.batch import TrainingStep, with_scalar_gradients
+from explorer.capture.chance import own_chance_only
 from explorer.capture.explaining import foreign, line_of
 from explorer.capture.refusing import is_traced
 from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
@@ -27,8 +28,6 @@ _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "
 _OVERWRITING = {"__setitem__", *(f"__i{x}__" for x in _OPERATORS)}
 _HARMLESS = {"requires_grad_", "share_memory_", "rename_"}
 _RESHAPING = {f"{x}_" for x in ("detach", "unsqueeze", "squeeze", "t", "transpose", "swapaxes", "swapdims")}
-
-_NOBODYS_SEED = 0x5EED_0F_A_57E9
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Interface(nn.Module):
             known = self.step.parameters()
             with (
                 self._autocast(),
-                _own_chance_only(),
+                own_chance_only(),
                 _OwnTensorsOnly() as mode,
                 parameters_cast_once(known, autocast=mode.autocast),
             ):
@@ -252,31 +251,6 @@ class _OwnTensorsOnly(TorchFunctionMode):
                     "detach it"
                 )
         return func(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def _own_chance_only() -> Iterator[None]:
-    """While open, nobody may set the state of PyTorch's generator: runs that are repeated set it back.
-
-    Raises:
-        ValueError: somebody did (``torch.manual_seed``, ``torch.random.fork_rng``), which nothing drawn here does:
-            there are no values.
-    """
-    generator, setting = torch.default_generator, torch.set_rng_state
-    state, restored = generator.get_state(), []
-    torch.set_rng_state = restored.append  # what fork_rng ends with
-    generator.manual_seed(_NOBODYS_SEED)
-    try:
-        yield
-        is_set = bool(restored) or generator.initial_seed() != _NOBODYS_SEED
-    finally:
-        torch.set_rng_state = setting
-        generator.set_state(state)
-    if is_set:
-        raise ValueError(
-            "the forward pass sets the state of PyTorch's random generator (torch.manual_seed, fork_rng), which a "
-            "scheduled step does not: draw before, and give the numbers as an argument, or keep them in a buffer"
-        )
 
 
 def _check_transform(tensor: torch.Tensor) -> None:

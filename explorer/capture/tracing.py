@@ -6,16 +6,11 @@ Verified on torch 2.11 to 2.13.
 from __future__ import annotations
 
 import contextlib
-import pickle
-import random
-import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from types import CellType, FunctionType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
@@ -26,12 +21,12 @@ from torch.fx import traceback as fx_traceback
 from torch.utils import _pytree as pytree
 
 from explorer.capture.batch import TOLD_BY_VALUE, TrainingStep
+from explorer.capture.chance import without_chance
 from explorer.capture.explaining import DATA_DEPENDENT, explained
 from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
 from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
 from explorer.capture.libraries import positions_of_the_model
-from explorer.capture.mentions import globals_read, mentioned, mentioned_by, methods_run
 from explorer.capture.overflow import guards_without_questions
 from explorer.capture.products import ProductsOfEager, with_plain_calls
 from explorer.capture.recurrent import size_workspaces
@@ -44,9 +39,6 @@ from explorer.torch_private import (
     gradients_in_dense_layouts,
     without_checkpoints,
 )
-
-_CHANCES = ("Python's random", "NumPy's")
-_NOBODYS_SEED = 0x5EED_0F_A_57E9
 
 
 def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
@@ -102,7 +94,7 @@ def as_traced(step: TrainingStep, leaves: list[Any], *, cached: bool = False) ->
         mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves], cached=cached))
         for context in (
             TRACING,
-            _without_chance(step),
+            without_chance(step),
             _clean_notes(),
             fx_traceback.preserve_node_meta(),
             _layer_notes(step),
@@ -147,101 +139,6 @@ def _as_in_eager_mode() -> Iterator[None]:
         for mode in (ProductsOfEager(), InPlaceAsInEager()):
             stack.enter_context(mode)
         yield
-
-
-@contextlib.contextmanager
-def _without_chance(step: TrainingStep) -> Iterator[None]:
-    """While open, nothing may be drawn from random numbers that are not PyTorch's: no step would draw them again.
-
-    Other threads may draw, too (a worker of Dask's does): where there are any, the step's code has to mention it.
-
-    Raises:
-        ValueError: something was.
-    """
-    generators = [(x, pickle.dumps(x)) for x in _generators(step)]
-    with _not_as_before() as changed:
-        yield
-    if used := [x for x, state in generators if pickle.dumps(x) != state]:
-        raise ValueError(
-            f"the forward pass draws from a {type(used[0]).__module__}.{type(used[0]).__name__}, and what was drawn in "
-            "the capture would hold in every step: draw with torch, outside of conditions, or draw before and give it "
-            "as an argument"
-        )
-    if changed and (threading.active_count() == 1 or _mentions_chance(step)):
-        raise ValueError(
-            f"the forward pass draws from {' and '.join(changed)} numbers, and what was drawn in the capture would "
-            "hold in every step: draw with torch, outside of conditions, or draw before and give it as an argument"
-        )
-
-
-@contextlib.contextmanager
-def _not_as_before() -> Iterator[list[str]]:
-    """While open, the state of Python's and of NumPy's random numbers is watched; then it is what it was.
-
-    What is drawn after a seed of the step's own (BigBird does so) is the same in every step.
-
-    Yields:
-        A list, afterwards of those that others were drawn from.
-    """
-    before: tuple[Any, ...] = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models draw from
-    alone = threading.active_count() == 1  # else what others draw is theirs
-    if alone:  # so that one who sets the state that was is seen
-        random.seed(_NOBODYS_SEED)
-        np.random.seed(_NOBODYS_SEED % 2**32)  # noqa: NPY002
-    watched, changed, seeded = _states(), list[str](), set[int]()
-    try:
-        with _seeding(random, 0, watched, seeded), _seeding(np.random, 1, watched, seeded):
-            yield changed
-        now = _states()
-        changed += [x for n, x in enumerate(_CHANCES) if watched[n] != now[n] and n not in seeded]
-    finally:
-        if alone or changed or seeded:
-            random.setstate(before[0])
-            np.random.set_state(before[1])  # noqa: NPY002
-
-
-@contextlib.contextmanager
-def _seeding(module: Any, number: int, watched: tuple[Any, ...], seeded: set[int]) -> Iterator[None]:
-    """While open, a seed that is set before anything was drawn is noted."""
-    setting = module.seed
-
-    def seed(*args: Any, **kwargs: Any) -> None:
-        chosen = [x for x in (*args, *kwargs.values()) if x is not None]
-        if chosen and _states()[number] == watched[number]:
-            seeded.add(number)
-        elif not chosen:  # by the clock
-            seeded.discard(number)
-        setting(*args, **kwargs)
-
-    module.seed = seed
-    try:
-        yield
-    finally:
-        module.seed = setting
-
-
-def _states() -> tuple[object, bytes]:
-    return random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
-
-
-def _generators(step: TrainingStep) -> list[Any]:
-    """Random generators that modules hold, or that are around their methods or the loss."""
-    held = [y for x in step.modules() for y in vars(x).values()]
-    functions = {y.function for x in step.modules() for y in methods_run(type(x))}
-    for function in functions | ({step.loss} if isinstance(step.loss, FunctionType) else set()):
-        held += [function.__globals__.get(x) for x in globals_read(function)]
-        held += [x.cell_contents for x in function.__closure__ or () if x != CellType()]
-    kinds = (random.Random, np.random.Generator, np.random.RandomState)
-    known = [x for x in held if isinstance(x, kinds) and not isinstance(x, random.SystemRandom)]  # which has no state
-    return list({id(x): x for x in known}.values())
-
-
-def _mentions_chance(step: TrainingStep) -> bool:
-    """Is ``random``, Python's or NumPy's, in the text of a forward method, or of the loss?"""
-    functions = [type(x).forward for x in step.modules() if not type(x).__module__.startswith("torch.")]
-    return any("random" in mentioned(x) for x in (*functions, step.loss) if isinstance(x, FunctionType)) or any(
-        "random" in mentioned_by(type(x)) for x in step.modules()
-    )
 
 
 @contextlib.contextmanager

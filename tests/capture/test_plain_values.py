@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -137,6 +138,28 @@ def test_what_is_drawn_after_a_seed_of_its_own_is_every_steps() -> None:
         assert torch.equal(module(*batch), model(*batch))
     with pytest.raises(ValueError, match="draws from NumPy's numbers"):
         capture(model, (batch[0], None))  # seeded by the clock
+
+
+def test_other_threads_have_pytorchs_numbers_as_without_a_capture() -> None:
+    """They may draw, and seed, while a step is captured."""
+    done, drawn = threading.Event(), list[torch.Tensor]()
+
+    def draw() -> None:
+        while not done.is_set() or not drawn:
+            torch.manual_seed(3)
+            drawn.append(torch.rand(()))
+
+    other = threading.Thread(target=draw)
+    other.start()
+    try:
+        for _ in range(3):
+            capture(Told(), (torch.randn(3, 4), 0))
+    finally:
+        done.set()
+        other.join()
+    torch.manual_seed(3)
+    assert all(x == drawn[0] for x in drawn)
+    assert drawn[0] == torch.rand(())
 
 
 class Counting(Told):
