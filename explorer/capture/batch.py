@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -28,6 +28,7 @@ TOLD_BY_VALUE = (
 )
 """Constants that tracing does not know as arguments: a schedule holds for those that are equal."""
 _TRACED = (torch.Tensor, int, float, bool, str, type(None), Enum)
+_VALUES = (*_TRACED[1:], *TOLD_BY_VALUE, tuple)
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
@@ -220,7 +221,7 @@ class BatchLayout:
             if isinstance(expected, TensorLayout) and expected.fits(value):
                 continue
             given = _layout(value)
-            if given is expected or (type(given) is type(expected) and given == expected):
+            if given is expected or _is_same(given, expected):
                 continue
             if not isinstance(expected, TensorLayout) or not isinstance(given, TensorLayout):
                 raise ValueError(f"{name} is {value!r}; the schedule was made for {expected!r}")
@@ -229,6 +230,24 @@ class BatchLayout:
                 if here != there:
                     advice = "; for a smaller last batch, use drop_last=True" if what == "shape" else ""
                     raise ValueError(f"{name} has {what} {here}; the schedule was made for {there}{advice}")
+
+
+def _parts(leaf: Any) -> Iterable[Any]:
+    if isinstance(leaf, slice):
+        return leaf.start, leaf.stop, leaf.step
+    return leaf if isinstance(leaf, frozenset) else ()
+
+
+def _is_same(given: Any, planned: Any) -> bool:
+    """Is a value the planned one, and of its kind? NaN is NaN, 1 is neither True nor 1.0; NumPy's 1 is 1."""
+    given, planned = (x.item() if isinstance(x, np.generic) else x for x in (given, planned))
+    if type(given) is not type(planned):
+        return False
+    if isinstance(planned, frozenset):
+        return {(type(x), x) for x in given} == {(type(x), x) for x in planned}
+    if isinstance(planned, float | complex | slice | range):
+        return repr(given) == repr(planned)
+    return given == planned
 
 
 def _in_order(value: Any, structure: pytree.TreeSpec) -> Any:
@@ -300,7 +319,7 @@ def flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatBatch:
                 f"{name} is a random generator of its own, and a schedule repeats what PyTorch's draws "
                 "(torch.manual_seed): leave it out, or draw before and give the numbers as a tensor"
             )
-        if not isinstance(leaf, (*_TRACED, *TOLD_BY_VALUE)):
+        if not isinstance(leaf, (*_TRACED, *TOLD_BY_VALUE)) or not all(isinstance(x, _VALUES) for x in _parts(leaf)):
             raise ValueError(
                 f"{name} is a {type(leaf).__qualname__}, which is neither a tensor nor a value that would tell that a "
                 "later batch is another one: give what the model reads of it (numbers, strings, in tuples, lists and "

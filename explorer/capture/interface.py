@@ -73,6 +73,7 @@ class Interface(nn.Module):
         differentiable: likewise, whether it carries a gradient.
         given: likewise, whether it is a tensor of the batch or the model itself, and no view of one.
         stored: what the step assigns; those tensors come after the result's.
+        sets_chance_back: whether it sets the state of PyTorch's random generator, as ``torch.random.fork_rng`` does.
         enters_autocast: whether it enters autocast where that is not active around it.
     """
 
@@ -87,6 +88,7 @@ class Interface(nn.Module):
         self.differentiable: tuple[bool, ...] = ()
         self.given: tuple[bool, ...] = ()
         self.stored: tuple[Stored, ...] = ()
+        self.sets_chance_back = False
         self.enters_autocast = False
         self.training = step.training
         self.casts_once = torch.is_autocast_cache_enabled()
@@ -106,12 +108,13 @@ class Interface(nn.Module):
             known = self.step.parameters()
             with (
                 self._autocast(),
-                own_chance_only(),
+                own_chance_only() as noted,
                 _OwnTensorsOnly() as mode,
                 parameters_cast_once(known, autocast=mode.autocast),
             ):
                 tensors, self.structure = take_apart(self.step.result(*args, **kwargs))
             changes = state.changes()
+            self.sets_chance_back = bool(noted)
             self.enters_autocast = not mode.seen.issubset(x for x, _ in self.casts)
         finally:
             state.restore()
@@ -225,6 +228,8 @@ class _OwnTensorsOnly(TorchFunctionMode):
         changed = kwargs.get("out")
         if changed is None and args and _overwrites(name):
             changed = args[0]
+        if kwargs.get("generator") is torch.default_generator:
+            kwargs = {x: y for x, y in kwargs.items() if x != "generator"}
         if kwargs.get("generator") is not None:
             raise ValueError(
                 f"{name} draws from a torch.Generator of its own, and a schedule repeats what PyTorch's draws "

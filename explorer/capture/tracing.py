@@ -21,7 +21,7 @@ from torch.fx import traceback as fx_traceback
 from torch.utils import _pytree as pytree
 
 from explorer.capture.batch import TOLD_BY_VALUE, TrainingStep
-from explorer.capture.chance import without_chance
+from explorer.capture.chance import SETS_CHANCE, without_chance
 from explorer.capture.explaining import DATA_DEPENDENT, explained
 from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
@@ -34,6 +34,7 @@ from explorer.capture.resolving import resolve
 from explorer.capture.traced import Source, Traced
 from explorer.exclusion import TRACING
 from explorer.torch_private import (
+    OpOverload,
     as_if_compiling,
     eager_operators,
     gradients_in_dense_layouts,
@@ -73,9 +74,15 @@ def trace(step: TrainingStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     for graph_input in resolved.inputs:
         if graph_input.source is Source.INPUT:
             graph_input.node.meta.setdefault("val", leaves[int(graph_input.name)])
+    if interface.sets_chance_back and any(_draws(x.target) for x in resolved.graph.nodes):
+        raise ValueError(SETS_CHANCE)
     size_workspaces(resolved.graph)
     with_plain_calls(resolved.graph)
     return replace(resolved, as_compiled=as_compiled)
+
+
+def _draws(target: Any) -> bool:
+    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import textwrap
 from collections.abc import Iterator
 from enum import Enum
@@ -20,8 +19,6 @@ _PLAIN = (
     *(type(None), bool, int, float, complex, str, bytes, range, slice, frozenset, type(...)),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
-_FEW = 64
-"""Elements of a tensor that a module might print."""
 
 
 def value_text(sources: Sources, name: str, value: Any) -> str:
@@ -78,22 +75,5 @@ def modules_told(model: nn.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Descriptions of modules as ``Plan.modules`` has them, with the paths of those that are alike."""
     alike: dict[str, list[str]] = {}
     for path, module in model.named_modules():
-        words = described(module)
-        alike.setdefault(words if described(_later(module)) == words else type(module).__name__, []).append(path)
+        alike.setdefault(described(module), []).append(path)
     yield from ((words, tuple(paths)) for words, paths in alike.items())
-
-
-def _later(module: nn.Module) -> nn.Module:
-    """The module as it might be after training: what it prints of statistics, of weights or of its mode is another."""
-    later = object.__new__(type(module))
-    later.__dict__ = copy.copy(vars(module))
-    for kind in ("_parameters", "_buffers"):
-        later.__dict__[kind] = {name: _other(x) for name, x in vars(module)[kind].items()}
-    later.training = not module.training
-    return later
-
-
-def _other(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    if tensor is None or tensor.numel() > _FEW:
-        return tensor
-    return tensor.detach().logical_not().to(tensor.dtype)

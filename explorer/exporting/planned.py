@@ -5,7 +5,6 @@ Its text is copied as it stands, as that of ``runtime`` is.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,8 +26,7 @@ class Plan:
             read.
         parameter_count: of the model.
         state: names of all parameters and buffers of the model, those of one tensor together.
-        modules: class and settings of every module, with the paths of those that are alike; the class alone, where
-            the settings change as the model is trained.
+        modules: class of every module, and settings of torch's own, with the paths of those that are alike.
         batch: name, shape, dtype and strides of every tensor of the batch; the value of what is no tensor.
         inputs: of the forward pass: an index of ``parameters``, or behind them of ``batch``.
         backward_inputs: likewise.
@@ -106,8 +104,11 @@ def check_state(model: nn.Module, plan: Plan) -> None:
 
 
 def described(module: nn.Module) -> str:
-    """Class and settings of a module, as it prints them, without what is of one process: addresses, which GPU."""
-    return f"{type(module).__name__}({re.sub(r' at 0x[0-9a-f]+|(?<=cuda):[0-9]+', '', module.extra_repr())})"
+    """Class of a module, and the settings of one of torch's own: what others print may change as they are trained."""
+    kind = type(module)
+    return (
+        f"{kind.__name__}({module.extra_repr()})" if kind.__module__.startswith("torch.nn.modules.") else kind.__name__
+    )
 
 
 def check_modules(model: nn.Module, plan: Plan) -> None:
@@ -121,7 +122,7 @@ def check_modules(model: nn.Module, plan: Plan) -> None:
     for path in dict.fromkeys([*planned, *found]):
         was = planned.get(path, "missing")
         now = "missing" if path not in found else described(found[path])
-        if now != was and (now == "missing" or type(found[path]).__name__ != was):
+        if now != was:
             differing.append(f"{path or 'the model'} was {was} when the step was captured, and is {now}")
     if differing:
         more = f" (and {len(differing) - 1} more)" if differing[1:] else ""

@@ -31,7 +31,6 @@ from explorer.units import format_bytes
 
 _RUNTIME_IMPORTS = (
     "import inspect",
-    "import re",
     "import sys",
     "import warnings",
     "from collections.abc import Callable",

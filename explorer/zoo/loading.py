@@ -26,7 +26,8 @@ def load_schedule(path: str | Path) -> Schedule:
     """
     path = a_path(path, instead=", or the name of a bundled schedule, such as 'resnet50-a100-80gb@0.5'")
     named = _NAME.fullmatch(str(path))
-    if named is None and not path.exists() and (known := _meant(str(path))):
+    is_bare = len(path.parts) == 1 and path.suffix != ".json"
+    if named is None and is_bare and not path.exists() and (known := _meant(path.name)):
         raise ValueError(
             f"path is {str(path)!r}, which is no file; a bundled schedule has a name such as {f'{known}@0.5'!r} or "
             f"{f'{known}@{SMALLEST}'!r}: a profile, and a share of PyTorch's peak or {SMALLEST}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +26,10 @@ VALUES = {
     "NumPy's number": (np.float32(2), np.float32(3)),
     "ellipsis": (..., slice(0, 1)),
     "truth": (True, 1),
+    "zero": (0.0, -0.0),
+    "members": (frozenset([1]), frozenset([True])),
+    "steps": (range(0, 3, 2), range(0, 4, 2)),
+    "ends": (slice(1, 2), slice(True, 2)),
     "memory format": (torch.contiguous_format, torch.channels_last),
 }
 
@@ -53,6 +56,22 @@ def test_a_schedule_holds_for_batches_with_equal_values(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "later"),
+    [
+        (3, np.int64(3)),
+        (True, np.bool_(True)),
+        (0.5, np.float64(0.5)),
+        ("a", np.str_("a")),
+        (float("nan"), float("nan")),
+    ],
+)
+def test_numpys_numbers_are_pythons(value: Any, later: Any) -> None:
+    model, x = Told(), torch.randn(3, 4)
+    module = explorer.apply(model, explorer.keep_all(capture(model, (x, value)).graph), (x, value))
+    assert torch.equal(module(x, later), model(x, value))
+
+
+@pytest.mark.parametrize(
     ("value", "read"),
     [
         (torch.float64, lambda x, v: x.to(v)),
@@ -71,7 +90,10 @@ def test_values_are_what_the_model_reads(value: Any, read: Callable[[torch.Tenso
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-@pytest.mark.parametrize("value", [{1}, {"k": {1, 2}}, types.SimpleNamespace(a=1), len, int, iter([1]), nn.ReLU()])
+@pytest.mark.parametrize(
+    "value",
+    [{1}, {"k": {1, 2}}, slice(torch.tensor(0), None), types.SimpleNamespace(a=1), len, int, iter([1]), nn.ReLU()],
+)
 def test_what_tells_no_later_batch_from_this_one_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"batch\[1\].* is a .*, which is neither a tensor nor a value"):
         capture(Told(), (torch.randn(3, 4), value))
@@ -126,40 +148,31 @@ def permuted(x: torch.Tensor, seed: Any) -> torch.Tensor:
     return x[:, np.random.permutation(4).tolist()]  # noqa: NPY002
 
 
-def test_what_is_drawn_after_a_seed_of_its_own_is_every_steps() -> None:
-    """As BigBird does; whether a forward pass ran before is no difference, and NumPy's state is left alone."""
-    model, batch = Told(permuted), (torch.randn(3, 4), 5)
+def test_a_seed_of_numpys_is_no_excuse() -> None:
     np.random.seed(1)  # noqa: NPY002
     wanted = np.random.rand()  # noqa: NPY002
-    for _ in range(2):
-        np.random.seed(1)  # noqa: NPY002
-        module = explorer.apply(model, explorer.keep_all(capture(model, batch).graph), batch, check=False)
-        assert np.random.rand() == wanted  # noqa: NPY002
-        assert torch.equal(module(*batch), model(*batch))
+    np.random.seed(1)  # noqa: NPY002
     with pytest.raises(ValueError, match="draws from NumPy's numbers"):
-        capture(model, (batch[0], None))  # seeded by the clock
+        capture(Told(permuted), (torch.randn(3, 4), 5))
+    assert np.random.rand() == wanted  # noqa: NPY002
 
 
-def test_other_threads_have_pytorchs_numbers_as_without_a_capture() -> None:
-    """They may draw, and seed, while a step is captured."""
-    done, drawn = threading.Event(), list[torch.Tensor]()
+def put_back(x: torch.Tensor, _: Any) -> torch.Tensor:
+    state = torch.get_rng_state()
+    torch.random.set_rng_state(state)
+    return x
 
-    def draw() -> None:
-        while not done.is_set() or not drawn:
-            torch.manual_seed(3)
-            drawn.append(torch.rand(()))
 
-    other = threading.Thread(target=draw)
-    other.start()
-    try:
-        for _ in range(3):
-            capture(Told(), (torch.randn(3, 4), 0))
-    finally:
-        done.set()
-        other.join()
-    torch.manual_seed(3)
-    assert all(x == drawn[0] for x in drawn)
-    assert drawn[0] == torch.rand(())
+def forked_in_vain(x: torch.Tensor, _: Any) -> torch.Tensor:
+    with torch.random.fork_rng():
+        return x * 2
+
+
+@pytest.mark.parametrize("read", [put_back, forked_in_vain])
+def test_a_state_that_is_set_back_where_nothing_is_drawn_is_no_matter(read: Any) -> None:
+    model, batch = Told(read), (torch.randn(3, 4), 0)
+    module = explorer.apply(model, explorer.keep_all(capture(model, batch).graph), batch)
+    assert torch.equal(module(*batch), model(*batch))
 
 
 class Counting(Told):
