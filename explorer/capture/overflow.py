@@ -22,7 +22,8 @@ _GUARD = re.compile(
 )
 """The whole statement as ``ast`` writes it, which stands so in layers of Hugging Face's detectors.
 
-That about infinite numbers alone is none: where there are NaN, and no such number, a clamp would cut gradients off.
+It counts where nothing else in its function could tell whether it ran. That about infinite numbers alone is none: where
+there are NaN, and no such number, a clamp would cut gradients off.
 """
 _ASKING = (torch.Tensor.__bool__, torch.Tensor.item)
 """By which Python learns of a branch; the tensors of a trace have the second do it."""
@@ -65,14 +66,32 @@ def _guarded(frame: FrameType | None) -> torch.Tensor | None:
         frame = frame.f_back
     if frame is None or frame.f_globals.get("torch") is not torch:
         return None
-    found = _GUARD.fullmatch(_statement(frame))
-    return None if found is None else frame.f_locals[found["name"]]
-
-
-def _statement(frame: FrameType) -> str:
-    """The ``if`` that a frame is at, or nothing."""
     with contextlib.suppress(OSError, SyntaxError):
         tree = ast.parse(textwrap.dedent(inspect.getsource(frame.f_code)))
         line = frame.f_lineno - frame.f_code.co_firstlineno + 1
-        return next((ast.unparse(x) for x in ast.walk(tree) if isinstance(x, ast.If) and x.lineno == line), "")
-    return ""
+        for statement in ast.walk(tree):
+            if isinstance(statement, ast.If) and statement.lineno == line:
+                found = _GUARD.fullmatch(ast.unparse(statement))
+                if found is not None and not _tells(tree, statement, found["limit"]):
+                    return frame.f_locals[found["name"]]
+    return None
+
+
+def _tells(function: ast.AST, guard: ast.If, limit: str) -> bool:
+    """Might a function tell elsewhere whether its guard ran: by the limit, or as the value is another tensor then?"""
+    inside = set(ast.walk(guard))
+    for x in ast.walk(function):
+        if x in inside:
+            continue
+        writes = isinstance(x, ast.AugAssign) or (isinstance(x, ast.Subscript) and isinstance(x.ctx, ast.Store))
+        in_place = isinstance(x, ast.Attribute) and x.attr.endswith("_") and not x.attr.endswith("__")
+        compares = isinstance(x, ast.Compare) and any(
+            isinstance(y, ast.Is | ast.IsNot) and not _is_none(z) for y, z in zip(x.ops, x.comparators, strict=True)
+        )
+        if writes or in_place or compares or (isinstance(x, ast.Name) and x.id == limit):
+            return True
+    return False
+
+
+def _is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -85,7 +85,26 @@ def another_way(m: Any, x: torch.Tensor) -> torch.Tensor:
     return m.linear(x)
 
 
-@pytest.mark.parametrize("function", [another_limit, another_tensor, another_question, another_way])
+def another_name(m: Any, x: torch.Tensor) -> torch.Tensor:
+    x = kept = m.linear(x)
+    if not torch.isfinite(x).all():
+        limit = torch.finfo(x.dtype).max - 1000
+        x = torch.clamp(x, min=-limit, max=limit)
+    x.mul_(2)  # and what is kept, unless that ran
+    return x * kept
+
+
+def another_reader(m: Any, x: torch.Tensor) -> torch.Tensor:
+    limit = None
+    if not torch.isfinite(x).all():
+        limit = torch.finfo(x.dtype).max - 1000
+        x = torch.clamp(x, min=-limit, max=limit)
+    return m.linear(x) if limit is None else x
+
+
+@pytest.mark.parametrize(
+    "function", [another_limit, another_tensor, another_question, another_way, another_name, another_reader]
+)
 def test_what_is_not_quite_a_guard_is_refused(function: Any) -> None:
     with pytest.raises(ValueError, match=r"depend on the values of tensors at .*: if (not )?torch\.is(fin|inf)"):
         capture(Body(function), torch.randn(4, 6))
