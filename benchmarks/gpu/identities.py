@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.tables import FOLDER
-from benchmarks.provenance import record, write_results
+from benchmarks.provenance import add_rows, record
 from tests.fake_cuda.cases import PRECISIONS, SMALL, case, found_out
 from tests.fake_cuda.device import built, why_not
 
@@ -23,22 +23,25 @@ CAPABILITIES = {"8.0": "cuda:0", "9.0": "cuda:1"}
 
 
 def main() -> None:
-    """Find out about all of them, a model at a time."""
+    """Find out about all of them, a model at a time; what was found earlier of others stays."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=SMALL, default=list(SMALL))
+    parser.add_argument("--capabilities", nargs="+", choices=CAPABILITIES, default=list(CAPABILITIES))
     parser.add_argument("--json", type=Path, default=FOLDER / "identities.json")
     asked = parser.parse_args()
     if (missing := why_not()) is not None:
         raise SystemExit(missing)
     provenance, library = record(asked), built(computing=False)
-    rows: list[dict[str, Any]] = []
-    for model in SMALL:
-        for capability, device in CAPABILITIES.items():
-            cases = [case(model, x, schedules=True, device=device) for x in PRECISIONS]
+    for model in asked.models:
+        for capability in asked.capabilities:
+            cases = [case(model, x, schedules=True, device=CAPABILITIES[capability]) for x in PRECISIONS]
+            rows: list[dict[str, Any]] = []
             for precision, found in zip(PRECISIONS, found_out(cases, library, capability=capability), strict=True):
-                rows.append({"model": model, "precision": precision, "capability": capability, **found})
+                known = {"on": f"{model}, {capability}", "model": model, "precision": precision}
+                rows.append({**known, "capability": capability, **found})
                 same = "the same graph" if found["difference"] is None else found["difference"]
                 print(f"{model}, {precision}, {capability}: {found['operators']} operators, {same}", flush=True)
-    write_results(asked.json, rows, provenance)
+            add_rows(asked.json, rows, provenance, by="on")
 
 
 if __name__ == "__main__":

@@ -91,13 +91,17 @@ def identities() -> Iterator[str]:
     for row in read_results(FOLDER / "identities.json"):
         rows.setdefault((row["model"], row["precision"]), {})[row["capability"]] = row
     for (model, precision), found in rows.items():
-        alike = ("another" if found[x]["difference"] else "the same" for x in ("8.0", "9.0"))
+        alike = (_alike(found.get(x)) for x in ("8.0", "9.0"))
         runs = [x for row in found.values() for x in row["runs"]]
         beyond = [
             _range([(x[key] - x["without_workspace_bytes"]) / MIB for x in runs])
             for key in ("followed_bytes", "with_workspace_bytes")
         ]
-        yield line(model, precision, *alike, str(found["9.0"]["operators"]), *beyond)
+        yield line(model, precision, *alike, str(next(iter(found.values()))["operators"]), *beyond)
+
+
+def _alike(row: Row | None) -> str:
+    return "-" if row is None else "another" if row["difference"] else "the same"
 
 
 def _range(values: list[float]) -> str:
