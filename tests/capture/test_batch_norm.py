@@ -94,6 +94,7 @@ def ways(captured: Capture) -> dict[tuple[str, str], Implementation]:
 
 
 @pytest.mark.thorough("leaky relu", "hard swish", "hard sigmoid", "elu", "softplus", "mish", "tanh", "scaled")
+@pytest.mark.sampled(6)
 @cases
 def test_whatever_is_fused_nothing_changes(activation: str, options: str) -> None:
     """By the calls that kernels stand for; gradients, and statistics that a step leaves behind."""
@@ -113,6 +114,7 @@ def test_whatever_is_fused_nothing_changes(activation: str, options: str) -> Non
         assert {"fused, statistics", "fused, from statistics"} <= seen
 
 
+@pytest.mark.sampled(8)
 @cases
 def test_plain_peak_and_bits_stay(activation: str, options: str) -> None:
     model, batch = sample(activation, options)
