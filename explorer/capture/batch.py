@@ -239,7 +239,10 @@ def _parts(leaf: Any) -> Iterable[Any]:
 
 
 def _is_same(given: Any, planned: Any) -> bool:
-    """Is a value the planned one, and of its kind? NaN is NaN, 1 is neither True nor 1.0; NumPy's 1 is 1."""
+    """Is a value the planned one, and of its kind? NaN is NaN, 1 is neither True nor 1.0; NumPy's 1 is 1.
+
+    Exported files, whose text stands alone, have one of their own: ``exporting.planned.is_same``.
+    """
     given, planned = (x.item() if isinstance(x, np.generic) else x for x in (given, planned))
     if type(given) is not type(planned):
         return False
@@ -308,24 +311,29 @@ def flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatBatch:
     pairs, structure = pytree.tree_flatten_with_path((args, kwargs))
     names = tuple(_path_name(path) for path, _ in pairs)
     for name, (_, leaf) in zip(names, pairs, strict=True):
-        if hasattr(leaf, "__dict__") and not isinstance(leaf, torch.Tensor) and tensors_of_result(leaf):
-            raise ValueError(
-                f"{name} is a {type(leaf).__name__} with tensors in it, which cannot be told apart there: pass them in "
-                "a tuple or dict, or make the class known: torch.export.register_dataclass, or "
-                "torch.utils._pytree.register_pytree_node"
-            )
-        if isinstance(leaf, torch.Generator):
-            raise ValueError(
-                f"{name} is a random generator of its own, and a schedule repeats what PyTorch's draws "
-                "(torch.manual_seed): leave it out, or draw before and give the numbers as a tensor"
-            )
-        if not isinstance(leaf, (*_TRACED, *TOLD_BY_VALUE)) or not all(isinstance(x, _VALUES) for x in _parts(leaf)):
-            raise ValueError(
-                f"{name} is a {type(leaf).__qualname__}, which is neither a tensor nor a value that would tell that a "
-                "later batch is another one: give what the model reads of it (numbers, strings, in tuples, lists and "
-                "dicts; a frozenset for a set), or keep it at the model"
-            )
+        _check_leaf(name, leaf)
     return FlatBatch(tuple(leaf for _, leaf in pairs), names, structure)
+
+
+def _check_leaf(name: str, leaf: Any) -> None:
+    """Raises ValueError for what is neither a tensor nor a value that can be compared."""
+    if hasattr(leaf, "__dict__") and not isinstance(leaf, torch.Tensor) and tensors_of_result(leaf):
+        raise ValueError(
+            f"{name} is a {type(leaf).__name__} with tensors in it, which cannot be told apart there: pass them in "
+            "a tuple or dict, or make the class known: torch.export.register_dataclass, or "
+            "torch.utils._pytree.register_pytree_node"
+        )
+    if isinstance(leaf, torch.Generator):
+        raise ValueError(
+            f"{name} is a random generator of its own, and a schedule repeats what PyTorch's draws "
+            "(torch.manual_seed): leave it out, or draw before and give the numbers as a tensor"
+        )
+    if not isinstance(leaf, (*_TRACED, *TOLD_BY_VALUE)) or not all(isinstance(x, _VALUES) for x in _parts(leaf)):
+        raise ValueError(
+            f"{name} is a {type(leaf).__qualname__}, which is neither a tensor nor a value that would tell that a "
+            "later batch is another one: give what the model reads of it (numbers, strings, in tuples, lists and "
+            "dicts; a frozenset for a set), or keep it at the model"
+        )
 
 
 def _path_name(path: tuple[Any, ...]) -> str:

@@ -17,8 +17,9 @@ from explorer.capture.batch import TrainingStep
 from explorer.capture.mentions import globals_read, mentioned, mentioned_by, methods_run
 
 SETS_CHANCE = (
-    "the forward pass sets the state of PyTorch's random generator (torch.manual_seed, fork_rng) and draws, which a "
-    "scheduled step does not: draw before, and give the numbers as an argument, or keep them in a buffer"
+    "the forward pass sets the state of PyTorch's random generator (torch.manual_seed, or fork_rng around what is "
+    "drawn), which a scheduled step does not: draw before, and give the numbers as an argument, or keep them in a "
+    "buffer"
 )
 
 

@@ -96,9 +96,7 @@ def figures(found: Selective, schedule: Schedule, *, profile: Profile | None) ->
     said = f"Simulated: {_both(here)}; the schedule: {_both(planned)} ({more})." + _budget(schedule, here.peak_bytes)
     plain_bytes = profile.eager_peak_bytes or simulate(profile, keep_all(found.graph)).peak_bytes
     if here.peak_bytes > _WORTHLESS * plain_bytes:
-        said += (
-            f" THAT SAVES NOTHING: plain PyTorch takes {format_bytes(plain_bytes)}; form='python' says the schedule."
-        )
+        said += f" It saves nothing: plain PyTorch takes {format_bytes(plain_bytes)}; form='python' says the schedule."
     return said
 
 
