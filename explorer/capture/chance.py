@@ -7,7 +7,7 @@ import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,15 @@ SETS_CHANCE = (
 def without_chance(step: TrainingStep) -> Iterator[None]:
     """While open, nothing may be drawn from random numbers that are not PyTorch's: no step would draw them again.
 
-    Other threads may draw, too (a worker of Dask's does): where there are any, the step's code has to mention it.
+    Other threads may draw, too (a worker of Dask's does): where there are any, this one has to call one of the
+    modules' functions, or the step's code has to mention them.
 
     Raises:
         ValueError: something was.
     """
     before, known = _states(), [(x, pickle.dumps(x)) for x in _generators(step)]
-    yield
+    with _noted(_functions_of_chance(), doing=True) as noted:
+        yield
     if used := [x for x, state in known if pickle.dumps(x) != state]:
         raise ValueError(
             f"the forward pass draws from a {type(used[0]).__module__}.{type(used[0]).__name__}, and what was drawn in "
@@ -42,13 +44,24 @@ def without_chance(step: TrainingStep) -> Iterator[None]:
         )
     now, whose = _states(), ("Python's random", "NumPy's")
     drawn = [x for x, a, b in zip(whose, before, now, strict=True) if pickle.dumps(a) != pickle.dumps(b)]
-    if drawn and (threading.active_count() == 1 or _mentions_chance(step)):
+    if drawn and (threading.active_count() == 1 or noted or _mentions_chance(step)):
         random.setstate(before[0])
         np.random.set_state(before[1])  # noqa: NPY002 - what models draw from
         raise ValueError(
             f"the forward pass draws from {' and '.join(drawn)} numbers, and what was drawn in the capture would "
             "hold in every step: draw with torch, outside of conditions, or draw before and give it as an argument"
         )
+
+
+def _functions_of_chance() -> list[tuple[ModuleType, str]]:
+    """Functions of ``random`` and ``numpy.random`` that draw from these modules' own generators."""
+    whose = ((random, vars(random)["_inst"]), (np.random, vars(np.random.mtrand)["_rand"]))
+    return [
+        (module, name)
+        for module, generator in whose
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__self__", None) is generator
+    ]
 
 
 def _states() -> tuple[Any, Any]:
@@ -86,9 +99,9 @@ def own_chance_only() -> Iterator[list[str]]:
         ValueError: it is seeded. That a state is set back, as ``torch.random.fork_rng`` does, matters only where
             something is drawn.
     """
-    notes = list[str]()
+    places = [(module, name) for module in (torch, torch.random) for name in ("manual_seed", "set_rng_state")]
     seed, alone = torch.initial_seed(), threading.active_count() == 1
-    with _noted(notes):
+    with _noted(places, doing=False) as notes:
         yield notes
     # From torch import manual_seed is not noted.
     if "manual_seed" in notes or (alone and torch.initial_seed() != seed):
@@ -96,24 +109,24 @@ def own_chance_only() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def _noted(notes: list[str]) -> Iterator[None]:
-    thread = threading.get_ident()
+def _noted(places: list[tuple[ModuleType, str]], *, doing: bool) -> Iterator[list[str]]:
+    """While open, calls of functions by this thread are noted by their names, and done or not."""
+    notes, thread = list[str](), threading.get_ident()
 
     def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != thread:
-                return function(*args, **kwargs)
-            notes.append(name)
-            return torch.default_generator
+            own = threading.get_ident() == thread
+            if own:
+                notes.append(name)
+            return torch.default_generator if own and not doing else function(*args, **kwargs)
 
         return run
 
-    places = [(module, name) for module in (torch, torch.random) for name in ("manual_seed", "set_rng_state")]
     functions = [getattr(module, name) for module, name in places]
     try:
         for (module, name), function in zip(places, functions, strict=True):
             setattr(module, name, noting(name, function))
-        yield
+        yield notes
     finally:
         for (module, name), function in zip(places, functions, strict=True):
             setattr(module, name, function)

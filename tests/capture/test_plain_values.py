@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import random
 import types
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -134,6 +136,14 @@ def test_chance_of_its_own_is_refused(read: Any, value: Any, words: str) -> None
 def of_numpy(x: torch.Tensor, _: Any) -> torch.Tensor:
     # So many that the generator's position is the same afterwards.
     return x * torch.tensor(np.random.rand(39, 8).tolist())  # noqa: NPY002 - as models do
+
+
+def test_numbers_are_seen_beside_other_threads() -> None:
+    with ThreadPoolExecutor(1) as pool:  # which keeps its thread, as a notebook's kernel does
+        pool.submit(int).result()
+        for read, whose in ((of_numpy, "NumPy's"), (lambda x, _: x * random.random(), "Python's random")):
+            with pytest.raises(ValueError, match=f"draws from {whose} numbers"):
+                capture(Told(read, width=8), (torch.randn(39, 4), 0))
 
 
 def test_numbers_of_numpy_are_seen_wherever_its_generator_stands() -> None:
