@@ -36,6 +36,7 @@ def build(name: str) -> nn.Module:
     return getattr(transformers, model)(getattr(transformers, config)(vocab_size=97, **sizes)).train()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_labels_of_their_own(name: str) -> None:

@@ -136,6 +136,7 @@ def check(model: Model, batch: tuple[torch.Tensor, ...], *, scale: float = 3.0, 
             assert error <= max(most * wanted.norm(), 1.1 * usual)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(form: str) -> None:
     torch.manual_seed(0)

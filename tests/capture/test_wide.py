@@ -75,7 +75,7 @@ def _same_tensor(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
 @pytest.mark.filterwarnings(
     "ignore:LSTM with projections", "ignore:.*weight_norm. is deprecated", "ignore:The .grad attribute of a Tensor"
 )
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", CASES)
 def test_captured_as_it_is(name: str) -> None:
     torch.manual_seed(0)

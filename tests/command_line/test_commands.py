@@ -143,7 +143,7 @@ def test_pins_are_honoured_and_wrong_ones_refused() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_bundled_model_in_the_size_wanted() -> None:
-    call("profile", "resnet50", "--batch-size", "1", "--image-size", "32x48", "-o", "small.json")
+    call("profile", "unet", "--batch-size", "1", "--image-size", "32x48", "-o", "small.json")
     assert explorer.load_profile("small.json").graph.batch[0].shape == (1, 3, 32, 48)
 
 
@@ -192,7 +192,7 @@ def test_bad_budgets_are_named() -> None:
 def test_a_schedule_for_another_model_says_what_differs() -> None:
     call("profile", "mymodels:make", "-o", "mlp.json")
     call("solve", "mlp.json", "-b", "1 GiB", "-o", "s.json")
-    call("profile", "resnet50", "--batch-size", "2", "--image-size", "32", "-o", "other.json")
+    call("profile", "unet", "--batch-size", "1", "--image-size", "32", "-o", "other.json")
     assert "does not belong" in call("simulate", "other.json", "s.json", code=2)
 
 

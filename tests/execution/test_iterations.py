@@ -43,6 +43,7 @@ def perceptron() -> Sample:
 MODELS = [branches, perceptron, shared, tied_attention]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.thorough("branches", "shared", "tied_attention-momentum", "tied_attention-adamw-plain")
 @pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -103,6 +103,7 @@ ITERATIONS = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.thorough("branches", "residual", "transformer", "hourglass", "families", "shared")
 @pytest.mark.parametrize("iteration", ITERATIONS, ids=str)
 @pytest.mark.parametrize("make", MODELS)

@@ -390,6 +390,7 @@ def trainings(make: Any) -> tuple[Training, Training]:
     return of(module), of(model)
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.thorough("branches")
 @pytest.mark.parametrize("make", [branches, shared, tied_attention], ids=lambda x: x.__name__)
 @pytest.mark.parametrize("name", FEATURES)

@@ -22,7 +22,7 @@ from tests.schedules import random_schedule
 
 SIZES: dict[str, dict[str, Any]] = {
     "resnet50": {"batch_size": 2, "image_size": 64},
-    "unet": {"batch_size": 1, "image_size": 64},
+    "unet": {"batch_size": 1, "image_size": 32},
     "gpt2": {"batch_size": 1, "sequence_length": 32},
     "vit_b16": {"batch_size": 2},
     "mobilenet_v2": {"batch_size": 2, "image_size": 64},

@@ -378,7 +378,7 @@ def own_results(captured: Capture, results: tuple[Any, ...], **options: Any) -> 
 
 
 @pytest.mark.parametrize("special", [False, True], ids=["plain", "special"])
-@pytest.mark.sampled(120)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("name", CASES)
 def test_same_results(name: str, *, special: bool) -> None:
     """The same bits if that is claimed, else within a hundred-thousandth of double precision."""
@@ -431,7 +431,7 @@ def test_special_values_spread_alike(name: str) -> None:
 NO_GRADCHECK = ("max_pool_largest", "embedding_tied_scaled")
 
 
-@pytest.mark.sampled(48)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", [x for x in CASES if x not in NO_GRADCHECK])
 def test_gradients(name: str) -> None:
     """In double precision: each implementation of a backward operator is the derivative of the forward pass."""

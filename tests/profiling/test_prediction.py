@@ -27,7 +27,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(costing, name, 1)
 
 
-@pytest.mark.sampled(80)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", CASES)
 def test_memory_of_a_step_is_predicted(name: str) -> None:
     model, batch = CASES[name].sample()

@@ -124,6 +124,7 @@ def test_an_optimizer_counts(profiled: explorer.Profile) -> None:
     assert adam.eager_peak_bytes - profiled.eager_peak_bytes == adam.optimizer_state_bytes  # an update takes less
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_an_optimizer_holds_is_measured_too(name: str) -> None:
     model, batch, _ = shared()

@@ -21,7 +21,7 @@ from tests.solvers.exhaustive import fastest
 from tests.solvers.graphs import INPUT, GraphBuilder, chain, joint_profiles, profiles
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.one_of(profiles(most_forward=8), joint_profiles(several_first=True)), st.integers(0, 10**6))
 def test_whatever_the_genes_kernel_and_simulator_agree(profile: Profile, seed: int):
     search = PlanSearch(problem_of(profile))
@@ -69,7 +69,7 @@ def test_small_graphs_are_solved_to_the_optimum_of_an_exhaustive_search(profile:
     assert best is None or found is not None
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(profiles(most_forward=8), st.integers(0, 10**6), st.floats(0, 1))
 def test_any_schedule_becomes_a_plan_that_can_run(profile: Profile, seed: int, keep: float):
     problem = problem_of(profile)
