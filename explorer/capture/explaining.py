@@ -163,6 +163,14 @@ def foreign(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
     return [x for x in frames if not any(Path(x.filename).is_relative_to(folder) for folder in _NOBODYS)]
 
 
+def called_from_outside() -> bool:
+    """Is it no code of torch that called this package?"""
+    frame, (torchs, own, _) = inspect.currentframe(), _NOBODYS
+    while frame is not None and Path(frame.f_code.co_filename).is_relative_to(own):
+        frame = frame.f_back
+    return frame is not None and not Path(frame.f_code.co_filename).is_relative_to(torchs)
+
+
 def line_of(frames: list[traceback.FrameSummary]) -> str:
     """Where the innermost frame stands, as `` at file.py:12: code``; nothing where there is none."""
     if not frames:

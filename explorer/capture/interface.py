@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from explorer.capture.batch import TrainingStep, with_scalar_gradients
 from explorer.capture.chance import own_chance_only
-from explorer.capture.explaining import foreign, line_of
+from explorer.capture.explaining import called_from_outside, foreign, line_of
 from explorer.capture.refusing import is_traced
 from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
 from explorer.capture.state import Change, ObjectState
@@ -75,6 +75,7 @@ class Interface(nn.Module):
         stored: what the step assigns; those tensors come after the result's.
         sets_chance_back: whether it sets the state of PyTorch's random generator, as ``torch.random.fork_rng`` does.
         enters_autocast: whether it enters autocast where that is not active around it.
+        asked: the parameters that it asks whether they need a gradient.
     """
 
     def __init__(self, step: TrainingStep, plain: frozenset[str]) -> None:
@@ -90,6 +91,7 @@ class Interface(nn.Module):
         self.stored: tuple[Stored, ...] = ()
         self.sets_chance_back = False
         self.enters_autocast = False
+        self.asked = frozenset[str]()
         self.training = step.training
         self.casts_once = torch.is_autocast_cache_enabled()
         enabled = [x for x in ("cpu", "cuda") if torch.is_autocast_enabled(x)]
@@ -109,12 +111,13 @@ class Interface(nn.Module):
             with (
                 self._autocast(),
                 own_chance_only() as noted,
-                _OwnTensorsOnly() as mode,
+                _OwnTensorsOnly(own) as mode,
                 parameters_cast_once(known, autocast=mode.autocast),
             ):
                 tensors, self.structure = take_apart(self.step.result(*args, **kwargs))
             changes = state.changes()
             self.sets_chance_back = bool(noted)
+            self.asked = frozenset(mode.asked)
             self.enters_autocast = not mode.seen.issubset(x for x, _ in self.casts)
         finally:
             state.restore()
@@ -212,10 +215,14 @@ class _OwnTensorsOnly(TorchFunctionMode):
     Attributes:
         autocast: the types of devices that autocast was enabled for when a function was called last.
         seen: those that it was enabled for when any was called.
+        asked: the parameters that the model's code asks whether they need a gradient.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: dict[int, str]) -> None:
+        """``own`` has the names of what belongs to the step, by identity."""
         super().__init__()
+        self._own = own
+        self.asked = set[str]()
         self.autocast: set[str] = set()
         self.seen: set[str] = set()
 
@@ -225,6 +232,8 @@ class _OwnTensorsOnly(TorchFunctionMode):
         self.autocast.update(x for x in ("cpu", "cuda") if torch.is_autocast_enabled(x))
         self.seen |= self.autocast
         name = getattr(func, "__name__", "")
+        if name == "__get__" and id(args[0]) in self._own:
+            self._note_question(func.__self__, self._own[id(args[0])])
         changed = kwargs.get("out")
         if changed is None and args and _overwrites(name):
             changed = args[0]
@@ -256,6 +265,19 @@ class _OwnTensorsOnly(TorchFunctionMode):
                     "detach it"
                 )
         return func(*args, **kwargs)
+
+    def _note_question(self, attribute: Any, name: str) -> None:
+        """A parameter's gradient, or whether it has one, may be another from step to step."""
+        if attribute not in (torch.Tensor.requires_grad, torch.Tensor.grad) or not called_from_outside():
+            return
+        if attribute is torch.Tensor.requires_grad:
+            self.asked.add(name)
+            return
+        line = line_of(foreign(traceback.extract_stack()))
+        raise ValueError(
+            f"the model's forward pass reads {name.partition('.')[2]}.grad{line}, which is another, or none, in every "
+            "step: keep what it needs of it in a buffer, or give it as an argument"
+        )
 
 
 def _check_transform(tensor: torch.Tensor) -> None:

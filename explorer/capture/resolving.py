@@ -71,6 +71,7 @@ def resolve(joint: Any, interface: Interface) -> Traced:
         returned=returned,
         refused=interface.refused,
         enters_autocast=interface.enters_autocast,
+        asked=interface.asked,
         differentiable=interface.differentiable,
         given=interface.given,
         changed=tuple(mutations),

@@ -62,6 +62,7 @@ class Traced:
         as_compiled: it is what the model does while it is compiled, because otherwise it looks at values: the same
             mathematics, but library code may take other kernels then, with other last bits.
         enters_autocast: the forward pass enters autocast where that is not active around it.
+        asked: graph inputs that the forward pass asks whether they need a gradient.
     """
 
     graph: fx.Graph
@@ -76,4 +77,5 @@ class Traced:
     given: tuple[bool, ...]
     changed: tuple[GraphInput, ...]
     enters_autocast: bool
+    asked: frozenset[str]
     as_compiled: bool = False

@@ -123,6 +123,8 @@ class Binding:
         self._written: set[int] = set()
         self._sharing = _sharing([x.tensor for x in self._places], self._written_places)
         self._frozen = [number for number, x in enumerate(self._places) if not x.trained]
+        asked = capture.traced.asked
+        self._asked = [n for n, x in enumerate(self._places) if x.trained and inputs[x.index].name in asked]
         self._dtypes = [x.dtype for x in self._places]
         self._strides = [x.tensor.stride() for x in self._places]
         self._tied = _tied(model)
@@ -226,6 +228,12 @@ class Binding:
                 raise ModelChangedError(
                     f"{self._places[number].path} requires a gradient now, and did not when the step was captured, so "
                     "it would get none: profile, solve and apply again, with the model as it is now"
+                )
+        for number in self._asked:
+            if not self._tensors[number].requires_grad:
+                raise ModelChangedError(
+                    f"{self._places[number].path} needs no gradient now, and did when the step was captured, and the "
+                    "forward pass asks for that: profile, solve and apply again, with the model as it is now"
                 )
         return self._tensors
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -11,6 +10,7 @@ from itertools import groupby
 from numbers import Number
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from explorer.capture.mentions import (
     of_users,
     underlying,
 )
+from explorer.execution.asked import Asked, environment, of_thread, switches
 from explorer.execution.guards import is_settings
 from explorer.execution.watched import Same, Watched, attributes, snapshot
 
@@ -119,6 +120,10 @@ class _Following:
         elif isinstance(value, dict) and type(value).__getattribute__ is dict.__getattribute__:
             keys = frozenset(value) if _is_read_whole(value, used) else used
             self._values(name, value, used, depth=depth, calls=calls, only=keys)
+        elif isinstance(value, ref):
+            self.within(name, value(), used, depth=depth, calls=calls)
+        elif (asked := of_thread(value, used)) is not None:
+            self._asked(f"in {name}, its", asked)
         elif isinstance(value, list | tuple | deque):
             for number, x in enumerate(value if depth and len(value) <= _MOST_VALUES else ()):
                 self.within(f"{name}[{number}]", x, used, depth=depth - 1, calls=calls)
@@ -161,7 +166,8 @@ class _Following:
         below = [mentioned(x) for x in _called(function.__globals__, read) + _called(cells, frozenset(cells))]
         used = mentioned(function).union(*below)
         if used & {"environ", "getenv"}:
-            self._values(f"{name}, the environment", os.environ, used)
+            self._asked(f"in {name}, the environment's", environment(used))
+        self._asked(f"in {name}, PyTorch's", switches(used))
         for values, only in ((function.__globals__, read), (cells, frozenset(cells))):
             self._values(name, values, used, only=only, calls=calls + 1)
         defaults = {**_defaults(function), **(function.__kwdefaults__ or {})}
@@ -223,6 +229,11 @@ class _Following:
             self.found.append(Watched.of(f"in {name}, the variable", values, names, kept=partial(_kept, used=used)))
         for x in names if depth else ():
             self.within(f"{name}, {x}", values[x], used, depth=depth - 1, calls=calls)
+
+    def _asked(self, path: str, asked: Asked) -> None:
+        """What is asked for at every call."""
+        if asked:
+            self.found.append(Watched.of(path, asked, list(asked), kept=_kept))
 
     def _module(self, name: str, module: nn.Module) -> None:
         """A criterion, say, or a teacher, that a loss has around it."""
