@@ -23,6 +23,7 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     batch: Any = None,
     *,
     loss: Any = None,
+    profile: Profile | None = None,
     budget: int | str | None = None,
     device: str | None = None,
     autocast: Any = None,
@@ -52,6 +53,8 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
             for an A100; ``schedule-explorer profiles`` lists all), or the path of a file.
         batch: the model's sample batch, as in ``explorer.profile``; only with a model.
         loss: as in ``explorer.profile``; only with a model.
+        profile: of this model and batch, so that it is not profiled once more; only with a model. Device, autocast,
+            kernels, optimizer and the like are the profile's then.
         budget: to solve for first: bytes, ``"8 GiB"``, or ``"80 %"`` of PyTorch's peak. None: the middle of the slider.
         device: as in ``explorer.profile``; only with a model.
         autocast: as in ``explorer.profile``; only with a model.
@@ -81,7 +84,9 @@ def explore(  # noqa: PLR0913 - one for each thing that users may want to say
     shown = parse_panels(panels)
     iteration = {"optimizer": optimizer, "update": update, "accumulate": accumulate, "distributed": distributed}
     what = model_or_profile_or_name
-    found = subject(what, batch, loss=loss, device=device, autocast=autocast, fuse=fuse, iteration=iteration)
+    found = subject(
+        what, batch, loss=loss, profile=profile, device=device, autocast=autocast, fuse=fuse, iteration=iteration
+    )
     choice.check(found.profile)
     if why := found.profile_shared():
         told = f"{why}, so that it was profiled before explore returned; leave it alone while it is measured"

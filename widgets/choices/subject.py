@@ -14,6 +14,7 @@ from explorer import model_source
 from explorer.arguments import a_flag, a_loss, a_path
 from explorer.autocast import Autocast
 from explorer.device_profile import Profile
+from explorer.kinds import a_profile
 from explorer.measurement import Measurement
 from explorer.profiles.loading import bundled_model, load_profile
 from explorer.schedule import Schedule
@@ -241,6 +242,7 @@ def subject(
     batch: Any,
     *,
     loss: Any,
+    profile: Profile | None = None,
     device: str | None,
     autocast: Any,
     fuse: bool = False,
@@ -249,12 +251,13 @@ def subject(
     """Recognise what ``explore`` was given; a name or path is not looked at yet.
 
     Raises:
-        ValueError: it is neither a model with a batch, nor a profile, nor a text.
+        ValueError: it is neither a model with a batch, nor a profile, nor a text; or the profile is another model's.
     """
     a_flag(fuse, "fuse")
+    known = None if profile is None else a_profile(profile)
+    set_by_profile = device is not None or autocast is not None or fuse or dict(iteration) != USUAL
     if isinstance(what, Profile | str | Path):
-        asked = any(x is not None for x in (batch, loss, device, autocast)) or fuse
-        if asked or dict(iteration) != USUAL:
+        if any(x is not None for x in (batch, loss, known)) or set_by_profile:
             raise ValueError(
                 "a profile already has its batch, loss, device, autocast, kernels and optimizer; "
                 "give those with a model only"
@@ -280,6 +283,11 @@ def subject(
         raise ValueError("explore(model) needs a sample batch as well: explore(model, batch)")
     a_batch(batch, model)
     call_arguments(batch, loss=a_loss(loss))
+    if known is not None:
+        if set_by_profile:
+            raise ValueError("a profile already has its device, autocast, kernels and optimizer: leave those out")
+        _check_profiled(known, model, batch, loss=loss)
+        return Subject(type(what).__name__, known, model=what, batch=batch, loss=loss)
     # Another thread profiles, where nothing is active.
     casts = an_autocast(autocast, next(model.parameters()).device.type)
     from explorer.profiling.profiling import planned
@@ -297,3 +305,25 @@ def subject(
     )
     found.own = found.example()
     return found
+
+
+def _check_profiled(profile: Profile, model: Any, batch: Any, *, loss: Any) -> None:
+    """Raise ValueError for a profile that is, as far as can be told without a capture, another model's."""
+    from explorer.capture.batch import BatchLayout, call_arguments, dtype_name, flatten
+
+    device = next(model.parameters()).device.type
+    if profile.device.kind != device or profile.device.estimated:
+        how = "estimated" if profile.device.estimated else "measured"
+        raise ValueError(
+            f"the profile was {how} for {profile.device.name} ({profile.device.kind}), and the model is on {device!r}, "
+            "where it would be run: explore(profile) shows a profile by itself"
+        )
+    here = {name: (tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters()}
+    there = {x.name: (x.shape, x.dtype) for x in profile.graph.parameters}
+    for name in dict.fromkeys([*here, *there]):
+        if here.get(name) != there.get(name):
+            raise ValueError(f"the profile is of another model ({profile.graph.model}): they differ in {name!r}")
+    specs = BatchLayout.of(flatten(*call_arguments(batch, loss=loss))).specs
+    if specs != profile.graph.batch:
+        told = [", ".join(map(str, x)) for x in (specs, profile.graph.batch)]
+        raise ValueError(f"the profile is for another batch: {told[0]} here, {told[1]} there")

@@ -34,6 +34,31 @@ def test_a_profile_has_its_batch_already(trained: Trained) -> None:
         explorer.explore(trained.profile, trained.batch)
 
 
+def test_a_model_with_its_profile_is_measured_and_not_profiled(trained: Trained) -> None:
+    with explorer.explore(trained.model, trained.batch, loss=trained.loss, profile=trained.profile) as made:
+        assert "profil" not in made.message
+        made.wait(120)
+        made.run()
+        made.wait(120)
+        assert made.measured_peak == made.predicted_peak
+
+
+def test_another_models_profile_is_refused(trained: Trained) -> None:
+    given = {"loss": trained.loss, "profile": trained.profile}
+    with pytest.raises(ValueError, match="the profile is of another model"):
+        explorer.explore(torch.nn.Linear(3, 4), trained.batch, **given)
+    smaller = tuple(x[:1] for x in trained.batch)
+    with pytest.raises(ValueError, match="the profile is for another batch"):
+        explorer.explore(trained.model, smaller, **given)
+    with pytest.raises(ValueError, match="leave those out"):
+        explorer.explore(trained.model, trained.batch, **given, optimizer="sgd")
+    estimated = explorer.estimate(trained.model, trained.batch, loss=trained.loss, device="A100-80GB")
+    with pytest.raises(ValueError, match=r"was estimated for .*, and the model is on 'cpu'"):
+        explorer.explore(trained.model, trained.batch, loss=trained.loss, profile=estimated)
+    with pytest.raises(ValueError, match="profile is 3; it must be a Profile"):
+        explorer.explore(trained.model, trained.batch, loss=trained.loss, profile=3)
+
+
 def test_opens_a_saved_profile(trained: Trained, tmp_path: Path) -> None:
     trained.profile.save(tmp_path / "tiny.json")
     with explorer.explore(str(tmp_path / "tiny.json"), budget="1 GiB") as made:
