@@ -103,7 +103,7 @@ class _Simulator:
             self.graph.forward, self.results, "the forward pass ends without {}, which the caller receives"
         )
         last = len(self.runs) - 1
-        self.lifetimes += [Lifetime(x, start, last, category) for x, (start, category) in self.alive.items()]
+        self.lifetimes += [self._stay(x, start, last, category) for x, (start, category) in self.alive.items()]
         operators, implementations, stages = zip(*self.runs, strict=True) if self.runs else ((), (), ())
         rows = np.array(self.rows, dtype=np.int64).reshape(len(self.rows), len(CATEGORIES))
         return Timeline(operators, implementations, stages, rows, np.array(self.times_ms), tuple(self.lifetimes))
@@ -182,7 +182,10 @@ class _Simulator:
     def _drop(self, storage: int, end: int) -> None:
         start, category = self.alive.pop(storage)
         self.now[COLUMN[category]] -= self.profile.allocated_bytes(self.graph.storages[storage])
-        self.lifetimes.append(Lifetime(storage, start, end, category))
+        self.lifetimes.append(self._stay(storage, start, end, category))
+
+    def _stay(self, storage: int, start: int, end: int, category: Category) -> Lifetime:
+        return Lifetime(storage, start, end, category, self.profile.allocated_bytes(self.graph.storages[storage]))
 
     def _category(
         self, storage: Storage, position: int, outlives_forward: set[tuple[int, int]], *, again: bool

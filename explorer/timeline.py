@@ -63,6 +63,7 @@ class Lifetime:
     start: int
     end: int
     category: Category
+    allocated_bytes: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,6 +100,17 @@ class Timeline(Summarised):
     def total_bytes(self) -> np.ndarray:
         """int64, shape (runs,): all categories together."""
         return self.bytes.sum(axis=1)
+
+    @cached_property
+    def resting_bytes(self) -> np.ndarray:
+        """int64, shape (runs + 1,): what is there before each run, and when all that the step made is gone."""
+        runs = len(self.operators)
+        stays = np.array([(x.start, x.end, x.allocated_bytes) for x in self.lifetimes], np.int64).reshape(-1, 3)
+        starts, ends, sizes = stays.T
+        made, freed = (np.bincount(x, sizes, runs).astype(np.int64) for x in (starts, ends))
+        workspace = self.bytes[:, COLUMN[Category.WORKSPACE]]
+        during = self.total_bytes - workspace + workspace.min(initial=workspace.max(initial=0))
+        return np.append(during - made, (during - freed)[-1:])
 
     @property
     def peak_bytes(self) -> int:

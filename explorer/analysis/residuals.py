@@ -11,15 +11,8 @@ from explorer.device_profile import Profile
 from explorer.measurement import Measurement, RunMeasurement
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import profile_for, simulate
-from explorer.timeline import CATEGORIES, Category, Timeline
+from explorer.timeline import CATEGORIES, Category
 from explorer.units import shown
-
-_ALIGNED = 3000
-"""Moments that are looked at one by one."""
-_BY_TIME = 0.002
-"""What it costs to be a whole step away in time, against being off by all memory."""
-_ELSEWHERE = 0.05
-"""What it costs at most to be off: beyond that the bytes are not of this run, and say nothing of where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,50 +152,6 @@ def residual_by_run(
             timeline.operators, timeline.implementations, timeline.total_bytes, measured, strict=True
         )
     )
-
-
-def runs_of(timeline: Timeline, times_ms: np.ndarray) -> np.ndarray:
-    """Moments of an observed step as positions among its runs, float64.
-
-    A measurement knows times, not operators: its time is stretched to the predicted step, then read as runs.
-    """
-    ends = np.cumsum(timeline.times_ms)
-    observed = np.asarray(times_ms, dtype=np.float64)
-    if len(observed) == 0 or observed[-1] <= 0 or ends[-1] <= 0:
-        return np.zeros(0)
-    return np.interp(observed * (ends[-1] / observed[-1]), np.append(0.0, ends), np.arange(len(ends) + 1))
-
-
-def aligned_runs(timeline: Timeline, measurement: Measurement) -> np.ndarray:
-    """Moments of an observed step as positions among its runs, float64, by what was allocated at each.
-
-    Under load some operators take longer than others against their profile, and times alone would lead astray. Bytes
-    agree, so each moment is put at a run that may allocate so much, in order, as near to its time as that allows.
-    """
-    at = runs_of(timeline, measurement.times_ms)
-    if not len(at):
-        return at
-    high = timeline.total_bytes.astype(np.float64)
-    around = np.pad(high, 1, mode="edge")
-    low = np.minimum(np.minimum(around[:-2], around[2:]), high)
-    runs, events = np.arange(len(high)), np.linspace(0, len(at) - 1, min(len(at), _ALIGNED)).astype(np.int64)
-    amounts, scale = measurement.allocated_bytes[events].astype(np.float64), max(1.0, high.max())
-    # The cheapest way to come to each run with the moments so far, and from which run it comes.
-    cost, came = np.zeros(len(high)), np.zeros((len(events), len(high)), dtype=np.int32)
-    for row, (amount, near) in enumerate(zip(amounts, at[events], strict=True)):
-        best = np.minimum.accumulate(cost)
-        came[row] = np.maximum.accumulate(np.where(cost <= best, runs, 0))
-        off = np.maximum(amount - high, 0.0) + np.maximum(low - amount, 0.0)
-        cost = best + np.minimum(off / scale, _ELSEWHERE) + _BY_TIME * np.abs(runs + 0.5 - near) / len(high)
-    found = np.zeros(len(events))
-    run = int(cost.argmin())
-    for row in range(len(events) - 1, -1, -1):
-        found[row] = run
-        run = int(came[row, run])
-    # Those of one run stand in a row within it.
-    first = np.searchsorted(found, found, side="left")
-    count = np.searchsorted(found, found, side="right") - first
-    return np.interp(np.arange(len(at)), events, found + (np.arange(len(found)) - first + 0.5) / count)
 
 
 def _peak_share(measurement: Measurement) -> float | None:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import explorer
-from explorer.analysis.residuals import aligned_runs, residual, runs_of
+from explorer.analysis.residuals import residual
 from explorer.device_profile import Profile
 from explorer.measurement import Measurement
 from explorer.schedule import Schedule, keep_all
@@ -85,28 +84,3 @@ def test_unforeseen_memory_and_what_the_allocator_holds_are_told(
 def test_a_plain_step_takes_time(profile: Profile, schedule: Schedule, timeline: Timeline) -> None:
     with pytest.raises(ValueError, match=r"plain_step_time_ms is 0; it must be a number of milliseconds above 0"):
         residual(profile, schedule, seen(timeline), plain_step_time_ms=0)
-
-
-@pytest.mark.parametrize("slower", [1.0, 3.0, 20.0])
-def test_what_was_measured_under_load_stands_at_its_runs(slower: float) -> None:
-    """Whatever took longer than was profiled: the bytes say where in the step a moment is."""
-    profile = explorer.load_profile("resnet50-small-cpu")
-    timeline = simulate(profile, explorer.keep_all(profile.graph))
-    runs = len(timeline.operators)
-    # The second third of the step ran beside something else.
-    times = timeline.times_ms * np.where((np.arange(runs) > runs / 3) & (np.arange(runs) < 2 * runs / 3), slower, 1.0)
-    measured = Measurement(
-        "cpu", "events", timeline.peak_bytes, None, times.sum(), np.cumsum(times) - times / 2, timeline.total_bytes
-    )
-    off = np.abs(aligned_runs(timeline, measured) - (np.arange(runs) + 0.5))
-    by_time = np.abs(runs_of(timeline, measured.times_ms) - (np.arange(runs) + 0.5))
-    assert np.quantile(off, 0.9) <= 0.02 * runs
-    assert slower == 1.0 or off.mean() < 0.2 * by_time.mean()
-    assert (np.diff(aligned_runs(timeline, measured)) >= 0).all()
-
-
-def test_a_step_without_events_has_no_moments() -> None:
-    profile = explorer.load_profile("resnet50-small-cpu")
-    timeline = simulate(profile, explorer.keep_all(profile.graph))
-    nothing = Measurement("cpu", "events", 1, None, 1.0, np.zeros(0), np.zeros(0, dtype=np.int64))
-    assert len(aligned_runs(timeline, nothing)) == 0

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from explorer.analysis.residuals import aligned_runs
+from explorer.analysis.aligning import aligned_runs
 from explorer.device_profile import Profile
 from explorer.harmless import in_figure
 from explorer.measurement import Measurement

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from explorer.analysis.residuals import aligned_runs
+from explorer.analysis.aligning import aligned_runs
 from explorer.device_profile import Profile
 from explorer.graph import TrainingGraph
 from explorer.measurement import Measurement
