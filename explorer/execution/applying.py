@@ -47,7 +47,7 @@ def apply(
             PyTorch, if that takes no more memory than the schedule, as a smaller last batch may (see ``add_schedule``).
         check: run one step of both on the sample batch and compare; passed once, the same graph and schedule are not
             checked again. Model and batch stay as they are.
-        buffer: run steps in one buffer without fragmentation, on the CPU or CUDA: the allocations of the first two are
+        buffer: run steps in one buffer without fragmentation, on the CPU or CUDA: the allocations of a first few are
             noted and placed, and those of later ones answered at their addresses. What outlives a step, and what it
             allocates otherwise than planned, comes from PyTorch's allocator. Compiled at its first use.
 

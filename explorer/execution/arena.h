@@ -238,6 +238,13 @@ void plan(const std::shared_ptr<Arena>& arena, std::vector<int64_t> bytes, std::
   arena->placed_on = here(arena->ran_on->device());
 }
 
+// The buffer stays, what is planned in it is another step's.
+void follow(const std::shared_ptr<Arena>& arena, std::vector<int64_t> bytes, std::vector<int64_t> offsets) {
+  std::lock_guard<std::mutex> lock(guard);
+  arena->planned_bytes = std::move(bytes);
+  arena->offsets = std::move(offsets);
+}
+
 #ifndef _WIN32
 // A process that forks between, as loaders of batches do, has neither the lock nor a step under way in its child.
 const bool forks = [] {
@@ -266,5 +273,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("begin", &begin)
       .def("go_on", &go_on)
       .def("end", &end)
-      .def("plan", &plan);
+      .def("plan", &plan)
+      .def("follow", &follow);
 }

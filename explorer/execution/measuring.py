@@ -80,12 +80,13 @@ def measure(
         base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
         buffer, steps_before = buffer_of(module), 0
         if buffer is not None:
+            steps_before = buffer.steps
             for _ in range(NOTED):  # of its first steps it is noted what they allocate
-                if buffer.use is None:
+                if buffer.steps == steps_before:
                     run()
+            steps_before = buffer.steps
             base_bytes += 0 if buffer.use is None else buffer.use.buffer_bytes
             buffer.expect_more()
-            steps_before = buffer.steps
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         tell(0, steps + 1)

@@ -76,6 +76,31 @@ def test_steps_have_eager_modes_bits_and_nothing_beside_the_plan(pair):
     assert use.buffer_bytes == use.load_bytes and use.fragmentation == 0
 
 
+def test_microbatches_run_in_it_whether_they_make_gradients_or_add_to_them() -> None:
+    torch.manual_seed(0)
+    model, other = Net(), Net()
+    other.load_state_dict(model.state_dict())
+    batch = (torch.randn(4, 3, 16, 16), torch.randint(10, (4,)))
+    profile = explorer.profile(model, batch, loss=F.cross_entropy, accumulate=True)
+    schedule = keep_all(profile.graph)
+    module = explorer.apply(model, schedule, batch, loss=F.cross_entropy, buffer=True)
+    misses = []
+    for _ in range(3):
+        for _ in range(3):
+            module(*batch).backward()
+            F.cross_entropy(other(batch[0]), batch[1]).backward()
+            use = buffer_of(module).use
+            misses.append(0 if use is None else use.misses)
+        assert_same(module, other)
+        for x in (module, other):
+            x.zero_grad()
+    assert misses == [0] * 9
+    assert use.served > 20
+    measured = explorer.measure(module, batch, accumulate=True)
+    assert measured.peak_bytes == pytest.approx(explorer.simulate(profile, schedule).peak_bytes, rel=0.01)
+    assert measured.buffer.misses == 0
+
+
 def test_gradients_outlive_the_steps_after_theirs(pair):
     module, other, batch = pair
     for _ in range(3):
