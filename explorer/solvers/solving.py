@@ -124,8 +124,15 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     a_flag(order, "order")
     if steps is not None:
         a_whole_number(steps, "steps", least=1)
-    if measure is not Of.ALLOCATED:
-        knowledge = Knowledge(options.problem(profile)) if method == "monet" and not order and steps is None else None
+    if order and method != "model":
+
+        def solve_share(planned: Profile, share: float) -> tuple[Solution]:
+            once = asked | {"order": False, "budget": budget_bytes}
+            return (solve(planned, time_limit=share * time_limit, **once),)
+
+        (solution,) = solve_in_order(profile, solve_share, seed=seed)
+    elif measure is not Of.ALLOCATED:
+        knowledge = Knowledge(options.problem(profile)) if method == "monet" and steps is None else None
 
         def solve_peak(peak_bytes: int, seconds: float) -> Solution:
             if knowledge is not None:  # what is found for one peak is a beginning for the next
@@ -136,13 +143,6 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
         fitting = Fitting(profile, budget_bytes, measure, reserving)
         points = tuple if knowledge is None else knowledge.frontier.points
         solution = solve_reserved(fitting, solve_peak, time_limit=time_limit, found_so_far=points)
-    elif order and method != "model":
-
-        def solve_share(planned: Profile, share: float) -> tuple[Solution]:
-            once = asked | {"order": False, "budget": budget_bytes}
-            return (solve(planned, time_limit=share * time_limit, **once),)
-
-        (solution,) = solve_in_order(profile, solve_share, seed=seed)
     else:
         return _solve(profile, budget_bytes, options, remember=remember, steps=steps)
     return replace(solution, elapsed_s=time.monotonic() - began)
