@@ -23,6 +23,7 @@ from explorer.solvers.problem.frontier import Point
 from explorer.units import format_bytes, shown
 
 _FIRST = 0.3  # of the time: for the budget itself, whose bounds are those of the answer
+_KNOWN = 0.15  # of the time: for schedules found on the way to that
 _LAST = 0.05  # of the time: for other schedules found on the way
 _SOLVES = 12  # after that one, at most
 _STEP = 0.9  # from peak to peak, until a schedule fits
@@ -99,7 +100,10 @@ def solve_reserved(
     needed = least_needed = fitting.needed_bytes(whole.schedule)
     if needed <= budget:
         return replace(whole, message=_told(whole, fitting))
-    best, low, high = None, 0, budget
+    # Many schedules are known by now; one that fits spares the way down to it, from peak to peak.
+    known_until = time.monotonic() + _KNOWN * time_limit
+    best = _quicker(None, found_so_far(), whole=whole, fitting=fitting, until=known_until)
+    low, high = 0 if best is None else best.peak_bytes or 0, budget
     for left in range(_SOLVES, 0, -1):
         seconds = (until - _LAST * time_limit - time.monotonic()) / left
         peak = (low + high) // 2 if low else int(_STEP * high)
