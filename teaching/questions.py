@@ -14,6 +14,7 @@ from explorer.device_profile import Profile
 from explorer.graph import Role
 from explorer.solvers.placing.packing import pack
 from explorer.solvers.placing.rectangles import Rectangles
+from explorer.timeline import COLUMN, Category
 from teaching.exercises import Exercises, NotAnAnswerError, Question, number, one_of, some_of
 from teaching.game import Game
 
@@ -21,6 +22,8 @@ from teaching.game import Game
 def memory(profile: Profile) -> Exercises:
     """Of a network without recomputation."""
     line = explorer.simulate(profile, explorer.keep_all(profile.graph))
+    of_the_model = (Category.PARAMETERS, Category.BUFFERS, Category.PARAMETER_GRADIENTS)
+    fixed_bytes = sum(int(line.bytes[line.peak_run, COLUMN[x]]) for x in of_the_model)
 
     def bytes_of(*roles: Role) -> int:
         return sum(x.bytes for x in profile.graph.storages if x.role in roles)
@@ -45,10 +48,10 @@ def memory(profile: Profile) -> Exercises:
                 why="That does not depend on the batch, and no checkpointing saves any of it.",
             ),
             Question(
-                "Twice the batch: about how many times the memory, all included? (Two digits.)",
-                lambda: 1 + (line.peak_bytes - 2 * bytes_of(Role.PARAMETER)) / line.peak_bytes,
-                hint="Only what is neither a parameter nor a gradient of one grows.",
-                tolerance=0.05,
+                "Twice the batch: how many times the peak, all included? (Two digits.)",
+                lambda: 2 - fixed_bytes / line.peak_bytes,
+                hint="Of what is there at the peak, parameters and what there is of their gradients do not grow.",
+                tolerance=4e-3,
                 digits=2,
             ),
         )
@@ -293,16 +296,17 @@ def iterations(peaks: dict[str, int]) -> Exercises:
                 digits=0,
             ),
             Question(
-                "Does an update within the backward pass take more or less memory than one at the end? ('more', "
-                "'less', 'the same')",
+                "Nothing recomputed, as in the first table: does an update within the backward pass raise the peak "
+                "above that of one at the end, or lower it? ('raise', 'lower', 'the same')",
                 lambda: (
-                    "less"
+                    "lower"
                     if peaks["AdamW, within"] < peaks["AdamW"]
-                    else "more"
+                    else "raise"
                     if peaks["AdamW, within"] > peaks["AdamW"]
                     else "the same"
                 ),
-                hint="Compare the two rows.",
+                hint="Compare the two rows; the smallest budgets are another matter.",
+                why="Its peak comes before most gradients; what it lowers is the smallest budget.",
             ),
             Question(
                 "Accumulation over microbatches: what stays in memory throughout that a single step frees? "

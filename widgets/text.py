@@ -141,16 +141,16 @@ def residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
             f"The allocator held {format_bytes(found.cache_bytes)} more from the device, in pieces it could not use."
         )
     share = found.unexplained_ms / timeline.time_ms if timeline.time_ms else 0.0
-    if found.machine_ms is None or found.own_ms is None:
+    if found.machine_ms is None or found.own_share is None:
         told.append(
             f"Time: {_percent(share)}; no plain step was run beside it, so what is the machine's and what is the "
             "schedule's own is not told apart."
         )
     else:
-        machine, own = found.machine_ms / timeline.time_ms, found.own_ms / timeline.time_ms
+        machine = found.machine_ms / timeline.time_ms
         told.append(
-            f"Time: {_percent(share)}, of which {_percent(machine)} is the machine (plain steps, timed now, differ as "
-            f"much from their profile) and {_percent(own)} the schedule's own."
+            f"Time: {_percent(share)}, of which {_percent(machine)} is the machine (plain steps, timed in turns with "
+            f"the schedule's, differ as much from their profile). At their pace it takes {_percent(found.own_share)}."
         )
     return " ".join(told)
 

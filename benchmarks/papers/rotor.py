@@ -171,10 +171,11 @@ def _shapes(name: str, panels: Sequence[tuple[str, int, int]], *, quick: bool, n
     made = grid(drawn, x="peak, GiB", y="pictures/s", title=f"rotor, {name}", columns=3)
     if "ResNet-1001" in wanted and "ResNet-1001" in parts:
         note = " ".join(filter(None, (note, _of_resnet_1001(parts["ResNet-1001"]))))
-    average = f"{100 * (np.mean(gains) - 1):.1f} %" if gains else "–"
+    gain = 100 * (np.mean(gains) - 1) if gains else 0.0
+    average = f"{abs(gain):.1f} % {'higher' if gain >= 0 else 'lower'}"
     told = (
         "By estimates for a V100. Over the best of checkpoint_sequential at its memory, rotor's throughput is "
-        f"{average} higher on average of these panels (the paper: {100 * published.ROTOR_GAIN:.1f} % of all of its). "
+        f"{average} on average of these panels (the paper: {100 * published.ROTOR_GAIN:.1f} % higher, of all of its). "
         "revolve runs every stage twice whatever the memory, so its line ends early. Estimates scale with the batch "
         "and with the area of the pictures; that small batches do not fill a GPU, which lifts the published "
         "throughput of larger ones, is not in them."

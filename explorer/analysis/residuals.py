@@ -33,6 +33,7 @@ class Residual:
         unexplained_ms: measured time less the predicted one.
         machine_ms: of that, what a plain step shows as well: the machine is slower now than when it was profiled; None
             where no plain step was timed.
+        paced_ms: the predicted time at the pace of plain steps now; 0 where no plain step was timed.
         unsplit_bytes: of the peak, what blocks have beyond what was asked for and its rounding: the caching allocator
             splits large ones only where more than 1 MiB would be left. None where that is not known.
     """
@@ -48,11 +49,19 @@ class Residual:
     unexplained_ms: float
     machine_ms: float | None
     unsplit_bytes: int | None = None
+    paced_ms: float = 0.0
 
     @property
     def own_ms(self) -> float | None:
-        """The rest of the time: what is the schedule's own."""
+        """The rest of the time: what is the schedule's own, on the machine as slow as it is now."""
         return None if self.machine_ms is None else self.unexplained_ms - self.machine_ms
+
+    @property
+    def own_share(self) -> float | None:
+        """Of the time that the schedule would take at the pace of plain steps now: what it takes beyond that."""
+        if self.machine_ms is None or self.own_ms is None or self.paced_ms <= 0:
+            return None
+        return self.own_ms / self.paced_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,7 @@ def residual(
         unexplained_ms=measurement.step_time_ms - timeline.time_ms,
         machine_ms=machine_ms,
         unsplit_bytes=unsplit_bytes,
+        paced_ms=0.0 if machine_ms is None else timeline.time_ms + machine_ms,
     )
 
 

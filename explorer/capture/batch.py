@@ -298,6 +298,8 @@ def call_arguments(batch: Batch, *, loss: Loss | None) -> tuple[tuple[Any, ...],
         raise ValueError(
             f"with a loss the batch must be a pair (inputs, target); it is a {type(batch).__name__}"
             + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
+            + ": several inputs go in a tuple of their own, ((first, second), target); or let the model compute its "
+            "loss, and leave out loss="
         )
     return tuple(batch), {}
 

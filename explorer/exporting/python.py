@@ -155,7 +155,10 @@ class _File:
     def _words(self) -> str:
         budget = self.schedule.budget_bytes
         within = "" if budget is None else f" within {format_bytes(budget)}"
-        call = "scheduled_model(inputs, target)" if self.captured.loss is not None else "scheduled_model(batch)"
+        args, kwargs = self.captured.batch.structure.children()
+        given = ("batch" if args.num_children == 1 else "*batch") if args.num_children else "**batch"
+        given = given if not (args.num_children and kwargs.num_children) else "*args, **kwargs"
+        call = f"scheduled_model({'inputs, target' if self.captured.loss is not None else given})"
         what = (
             f"One training step of {in_docstring(self.captured.graph.model)}{within}, by a schedule: "
             f"{in_docstring(self.schedule.method)}."

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -158,14 +159,19 @@ class Subject:
             told = steps_from(f"Running and measuring training steps{itself}", 0.3, 0.7 if plain else 1.0)
             optimizer = found.optimizer or (self.profile and self.profile.optimizer)
             around = {"optimizer": optimizer, "accumulate": schedule.identity.iteration.accumulate}
-            measurement = measure(module, batch, steps=steps, progress=told, **around)
+            measurement = measure(module, batch, steps=1 if plain else steps, progress=told, **around)
             if not plain:
                 return measurement, None
-            told = steps_from("Timing plain steps to compare with", 0.7, 1.0)
-            casts = schedule.identity.autocast
-            return measurement, step_time_ms(
-                model, batch, loss=loss, autocast=casts, steps=steps, progress=told, **around
-            )
+            # In turns: what else the machine does meanwhile comes and goes.
+            own_ms, plain_ms = list[float](), list[float]()
+            for turn in range(steps):
+                stage(
+                    f"Timing plain steps in turns with the schedule's ({turn + 1} of {steps})", 0.7 + 0.3 * turn / steps
+                )
+                own_ms.append(step_time_ms(module, batch, steps=1, **around))
+                casts = schedule.identity.autocast
+                plain_ms.append(step_time_ms(model, batch, loss=loss, autocast=casts, steps=1, **around))
+            return replace(measurement, step_time_ms=median(own_ms)), median(plain_ms)
 
     def exported(self, schedule: Schedule, example: Example | None, *, stage: Callable[[str, float], None]) -> str:
         """The text of a Python file that runs a schedule with torch alone: see ``explorer.export``.
