@@ -4,6 +4,7 @@ const HEIGHT = 264;
 const BELOW = 40;
 const REACH = 12; // pixels around a point
 const HALF = 3.5; // of the width of a tick's character, at most
+const EMPTY = "no schedule is known to fit here";
 const STEP = { ArrowUp: 1, ArrowRight: -1, ArrowDown: -1, ArrowLeft: 1 };
 
 function render({ model, el }) {
@@ -59,11 +60,18 @@ function render({ model, el }) {
       svg("text", { class: "note", x: (LEFT + right) / 2, y: bottom + 32, "text-anchor": "middle" }, "extra time of a step"),
     ];
   };
+  // Would the budget's line strike through what is written at this height?
+  const struck = (at) => Boolean(S.budget) && Math.abs(at - 4 - scale.y(S.budget)) < 9;
+  const emptyAt = () => {
+    if (!S.smallest) return undefined;
+    const { y, bottom } = scale;
+    return [bottom - 5, bottom - 23].find((at) => at - 11 > y(S.smallest) && !struck(at));
+  };
   const nothing = () => {
     if (!S.smallest) return [];
     const { y, bottom, right } = scale;
-    const top = y(S.smallest);
-    const said = bottom - top > 16 ? [svg("text", { class: "note", x: LEFT + 6, y: bottom - 5 }, "no schedule is known to fit here")] : [];
+    const [top, at] = [y(S.smallest), emptyAt()];
+    const said = at ? [svg("text", { class: "note", x: LEFT + 6, y: at }, EMPTY)] : [];
     return [svg("rect", { class: "nothing", x: LEFT, y: top, width: right - LEFT, height: Math.max(0, bottom - top) }), ...said];
   };
   const line = ({ name, colour, dash, points, width, symbol, picks }) => {
@@ -82,16 +90,19 @@ function render({ model, el }) {
   // Each line is named where it has the most room; the names do not touch.
   const names = () => {
     const { x, y, right, bottom } = scale;
-    const taken = [{ x: LEFT, y: bottom - 5, wide: S.smallest && bottom - y(S.smallest) > 16 ? 190 : 0 }];
-    return S.series.flatMap(({ name, colour, dash, points, named, width }) => {
+    const taken = emptyAt() ? [{ x: LEFT, y: emptyAt(), wide: 190 }] : [];
+    // A point alone has few places for its name, so it comes first.
+    const inTurn = [...S.series].sort((a, b) => Boolean(a.width) - Boolean(b.width));
+    return inTurn.flatMap(({ name, colour, dash, points, named, width }) => {
       if (!named || !points.length) return [];
       const swatch = width ? 20 : 0;
       const wide = name.length * 6.2 + swatch;
       const own = points.filter(([, share]) => share <= S.high).map(([peak, share]) => ({ x: x(share) + 8, y: y(peak) - 6 }));
       const corner = Array.from({ length: 8 }, (_, i) => ({ x: right - wide, y: TOP + 12 + 15 * i }));
-      const apart = (p) => !(S.budget && Math.abs(p.y - 4 - y(S.budget)) < 9) && p.x + wide <= right + 2 && p.y > TOP + 8 && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide + 3 && t.x < p.x + wide + 3);
+      const inside = (p) => p.x > LEFT && p.x + wide <= right + 2 && p.y > TOP + 8 && p.y < bottom - 2;
+      const apart = (p) => inside(p) && !struck(p.y) && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide + 3 && t.x < p.x + wide + 3);
       // A point alone has its name beside it; a line's says by its dashes whose it is.
-      const beside = own.flatMap((p) => [p, { x: p.x + 2, y: p.y + 10 }, { x: p.x - wide - 16, y: p.y }]);
+      const beside = own.flatMap((p) => [p, { x: p.x + 2, y: p.y + 10 }, { x: p.x - wide - 16, y: p.y }, { x: p.x, y: p.y + 23 }, { x: p.x, y: p.y + 38 }]);
       const place = width
         ? own.find((p) => apart(p) && clear(p, wide)) ?? corner.find((p) => apart(p) && clear(p, wide)) ?? corner.find(apart)
         : beside.find((p) => apart(p) && clear(p, wide)) ?? beside.find(apart);
@@ -114,7 +125,7 @@ function render({ model, el }) {
     if (!bytes) return [];
     const at = scale.y(bytes);
     return [
-      svg("line", { class: "budget", x1: LEFT - 14, x2: scale.right, y1: at, y2: at }),
+      svg("line", { class: "budget", x1: LEFT, x2: scale.right, y1: at, y2: at }),
       svg("line", { class: "catch", x1: LEFT - 14, x2: scale.right, y1: at, y2: at }),
     ];
   };
