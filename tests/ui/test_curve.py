@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -93,3 +94,40 @@ def test_no_text_of_the_curve_lies_over_another_or_is_struck_through(
             assert covered(curve) == [], (width, budget)
             assert curve.evaluate(_STRUCK) == [], (width, budget)
             expect(curve.get_by_text("plain PyTorch")).to_have_count(1)
+
+
+def test_the_keyboard_begins_at_the_schedule_shown_and_leads_through_what_is_seen(alone: Page, plain: Scene) -> None:
+    told = table(plain, _BEYOND, budget=0.5, other=True)
+    curve = drawn(alone, told)
+    stop = curve.locator("[tabindex='0']")
+    expect(stop).to_have_count(1)
+    assert int(stop.get_attribute("data-budget") or 0) == told["current"][0]
+    stop.focus()
+    seen = []
+    for _ in range(2):  # as many as there are below it
+        seen.append(told_and_inside(curve))
+        alone.keyboard.press("ArrowDown")
+    seen.append(told_and_inside(curve))
+    assert [said for said, _ in seen] == ["+15.0", "+28.0", "+188.0"]
+    assert all(inside for _, inside in seen)
+    alone.keyboard.press("Enter")
+    assert alone.evaluate("sent") == [{"budget": told["smallest"]}]
+
+
+def told_and_inside(curve: Locator) -> tuple[str, bool]:
+    """The extra time of the point that has the focus, and whether it is to be seen."""
+    at = curve.locator(":focus")
+    found = re.search(r"(\S+) % time", at.get_attribute("aria-label") or "")
+    box, frame = at.bounding_box(), curve.bounding_box()
+    assert found is not None
+    assert box is not None
+    assert frame is not None
+    return found[1], frame["x"] <= box["x"] and box["x"] + box["width"] <= frame["x"] + frame["width"]
+
+
+def test_what_lies_beyond_the_axis_is_told_at_its_edge(alone: Page, plain: Scene) -> None:
+    curve = drawn(alone, table(plain, _BEYOND, budget=0.5, other=True))
+    expect(curve.get_by_text(re.compile(r"^to [\d.]+ MiB, \+188 %$"))).to_have_count(1)
+    expect(curve.locator(".beyond path")).to_have_count(2)
+    curve = drawn(alone, table(plain, _FLAT, budget=0.84, other=False))
+    expect(curve.locator(".beyond")).to_have_count(0)

@@ -78,22 +78,42 @@ function render({ model, el }) {
     if (!points.length) return [];
     const group = svg("g", { class: "series", "data-name": name, stroke: colour, fill: colour, "clip-path": `url(#${id})` });
     if (width) group.append(svg("path", { class: "line", d: path(points), "stroke-dasharray": dash, "stroke-width": width }));
-    for (const [peak, share, budget, time] of points) {
-      const mark = symbols[symbol](scale.x(share), scale.y(peak));
+    const point = ([peak, share, budget, time], mark, more = "") => {
       if (picks) Object.assign(mark.dataset, { budget });
-      mark.setAttribute("aria-label", `${name}: ${amount(peak, S.unit)}, ${signed(share, 1)} % time`);
-      mark.dataset.said = [name, `${amount(peak, S.unit)} at the peak`, `${milliseconds(time)} a step, ${signed(share, 1)} %`].join("\n");
-      group.append(mark);
-    }
-    return [group];
+      mark.setAttribute("aria-label", `${name}${more}: ${amount(peak, S.unit)}, ${signed(share, 1)} % time`);
+      mark.dataset.said = [`${name}${more}`, `${amount(peak, S.unit)} at the peak`, `${milliseconds(time)} a step, ${signed(share, 1)} %`].join("\n");
+      return mark;
+    };
+    const inside = points.filter(([, share]) => share <= S.high);
+    group.append(...inside.map((x) => point(x, symbols[symbol](scale.x(x[1]), scale.y(x[0])))));
+    if (inside.length === points.length) return [group];
+    // Of those beyond the axis the last stands for all: an arrow where the line leaves it.
+    const { right } = scale;
+    const arrow = svg("path", { d: `M${right},${leaves(points) - 5}l9,5l-9,5Z` });
+    return [group, svg("g", { class: "beyond", fill: colour }, point(points[0], arrow, ", beyond this axis"))];
+  };
+  // How high a line is where it leaves the axis of extra time; the smallest peak comes first.
+  const leaves = (points) => scale.y((points.find(([, share]) => share <= S.high) ?? points.at(-1))[0]);
+  // What is said of that, where there is room: how far it goes.
+  const beyond = () => {
+    const { right, bottom } = scale;
+    const found = S.series.find(({ points, picks }) => picks && points[0]?.[1] > S.high);
+    if (!found) return null;
+    const [peak, share] = found.points[0];
+    const said = `to ${amount(peak, S.unit)}, ${signed(share, 0)} %`;
+    const at = [16, 31, -7, -22].map((down) => leaves(found.points) + down).find((y) => !struck(y) && y < bottom - 3);
+    const wide = said.length * 6.2;
+    return at === undefined ? null : { x: right - wide, y: at, wide, said };
   };
   // Each line is named where it has the most room; the names do not touch.
   const names = () => {
     const { x, y, right, bottom } = scale;
-    const taken = emptyAt() ? [{ x: LEFT, y: emptyAt(), wide: 190 }] : [];
+    const far = beyond();
+    const taken = [emptyAt() && { x: LEFT, y: emptyAt(), wide: 190 }, far].filter(Boolean);
     // A point alone has few places for its name, so it comes first.
     const inTurn = [...S.series].sort((a, b) => Boolean(a.width) - Boolean(b.width));
-    return inTurn.flatMap(({ name, colour, dash, points, named, width }) => {
+    const said = far ? [svg("text", { class: "halo note", x: right, y: far.y, "text-anchor": "end" }, far.said)] : [];
+    const others = inTurn.flatMap(({ name, colour, dash, points, named, width }) => {
       if (!named || !points.length) return [];
       const swatch = width ? 20 : 0;
       const wide = name.length * 6.2 + swatch;
@@ -113,6 +133,7 @@ function render({ model, el }) {
         svg("text", { class: "halo name", x: place.x + swatch, y: place.y }, name),
       ];
     });
+    return [...said, ...others];
   };
   const clear = (place, wide) =>
     S.series.every(({ points, width }) => !width || !points.some(([peak, share], i) => {
@@ -167,11 +188,11 @@ function render({ model, el }) {
     move();
     const points = stops();
     points.forEach((x) => (x.setAttribute("role", "button"), (x.tabIndex = -1)));
-    const here = points.find((x) => x.dataset.budget === focused) ?? points.find((x) => Number(x.dataset.budget) <= S.budget) ?? points[0];
+    const here = points.find((x) => x.dataset.budget === focused) ?? points.find((x) => Number(x.dataset.budget) <= (S.budget ?? Infinity)) ?? points.at(-1);
     if (here) here.tabIndex = 0;
     if (focused !== null) here?.focus({ preventScroll: true });
   };
-  // By keyboard the points are one stop, the largest first; arrows lead from one to the next.
+  // By keyboard the points are one stop, at first that of the schedule shown; arrows lead from one to the next.
   const stops = () => [...root.querySelectorAll("[data-budget]")].sort((a, b) => b.dataset.budget - a.dataset.budget);
   const press = (event) => {
     const points = stops();
