@@ -35,7 +35,7 @@ _MOUNT = """([script, state, width]) => {
 
 def empty_page(page: Page) -> None:
     """The explorer's look, and a place for a widget."""
-    page.set_content("<div class='schedule-explorer'><div id='here' style='width: 700px'></div></div>")
+    page.set_content("<!doctype html><div class='schedule-explorer'><div id='here' style='width: 700px'></div></div>")
     page.add_style_tag(content=frontend_file("style.css"))
 
 

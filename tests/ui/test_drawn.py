@@ -46,7 +46,7 @@ def test_each_label_of_an_axis_says_where_it_stands(scripts: Page) -> None:
         assert digits == 0 or any(float(f"{x:.{digits - 1}f}") != y for x, y in zip(found, labels, strict=True)), found
 
 
-_DRAW = """([told, shown]) => {
+DRAW = """([told, shown]) => {
   window.S = { run: null, range: null, byTime: false, open: new Set(), preview: null, moving: null };
   take(S, table(told), table(shown));
   const here = document.querySelector("#here");
@@ -60,7 +60,7 @@ def draw(scripts: Page, profile: Profile) -> Scene:
     """A plain step."""
     plain = simulate(profile, keep_all(profile.graph))
     scene = Scene(profile, plain, TradeOff(plain, ()))
-    scripts.evaluate(_DRAW, [packed_json(table_of(scene)), packed_json(step_of(scene))])
+    scripts.evaluate(DRAW, [packed_json(table_of(scene)), packed_json(step_of(scene))])
     return scene
 
 

@@ -39,7 +39,9 @@ function stepPicture(el, { name, interactive = true }) {
     const ghost = S.ghost?.step;
     const whole = S.byTime ? Math.max(step.time_ms, ghost && !S.preview ? ghost.time_ms : 0) : step.runs;
     const y = (bytes) => MARGIN.top + PLOT * (1 - bytes / S.top);
-    return { width, inner, step, whole, y, ...laidOut(step, { byTime: S.byTime, width: inner, whole }) };
+    const bytes = S.moving ?? S.budget;
+    const line = bytes ? y(bytes) : null;
+    return { width, inner, step, whole, y, line, ...laidOut(step, { byTime: S.byTime, width: inner, whole }) };
   };
   const xOfRun = (run) => {
     const { step, inner, whole } = geometry;
@@ -80,15 +82,17 @@ function stepPicture(el, { name, interactive = true }) {
     return `${d}${back}Z`;
   };
 
-  // Names stand where there is room: at the first of some places at which they touch no other; else nowhere.
+  // Names stand where there is room: at the first of some places within the plot at which they touch no other and the
+  // budget's line does not strike them through; else nowhere.
   let taken = [];
   const named = (said, { size = 11, kind, places }) => {
     const wide = said.length * size * 0.56;
     const boxOf = ({ x, y, end }) => ({ left: end ? x - wide : x, right: end ? x : x + wide, top: y - size, bottom: y + size * 0.3 });
     const free = places.find((place) => {
       const box = boxOf(place);
-      const inside = box.left >= 0 && box.right <= geometry.width && box.top >= MARGIN.top - 22;
-      return inside && !taken.some((x) => box.left < x.right + 3 && x.left < box.right + 3 && box.top < x.bottom && x.top < box.bottom);
+      const inside = box.left >= MARGIN.left && box.right <= MARGIN.left + geometry.inner && box.top >= MARGIN.top - 22;
+      const struck = geometry.line > box.top && geometry.line < box.bottom;
+      return inside && !struck && !taken.some((x) => box.left < x.right + 3 && x.left < box.right + 3 && box.top < x.bottom && x.top < box.bottom);
     });
     if (!free) return [];
     taken.push(boxOf(free));
@@ -215,7 +219,7 @@ function stepPicture(el, { name, interactive = true }) {
       parts.push(svg("path", { class: to < from ? "arrow" : "arrow worse", d: `M${at},${a}V${b}M${at - 4},${b - tip}l4,${tip}l4,${-tip}` }));
       const share = signed((100 * (to - from)) / from, 0);
       const said = `${share} % · ${to < from ? "−" : "+"}${amount(Math.abs(from - to), S.unit)}`;
-      parts.push(...named(said, { size: 14, kind: to < from ? "saving" : "saving worse", places: [(a + b) / 2 + 5, b - 6, a + 14, b + 20].flatMap(beside) }));
+      parts.push(...named(said, { size: 14, kind: to < from ? "saving" : "saving worse", places: [(a + b) / 2 + 5, b - 6, a + 14, b + 20, b + 36].flatMap(beside) }));
     }
     if (!other) {
       const extra = (step.time_ms / S.ghost.step.time_ms - 1) * 100;
@@ -239,7 +243,7 @@ function stepPicture(el, { name, interactive = true }) {
     }
     const bytes = S.moving ?? S.budget;
     if (bytes) {
-      const at = y(bytes);
+      const at = geometry.line;
       parts.push(svg("line", { class: "budget", x1: MARGIN.left, x2: right, y1: at, y2: at }));
       if (interactive) parts.push(svg("path", { class: "grip", d: `M${right - 1},${at}l9,-6v12Z` }), svg("line", { class: "catch", x1: MARGIN.left, x2: right + 8, y1: at, y2: at }));
       const heights = at < MARGIN.top + 14 ? [at + 13] : [at - 5, at + 13];
