@@ -270,9 +270,11 @@ function stepPicture(el, { name, interactive = true }) {
     const parts = [];
     let row = 0;
     for (; row < 8; row += 1) {
-      const found = bandsOf(step, S.layers, S.model, { level: row, open: S.open });
-      if (!found.length) break;
-      for (const band of seen(found)) {
+      const single = bandsOf(step, S.layers, S.model, { level: row, open: S.open });
+      if (!single.length) break;
+      const found = seen(folded(single, S.model, (start, end) => (xOfRun(end) - xOfRun(start)) / TEXT));
+      const names = namesOf(found, S.model);
+      for (const band of found) {
         const [a, b] = [xOfRun(band.start), xOfRun(band.end)];
         if (band.several) {
           const said = `${band.several} layers, ${S.model.labels[band.label]} to ${S.model.labels[band.last]}`;
@@ -280,12 +282,12 @@ function stepPicture(el, { name, interactive = true }) {
           parts.push(svg("g", {}, svg("title", {}, said), box));
           continue;
         }
-        const full = S.model.labels[band.label];
+        const full = band.told ?? S.model.labels[band.label];
         const chosen = S.selection && (full === S.selection || full.startsWith(`${S.selection}.`) || S.selection.startsWith(`${full}.`));
         const open = S.open.has(band.label);
         const box = svg("rect", { x: a + 0.5, y: top + row * BAND, width: Math.max(0.7, b - a - 1), height: BAND - 2, rx: 2, class: `band${chosen ? " chosen" : ""}${open ? " open" : ""}` });
-        const said = shortened(full, Math.floor((b - a - 3) / TEXT));
-        const group = svg("g", { "data-band": band.label, "data-layer": S.model.picks[band.label], ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
+        const said = names.get(full).length <= roomIn(band) ? names.get(full) : "";
+        const group = svg("g", { "data-band": band.label, "data-layer": band.parent ?? S.model.picks[band.label], ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
         if (said) group.append(svg("text", { x: (a + b) / 2, y: top + row * BAND + 12, "text-anchor": "middle" }, said));
         parts.push(group);
       }
@@ -295,6 +297,17 @@ function stepPicture(el, { name, interactive = true }) {
     const height = top + Math.max(1, row) * BAND + 4;
     root.setAttribute("height", height);
     geometry.height = height;
+  };
+  const roomIn = ({ start, end }) => Math.floor((xOfRun(end) - xOfRun(start) - 3) / TEXT);
+  // A layer has one name in both passes: the one that the narrower of its bands has room for, of those with room for any.
+  const namesOf = (found, model) => {
+    const names = new Map();
+    for (const band of found) {
+      const full = band.told ?? model.labels[band.label];
+      const [before, said] = [names.get(full), shortened(full, roomIn(band))];
+      if (!before || (said && said.length < before.length)) names.set(full, said);
+    }
+    return names;
   };
   // Neighbours that are too narrow stand together, as many as can be seen.
   const seen = (found) => {
