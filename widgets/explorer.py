@@ -114,7 +114,7 @@ class Explorer(Traits):
         Another budget ends it, and so does ``cancel``.
 
         Raises:
-            ValueError: there is nothing to sweep yet.
+            ValueError: there is nothing to sweep yet, or at all.
         """
         if self._display.scene is None or not self._work.open:
             raise ValueError(_NOT_OPEN)
