@@ -56,10 +56,15 @@ class Activity:
         with self._changed:
             return frozenset(self._running)
 
-    def wait_for(self, kind: str) -> None:
-        """Wait until ``kind`` has ended."""
+    def wait_for(self, kind: str, *, unless: Callable[[], bool] = lambda: False) -> None:
+        """Wait until ``kind`` has ended, or ``unless`` says so, which is asked again at each ``wake``."""
         with self._changed:
-            self._changed.wait_for(lambda: kind not in self._running)
+            self._changed.wait_for(lambda: kind not in self._running or unless())
+
+    def wake(self) -> None:
+        """Let those who wait ask again what they wait for."""
+        with self._changed:
+            self._changed.notify_all()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until nothing is under way; False if that took longer than ``timeout`` seconds."""
@@ -116,6 +121,7 @@ class Jobs:
     def stop(self) -> None:
         """Let each that is under way end where it next looks."""
         self._stopped |= self.activity.kinds
+        self.activity.wake()
 
     @property
     def inside(self) -> bool:
@@ -131,6 +137,11 @@ class Jobs:
         """Go on, or end here: raises StoppedError if what runs in this thread was stopped."""
         if self.stopped:
             raise StoppedError
+
+    def wait_for(self, kind: str) -> None:
+        """Go on when ``kind`` has ended, or end here: as ``look`` where this is stopped meanwhile."""
+        self.activity.wait_for(kind, unless=lambda: self.stopped)
+        self.look()
 
     def _do(self, kind: str, work: Callable[[], None], again: Callable[[], bool]) -> None:
         self._here.kind = kind

@@ -99,15 +99,13 @@ class Explorer(Traits):
     def run(self) -> None:
         """Apply the schedule to the model and measure real training steps, in the background.
 
-        A solve that goes on is cancelled first: it would slow the steps down.
+        A solve that goes on is ended first, with what it found: it would slow the steps down.
 
         Raises:
             ValueError: there is no schedule yet.
         """
-        with self._display.lock:
-            if self.schedule is None:
-                raise ValueError("there is no schedule to run yet; wait for the solver, or choose a larger budget")
-            self._work.cancel_solving()
+        if self.schedule is None:
+            raise ValueError("there is no schedule to run yet; wait for the solver, or choose a larger budget")
         self._work.running.start()
 
     def play(self) -> None:
@@ -116,7 +114,7 @@ class Explorer(Traits):
         Another budget ends it, and so does ``cancel``.
 
         Raises:
-            ValueError: there is nothing to sweep yet.
+            ValueError: there is nothing to sweep yet, or at all.
         """
         if self._display.scene is None or not self._work.open:
             raise ValueError(_NOT_OPEN)

@@ -173,15 +173,25 @@ def _peak_residual(profile: Profile, timeline: Timeline, found: Residual) -> str
 def headline(scene: Scene) -> tuple[str, str]:
     """The answer in a line, and what is to be said of it: how good it is proven to be, and of what."""
     plain, solution = scene.keep_all, scene.solution
-    whole = plain.peak_bytes
+    whole, step = plain.peak_bytes, style.format_ms(plain.time_ms)
     if solution is None or solution.peak_bytes is None or solution.time_ms is None:
         told = "no schedule for this budget" if solution is not None else "plain PyTorch"
-        return told, f"plain PyTorch: {style.format_memory(whole)}, {style.format_ms(plain.time_ms)} a step"
+        return told, f"plain PyTorch: {style.format_memory(whole)}, {step} a step"
     memory = _signed(100 * (solution.peak_bytes / whole - 1), 0)
     time = _signed(100 * (solution.time_ms / plain.time_ms - 1), 1) if plain.time_ms else "no"
+    if (memory, time) == ("0", "0.0"):
+        return _as_plain(scene), f"{_proven_shortly(solution)} · {style.format_memory(whole)}, {step} a step"
     of = f"{style.format_memory(solution.peak_bytes, of=whole)} of {style.format_memory(whole)}"
-    times = f"{style.format_ms(solution.time_ms)} instead of {style.format_ms(plain.time_ms)}"
+    times = f"{style.format_ms(solution.time_ms)} instead of {step}"
     return f"{memory} % memory for {time} % time", f"{_proven_shortly(solution)} · {of} · {times}"
+
+
+def _as_plain(scene: Scene) -> str:
+    """Of a schedule that neither saves nor costs anything: is there one that does?"""
+    known = scene.known.best
+    if known and (known[0].peak_bytes or 0) >= scene.keep_all.peak_bytes:
+        return "as plain PyTorch: nothing to recompute saves memory here"
+    return "as plain PyTorch: nothing has to be recomputed"
 
 
 def _proven_shortly(solution: Solution) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import pytest
@@ -15,6 +15,7 @@ import explorer
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
+from tests.widgets.scene.test_repeats import STEPS, recurrent, towers
 from widgets.elements.frontend_file import together
 from widgets.elements.pictures import STEP_FILES
 from widgets.panels.timeline import step_of, table_of
@@ -46,7 +47,7 @@ def test_each_label_of_an_axis_says_where_it_stands(scripts: Page) -> None:
         assert digits == 0 or any(float(f"{x:.{digits - 1}f}") != y for x, y in zip(found, labels, strict=True)), found
 
 
-_DRAW = """([told, shown]) => {
+DRAW = """([told, shown]) => {
   window.S = { run: null, range: null, byTime: false, open: new Set(), preview: null, moving: null };
   take(S, table(told), table(shown));
   const here = document.querySelector("#here");
@@ -60,7 +61,7 @@ def draw(scripts: Page, profile: Profile) -> Scene:
     """A plain step."""
     plain = simulate(profile, keep_all(profile.graph))
     scene = Scene(profile, plain, TradeOff(plain, ()))
-    scripts.evaluate(_DRAW, [packed_json(table_of(scene)), packed_json(step_of(scene))])
+    scripts.evaluate(DRAW, [packed_json(table_of(scene)), packed_json(step_of(scene))])
     return scene
 
 
@@ -96,6 +97,18 @@ def test_parts_of_a_layer_that_are_too_narrow_stand_together(scripts: Page) -> N
     outer, inner, number = scripts.evaluate(code)
     assert number > 10
     assert inner > 0.75 * outer
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [(towers, ["tower"] * 6), (recurrent, [f"embed, cell, head ×{STEPS}", f"head, cell ×{STEPS - 2}"])],
+    ids=["towers", "recurrent"],
+)
+def test_a_module_used_time_and_again_is_one_band_for_each_use_or_for_all(
+    scripts: Page, make: Callable[[], Profile], named: list[str]
+) -> None:
+    draw(scripts, make())
+    assert scripts.locator("svg.step .bands text").all_text_contents() == named
 
 
 def test_whatever_is_computed_again_is_seen_in_the_strip(scripts: Page) -> None:

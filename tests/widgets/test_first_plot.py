@@ -27,6 +27,7 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
     monkeypatch.setattr(PlanSearch, "ready", late)
     monkeypatch.setattr("widgets.jobs.charting._LOADED_S", 0.01)
+    monkeypatch.setattr("explorer.solvers.search.annealing.was_compiled", lambda: False)
     yield compiled
     compiled.set()
 
@@ -63,6 +64,25 @@ def test_the_plain_step_is_drawn_before_the_search_is_compiled(trained: Trained,
         assert opened.selection == "blocks.1"
         assert len(opened._display.scene.known.instant) > 1
         assert opened._display.scene.known.others
+
+
+def test_a_large_opening_does_not_say_that_it_compiles_what_is_compiled(
+    trained: Trained, loading: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    def was_compiled() -> bool:
+        asked.set()
+        return True
+
+    monkeypatch.setattr("explorer.solvers.search.annealing.was_compiled", was_compiled)
+    with explorer.explore(trained.profile) as opened:
+        assert asked.wait(120)
+        time.sleep(0.1)  # for what would be said now
+        said = opened.message
+        loading.set()
+        opened.wait(120)
+    assert said == "Finding the smallest feasible budget"
 
 
 def test_closing_before_the_search_is_compiled(trained: Trained, loading: threading.Event) -> None:

@@ -153,6 +153,17 @@ def test_the_headline_is_the_answer_in_a_line(trained: Trained) -> None:
     assert text.headline(replace(scene, solution=none))[0] == "no schedule for this budget"
 
 
+def test_a_step_as_plain_pytorch_says_whether_less_memory_is_to_be_had(trained: Trained) -> None:
+    plain = plain_of(trained, 100.0)
+    same = replace(found(trained, Status.OPTIMAL), peak_bytes=plain.peak_bytes, time_ms=plain.time_ms)
+    less = replace(same, peak_bytes=plain.peak_bytes // 2, time_ms=2 * plain.time_ms)
+    scene = Scene(trained.profile, plain, TradeOff(plain, (less, same)), same)
+    assert text.headline(scene)[0] == "as plain PyTorch: nothing has to be recomputed"
+    said, note = text.headline(replace(scene, known=TradeOff(plain, (same,))))
+    assert said == "as plain PyTorch: nothing to recompute saves memory here"
+    assert note.endswith("2.000 GiB, 100 ms a step")
+
+
 @pytest.mark.parametrize(("time_ms", "told"), [(110.02, "0.0 % time"), (109.98, "0.0 % time"), (110.2, "+0.2 % time")])
 def test_nothing_has_no_sign(trained: Trained, time_ms: float, told: str) -> None:
     plain = plain_of(trained, 110.0)

@@ -63,6 +63,7 @@ class Controls:
             layout=ipywidgets.Layout(width="220px"),
         )
         self.figures = ipywidgets.HTML()
+        self.figures.add_class("schedule-explorer-figures")
         saving = [x for x in (self.save, self.file_name, self.download) if x is not None]
         row = ipywidgets.HBox(
             [self.play, self.run, self.cancel, *saving, self.layer],

@@ -61,12 +61,19 @@ class Charting:
         curve = self._curve(profile, choice)
         self._begun = choice, curve
         self._display.say("Finding the smallest feasible budget", "busy")
-        said = Timer(_LOADED_S, lambda: self._display.say(_COMPILING, "busy"))
+        said = Timer(_LOADED_S, self._say_why)
         said.start()
         try:
             return next(curve)
         finally:
             said.cancel()
+
+    def _say_why(self) -> None:
+        """What takes so long, where it is the compiler: not where its work is kept on disk and the graph is large."""
+        from explorer.solvers.search.annealing import was_compiled  # loads the compiler, which runs by now
+
+        if not was_compiled():
+            self._display.say(_COMPILING, "busy")
 
     def start(self) -> None:
         """Compute the curve of the present choice in the background, unless that was begun."""

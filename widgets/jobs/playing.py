@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from widgets import style
 from widgets.background import PLAYING, SOLVING, Jobs
 from widgets.choices.budget import sweep
 from widgets.display import Display
@@ -21,7 +22,17 @@ class Playing:
         self._traits, self._display, self._jobs = traits, display, jobs
 
     def start(self) -> None:
-        """Play in the background, until it is stopped or someone chooses another budget."""
+        """Play in the background, until it is stopped or someone chooses another budget.
+
+        Raises:
+            ValueError: there is one budget alone.
+        """
+        whole = self._display.present.keep_all.peak_bytes
+        if self._display.smallest_bytes >= whole:
+            raise ValueError(
+                "there is nothing to sweep: no schedule is known that takes less than the "
+                f"{style.format_memory(whole)} of plain PyTorch"
+            )
         self._jobs.ask(PLAYING, self._play)
 
     def _play(self) -> None:

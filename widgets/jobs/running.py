@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,22 @@ class Running:
         display: where the measurement is shown.
         jobs: where it runs.
         processor: held while it is measured.
+        end_solving: lets a solve that goes on end, which would slow the steps down.
     """
 
-    def __init__(self, subject: Subject, *, traits: Traits, display: Display, jobs: Jobs, processor: Lock) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        traits: Traits,
+        display: Display,
+        jobs: Jobs,
+        processor: Lock,
+        end_solving: Callable[[], None],
+    ) -> None:
         """Nothing runs."""
         self._subject, self._traits, self._display, self._jobs = subject, traits, display, jobs
-        self._processor = processor
+        self._processor, self._end_solving = processor, end_solving
 
     def start(self) -> None:
         """Run in the background, on a copy of the model as it is now."""
@@ -43,9 +54,11 @@ class Running:
 
     def _measure(self, example: Example | None) -> None:
         self._display.say("Looking for a device to run on", "busy")
-        self._jobs.activity.wait_for(SOLVING)
-        self._display.say("Looking for a device to run on", "busy")
-        self._subject.check_runnable()
+        self._subject.check_runnable()  # first: where nothing can run no solve has to end for it
+        self._end_solving()
+        if SOLVING in self._jobs.activity:
+            self._display.say("Waiting for the solve to end before steps are measured; Cancel ends both", "busy")
+            self._jobs.wait_for(SOLVING)
         with self._processor:
             self._jobs.look()
             self._measure_alone(example)

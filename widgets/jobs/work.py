@@ -68,7 +68,14 @@ class Work:
             others=self.other_curves,
         )
         self.playing = Playing(traits=traits, display=display, jobs=self.jobs)
-        self.running = Running(subject, traits=traits, display=display, jobs=self.jobs, processor=processor)
+        self.running = Running(
+            subject,
+            traits=traits,
+            display=display,
+            jobs=self.jobs,
+            processor=processor,
+            end_solving=self.cancel_solving,
+        )
         self.writing = Writing(subject, display=display, jobs=self.jobs)
         self.opening = Opening(
             subject,

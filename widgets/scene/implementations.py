@@ -15,6 +15,7 @@ from explorer.timeline import Stage, Timeline
 from widgets.scene.layers import NO_MODULE, covers
 
 _BACKWARD = re.compile(r"_backward.*")
+_CALL = re.compile(r"explorer\..*")  # a target of ours
 _DECORATION = re.compile(r"^_+|^native_|_legit.*$|_with_indices$|_\d*$")
 _OTHER_NAMES = {"threshold": "relu", "embedding_dense": "embedding"}
 """Of what is called otherwise in the backward pass than in the forward pass."""
@@ -169,11 +170,18 @@ class Choices:
 
 
 def _add(found: dict[tuple[Part, str, bool], Way], way: Way, runs: int) -> None:
-    """One more operator's; both halves of a backward pass have an implementation of the same name."""
+    """One more operator's; both halves of a backward pass have an implementation of the same name.
+
+    The time of one run is the mean of those that run.
+    """
     key = way.part, way.implementation, way.both
-    if key in found:
-        runs += found[key].runs
-    found[key] = replace(way, runs=runs) if runs else way
+    before = found.get(key, way)
+    whole = before.runs + runs
+    if runs and before.runs and before.time_ms != way.time_ms:
+        way = replace(way, time_ms=(before.runs * before.time_ms + runs * way.time_ms) / whole)
+    elif not runs:
+        way = before
+    found[key] = replace(way, runs=whole) if whole else way
 
 
 def differ_in_workspace_alone(ways: Iterable[Way]) -> bool:
@@ -230,7 +238,7 @@ def _calls_with_choice(graph: TrainingGraph) -> Iterator[Calls]:
     for (layer, kind), operators in of_kind.items():
         alike: dict[tuple[object, ...], list[list[Operator]]] = {}
         for call in _with_backward(operators):
-            alike.setdefault(tuple(map(_offer, call)), []).append(call)
+            alike.setdefault(tuple(_offer(graph, x) for x in call), []).append(call)
         for offer, calls in alike.items():
             members = [x for call in calls for x in call]
             if _has_choice(graph, members):
@@ -259,8 +267,20 @@ def _with_backward(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
     yield from found.values()
 
 
-def _offer(operator: Operator) -> tuple[object, ...]:
-    return operator.phase, *((x.name, x.cost) for x in operator.implementations)
+def _offer(graph: TrainingGraph, operator: Operator) -> tuple[object, ...]:
+    """Equal for operators with the same ways at the same costs.
+
+    What our own calls take is measured for each where they read slices of one tensor, as the steps of a recurrence do:
+    those with functions and sizes alike offer the same.
+    """
+
+    def costs(way: Implementation) -> object:
+        if not _CALL.fullmatch(operator.target):
+            return way.cost
+        sizes = (tuple(graph.storages[x].bytes for x in storages) for storages in (way.reads, way.writes))
+        return way.cost.partition("#")[0], *sizes
+
+    return operator.phase, *((x.name, costs(x)) for x in operator.implementations)
 
 
 def _has_choice(graph: TrainingGraph, operators: Iterable[Operator]) -> bool:

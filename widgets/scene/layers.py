@@ -10,6 +10,7 @@ from itertools import groupby
 from explorer.graph import Phase, TrainingGraph
 from explorer.timeline import Stage, Timeline
 from widgets.scene.blocks import Blocks, blocks_of
+from widgets.scene.repeats import name_of_use, repeats
 
 NO_MODULE = "other"
 FEW = 24
@@ -75,7 +76,7 @@ class Segment:
     end: int
 
 
-def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 18) -> tuple[Segment, ...]:
+def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 19) -> tuple[Segment, ...]:
     """Stretches of the step worth a label on its axis.
 
     Recomputations belong to the stretch of the backward pass that asked for them. Stretches under a fiftieth of the
@@ -83,15 +84,10 @@ def segments(graph: TrainingGraph, timeline: Timeline, *, most: int = 18) -> tup
     """
     own = [i for i, stage in enumerate(timeline.stages) if stage is not Stage.RECOMPUTE]
     paths = _filled([graph.operators[timeline.operators[i]].layer for i in own])
-    labels = _labels(blocks_of(graph), paths, lambda cut: sum(1 for _ in groupby(cut)) <= most)
-    found: list[Segment] = []
-    start = 0
-    for label, members in groupby(range(len(own)), key=lambda i: (timeline.stages[own[i]] is Stage.FORWARD, labels[i])):
-        end = own[list(members)[-1]] + 1
-        if end - start >= len(timeline.operators) / 50:
-            found.append(Segment(label[1], start, end))
-        start = end
-    return tuple(found)
+    passes = [timeline.stages[i] is Stage.FORWARD for i in own]
+    ends = [0, *(x + 1 for x in own)]
+    row = (Segment(x.label, ends[x.start], ends[x.end]) for x in _row(blocks_of(graph), paths, passes, most=most))
+    return tuple(x for x in row if x.end - x.start >= len(timeline.operators) / 50)
 
 
 def stretches(graph: TrainingGraph, operators: Iterable[int], *, most: int = 14) -> tuple[Segment, ...]:
@@ -99,17 +95,8 @@ def stretches(graph: TrainingGraph, operators: Iterable[int], *, most: int = 14)
     row = [int(x) for x in operators]
     paths = _filled([graph.operators[x].layer for x in row])
     passes = [graph.operators[x].phase is Phase.FORWARD for x in row]  # updates stand among the backward operators
-    labels = _labels(
-        blocks_of(graph), paths, lambda cut: sum(1 for _ in groupby(zip(passes, cut, strict=True))) <= most
-    )
-    found: list[Segment] = []
-    start = 0
-    for (_, label), stretch in groupby(zip(passes, labels, strict=True)):
-        end = start + sum(1 for _ in stretch)
-        if end - start >= len(row) / 40:
-            found.append(Segment(label, start, end))
-        start = end
-    return tuple(found)
+    found = _row(blocks_of(graph), paths, passes, most=most)
+    return tuple(x for x in found if x.end - x.start >= len(row) / 40)
 
 
 def _filled(paths: Sequence[str]) -> list[str]:
@@ -133,20 +120,48 @@ def _deepest(paths: Iterable[str]) -> int:
     return max((path.count(".") + 1 for path in set(paths) if path), default=1)
 
 
-def _labels(blocks: Blocks, paths: Sequence[str], readable: Callable[[list[str]], bool]) -> list[str]:
-    """The paths cut to the greatest depth that is readable, or to depth 1.
+def _row(blocks: Blocks, paths: Sequence[str], passes: Sequence[bool], *, most: int) -> list[Segment]:
+    """Stretches of one label and one pass, at the greatest depth that leaves at most ``most`` of them, or at depth 1.
 
-    Before blocks lose their own label, neighbours that are equal share one: two, four, and so on.
+    Before blocks lose their own label, neighbours that are equal share one: two, four, and so on. Then what a module
+    that is used several times does in each use is one stretch, and if need be all of its uses are.
     """
-    labels: list[str] = []
+    row: list[Segment] = []
     for depth in range(_deepest(paths), 0, -1):
-        most = max((run.count for run in blocks.runs if run.depth == depth), default=1)
-        for width in (1 << x for x in range((most - 1).bit_length() + 1)):
+        count = max((run.count for run in blocks.runs if run.depth == depth), default=1)
+        for width in (1 << x for x in range((count - 1).bit_length() + 1)):
             label = {path: _shared(blocks, path, depth, width) for path in set(paths)}
-            labels = [label[path] for path in paths]
-            if readable(labels):
-                return labels
-    return labels
+            keys = list(zip(passes, (label[path] for path in paths), strict=True))
+            row = _stretches(keys)
+            if len(row) <= most:
+                return row
+        for each in (True, False):
+            row = _folded_uses(keys, each=each)
+            if len(row) <= most:
+                return row
+    return row
+
+
+def _stretches(keys: Sequence[tuple[bool, str]]) -> list[Segment]:
+    found, start = [], 0
+    for (_, label), members in groupby(keys):
+        end = start + sum(1 for _ in members)
+        found.append(Segment(label, start, end))
+        start = end
+    return found
+
+
+def _folded_uses(keys: Sequence[tuple[bool, str]], *, each: bool) -> list[Segment]:
+    """Stretches in which a module that is used several times is one for each use, or for all."""
+    row = _stretches(keys)
+    found: list[Segment] = []
+    for at, length, times in repeats([(keys[x.start][0], x.label) for x in row]):
+        name = name_of_use([x.label for x in row[at : at + length]])
+        parts, told = (times, name) if each or times == 1 else (1, f"{name} ×{times}")
+        step = length * times // parts
+        starts = range(at, at + length * times, step)
+        found += [Segment(told, row[i].start, row[i + step - 1].end) for i in starts]
+    return found
 
 
 def _shared(blocks: Blocks, path: str, depth: int, width: int) -> str:

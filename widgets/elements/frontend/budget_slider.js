@@ -22,15 +22,16 @@ function render({ model, el }) {
   // Enough digits for one step of the slider to show.
   const digits = () => Math.min(6, Math.max(0, Math.ceil(-Math.log10(model.get("step_bytes") / UNITS[unit()]))));
   const name = () => {
-    unitName.textContent = unit();
+    unitName.textContent = model.get("plain_bytes") ? unit() : "";
     readout.setAttribute("aria-label", `Memory budget in ${unit()}, or with another unit, or in % of PyTorch's peak`);
     readout.title = `${unit()}, or with a unit (260 MiB), or % of PyTorch's peak (80 %)`;
   };
   const write = (bytes) => {
     const plain = model.get("plain_bytes");
-    readout.value = (bytes / UNITS[unit()]).toFixed(digits());
+    // Before anything is open there is no budget, which is not a budget of nothing.
+    readout.value = plain ? (bytes / UNITS[unit()]).toFixed(digits()) : "";
     share.textContent = plain ? `${((100 * bytes) / plain).toFixed(0)} % of PyTorch's peak` : "";
-    range.setAttribute("aria-valuetext", `${readout.value} ${unit()}`);
+    range.setAttribute("aria-valuetext", plain ? `${readout.value} ${unit()}` : "not known yet");
   };
   // Marks whose names would overlap are left out; those at the ends come first.
   const thin = () => {

@@ -4,6 +4,7 @@ const HEIGHT = 264;
 const BELOW = 40;
 const REACH = 12; // pixels around a point
 const HALF = 3.5; // of the width of a tick's character, at most
+const EMPTY = "no schedule is known to fit here";
 const STEP = { ArrowUp: 1, ArrowRight: -1, ArrowDown: -1, ArrowLeft: 1 };
 
 function render({ model, el }) {
@@ -59,39 +60,69 @@ function render({ model, el }) {
       svg("text", { class: "note", x: (LEFT + right) / 2, y: bottom + 32, "text-anchor": "middle" }, "extra time of a step"),
     ];
   };
+  // Would the budget's line strike through what is written at this height?
+  const struck = (at) => Boolean(S.budget) && Math.abs(at - 4 - scale.y(S.budget)) < 9;
+  const emptyAt = () => {
+    if (!S.smallest) return undefined;
+    const { y, bottom } = scale;
+    return [bottom - 5, bottom - 23].find((at) => at - 11 > y(S.smallest) && !struck(at));
+  };
   const nothing = () => {
     if (!S.smallest) return [];
     const { y, bottom, right } = scale;
-    const top = y(S.smallest);
-    const said = bottom - top > 16 ? [svg("text", { class: "note", x: LEFT + 6, y: bottom - 5 }, "no schedule is known to fit here")] : [];
+    const [top, at] = [y(S.smallest), emptyAt()];
+    const said = at ? [svg("text", { class: "note", x: LEFT + 6, y: at }, EMPTY)] : [];
     return [svg("rect", { class: "nothing", x: LEFT, y: top, width: right - LEFT, height: Math.max(0, bottom - top) }), ...said];
   };
   const line = ({ name, colour, dash, points, width, symbol, picks }) => {
     if (!points.length) return [];
     const group = svg("g", { class: "series", "data-name": name, stroke: colour, fill: colour, "clip-path": `url(#${id})` });
     if (width) group.append(svg("path", { class: "line", d: path(points), "stroke-dasharray": dash, "stroke-width": width }));
-    for (const [peak, share, budget, time] of points) {
-      const mark = symbols[symbol](scale.x(share), scale.y(peak));
+    const point = ([peak, share, budget, time], mark, more = "") => {
       if (picks) Object.assign(mark.dataset, { budget });
-      mark.setAttribute("aria-label", `${name}: ${amount(peak, S.unit)}, ${signed(share, 1)} % time`);
-      mark.dataset.said = [name, `${amount(peak, S.unit)} at the peak`, `${milliseconds(time)} a step, ${signed(share, 1)} %`].join("\n");
-      group.append(mark);
-    }
-    return [group];
+      mark.setAttribute("aria-label", `${name}${more}: ${amount(peak, S.unit)}, ${signed(share, 1)} % time`);
+      mark.dataset.said = [`${name}${more}`, `${amount(peak, S.unit)} at the peak`, `${milliseconds(time)} a step, ${signed(share, 1)} %`].join("\n");
+      return mark;
+    };
+    const inside = points.filter(([, share]) => share <= S.high);
+    group.append(...inside.map((x) => point(x, symbols[symbol](scale.x(x[1]), scale.y(x[0])))));
+    if (inside.length === points.length) return [group];
+    // Of those beyond the axis the last stands for all: an arrow where the line leaves it.
+    const { right } = scale;
+    const arrow = svg("path", { d: `M${right},${leaves(points) - 5}l9,5l-9,5Z` });
+    return [group, svg("g", { class: "beyond", fill: colour }, point(points[0], arrow, ", beyond this axis"))];
+  };
+  // How high a line is where it leaves the axis of extra time; the smallest peak comes first.
+  const leaves = (points) => scale.y((points.find(([, share]) => share <= S.high) ?? points.at(-1))[0]);
+  // What is said of that, where there is room: how far it goes.
+  const beyond = () => {
+    const { right, bottom } = scale;
+    const found = S.series.find(({ points, picks }) => picks && points[0]?.[1] > S.high);
+    if (!found) return null;
+    const [peak, share] = found.points[0];
+    const said = `to ${amount(peak, S.unit)}, ${signed(share, 0)} %`;
+    const at = [16, 31, -7, -22].map((down) => leaves(found.points) + down).find((y) => !struck(y) && y < bottom - 3);
+    const wide = said.length * 6.2;
+    return at === undefined ? null : { x: right - wide, y: at, wide, said };
   };
   // Each line is named where it has the most room; the names do not touch.
   const names = () => {
     const { x, y, right, bottom } = scale;
-    const taken = [{ x: LEFT, y: bottom - 5, wide: S.smallest && bottom - y(S.smallest) > 16 ? 190 : 0 }];
-    return S.series.flatMap(({ name, colour, dash, points, named, width }) => {
+    const far = beyond();
+    const taken = [emptyAt() && { x: LEFT, y: emptyAt(), wide: 190 }, far].filter(Boolean);
+    // A point alone has few places for its name, so it comes first.
+    const inTurn = [...S.series].sort((a, b) => Boolean(a.width) - Boolean(b.width));
+    const said = far ? [svg("text", { class: "halo note", x: right, y: far.y, "text-anchor": "end" }, far.said)] : [];
+    const others = inTurn.flatMap(({ name, colour, dash, points, named, width }) => {
       if (!named || !points.length) return [];
       const swatch = width ? 20 : 0;
       const wide = name.length * 6.2 + swatch;
       const own = points.filter(([, share]) => share <= S.high).map(([peak, share]) => ({ x: x(share) + 8, y: y(peak) - 6 }));
       const corner = Array.from({ length: 8 }, (_, i) => ({ x: right - wide, y: TOP + 12 + 15 * i }));
-      const apart = (p) => !(S.budget && Math.abs(p.y - 4 - y(S.budget)) < 9) && p.x + wide <= right + 2 && p.y > TOP + 8 && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide + 3 && t.x < p.x + wide + 3);
+      const inside = (p) => p.x > LEFT && p.x + wide <= right + 2 && p.y > TOP + 8 && p.y < bottom - 2;
+      const apart = (p) => inside(p) && !struck(p.y) && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide + 3 && t.x < p.x + wide + 3);
       // A point alone has its name beside it; a line's says by its dashes whose it is.
-      const beside = own.flatMap((p) => [p, { x: p.x + 2, y: p.y + 10 }, { x: p.x - wide - 16, y: p.y }]);
+      const beside = own.flatMap((p) => [p, { x: p.x + 2, y: p.y + 10 }, { x: p.x - wide - 16, y: p.y }, { x: p.x, y: p.y + 23 }, { x: p.x, y: p.y + 38 }]);
       const place = width
         ? own.find((p) => apart(p) && clear(p, wide)) ?? corner.find((p) => apart(p) && clear(p, wide)) ?? corner.find(apart)
         : beside.find((p) => apart(p) && clear(p, wide)) ?? beside.find(apart);
@@ -102,6 +133,7 @@ function render({ model, el }) {
         svg("text", { class: "halo name", x: place.x + swatch, y: place.y }, name),
       ];
     });
+    return [...said, ...others];
   };
   const clear = (place, wide) =>
     S.series.every(({ points, width }) => !width || !points.some(([peak, share], i) => {
@@ -114,7 +146,7 @@ function render({ model, el }) {
     if (!bytes) return [];
     const at = scale.y(bytes);
     return [
-      svg("line", { class: "budget", x1: LEFT - 14, x2: scale.right, y1: at, y2: at }),
+      svg("line", { class: "budget", x1: LEFT, x2: scale.right, y1: at, y2: at }),
       svg("line", { class: "catch", x1: LEFT - 14, x2: scale.right, y1: at, y2: at }),
     ];
   };
@@ -156,11 +188,11 @@ function render({ model, el }) {
     move();
     const points = stops();
     points.forEach((x) => (x.setAttribute("role", "button"), (x.tabIndex = -1)));
-    const here = points.find((x) => x.dataset.budget === focused) ?? points.find((x) => Number(x.dataset.budget) <= S.budget) ?? points[0];
+    const here = points.find((x) => x.dataset.budget === focused) ?? points.find((x) => Number(x.dataset.budget) <= (S.budget ?? Infinity)) ?? points.at(-1);
     if (here) here.tabIndex = 0;
     if (focused !== null) here?.focus({ preventScroll: true });
   };
-  // By keyboard the points are one stop, the largest first; arrows lead from one to the next.
+  // By keyboard the points are one stop, at first that of the schedule shown; arrows lead from one to the next.
   const stops = () => [...root.querySelectorAll("[data-budget]")].sort((a, b) => b.dataset.budget - a.dataset.budget);
   const press = (event) => {
     const points = stops();

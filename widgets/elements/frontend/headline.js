@@ -37,7 +37,9 @@ function render({ model, el }) {
     const point = best && { ...best, share: 100 * (best.took / time - 1) };
     el.classList.add("known");
     if (point) {
-      big.textContent = `${signed(100 * (point.peak / plain - 1), 0)} % memory for ${signed(point.share, 1)} % time`;
+      const [memory, more] = [signed(100 * (point.peak / plain - 1), 0), signed(point.share, 1)];
+      const same = memory === "0" && more === "0.0";
+      big.textContent = same ? "as plain PyTorch: nothing has to be recomputed" : `${memory} % memory for ${more} % time`;
       note.textContent = `nearest schedule known for ${amount(bytes, unit)}; let go to solve`;
     } else {
       big.textContent = "no schedule known";

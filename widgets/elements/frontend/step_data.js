@@ -118,6 +118,44 @@ function bandsOf(step, layers, model, { level, open }) {
   return found;
 }
 
+// Bands of a module that is used time and again, one for each use where that has room for its name, else one for all: as
+// `repeats` and `name_of_use` in scene/repeats.py. `wide` says how many characters a stretch of runs has room for.
+function folded(bands, model, wide) {
+  const found = [];
+  const name = ({ label, back }) => (back ? -1 - label : label);
+  for (let at = 0; at < bands.length; ) {
+    let [length, times] = [1, 1];
+    for (let tried = 2; tried <= Math.min(64, (bands.length - at) / 2); tried += 1) {
+      let same = at;
+      while (same + tried < bands.length && name(bands[same]) === name(bands[same + tried]) && bands[same].end === bands[same + 1].start) same += 1;
+      const uses = 1 + Math.floor((same - at) / tried);
+      if (uses > 1 && uses * tried > Math.max(5, length * times)) [length, times] = [tried, uses];
+    }
+    const all = bands.slice(at, at + length * times);
+    at += all.length;
+    const [start, end] = [all[0].start, all.at(-1).end];
+    if (times === 1 || wide(start, end) > 5 * all.length) {
+      found.push(...all);
+      continue;
+    }
+    const labels = [...new Set(all.slice(0, length).map((x) => model.labels[x.label]))];
+    const parent = sharedPath(labels);
+    const told = parent || labels.slice(0, 4).join(", ") + (labels.length > 4 ? ", …" : "");
+    const each = wide(start, end) / times > parent.split(".").at(-1).length && parent;
+    const step = each ? length : all.length;
+    for (let i = 0; i < all.length; i += step) {
+      found.push({ ...all[i], end: all[i + step - 1].end, more: false, told: each ? told : `${told} ×${times}`, parent, uses: all.length / step });
+    }
+  }
+  return found;
+}
+function sharedPath(labels) {
+  const parts = labels.map((x) => x.split("."));
+  let shared = 0;
+  while (shared < Math.min(...parts.map((x) => x.length)) && parts.every((x) => x[shared] === parts[0][shared])) shared += 1;
+  return parts[0].slice(0, shared).join(".");
+}
+
 const sized = (model, stay) => ({ name: model.storages[stay.storage], bytes: model.sizes[stay.storage], ...stay });
 const largest = (found) => found.sort((a, b) => b.bytes - a.bytes);
 function stay(step, i) {

@@ -39,7 +39,9 @@ function stepPicture(el, { name, interactive = true }) {
     const ghost = S.ghost?.step;
     const whole = S.byTime ? Math.max(step.time_ms, ghost && !S.preview ? ghost.time_ms : 0) : step.runs;
     const y = (bytes) => MARGIN.top + PLOT * (1 - bytes / S.top);
-    return { width, inner, step, whole, y, ...laidOut(step, { byTime: S.byTime, width: inner, whole }) };
+    const bytes = S.moving ?? S.budget;
+    const line = bytes ? y(bytes) : null;
+    return { width, inner, step, whole, y, line, ...laidOut(step, { byTime: S.byTime, width: inner, whole }) };
   };
   const xOfRun = (run) => {
     const { step, inner, whole } = geometry;
@@ -80,15 +82,17 @@ function stepPicture(el, { name, interactive = true }) {
     return `${d}${back}Z`;
   };
 
-  // Names stand where there is room: at the first of some places at which they touch no other; else nowhere.
+  // Names stand where there is room: at the first of some places within the plot at which they touch no other and the
+  // budget's line does not strike them through; else nowhere.
   let taken = [];
   const named = (said, { size = 11, kind, places }) => {
     const wide = said.length * size * 0.56;
     const boxOf = ({ x, y, end }) => ({ left: end ? x - wide : x, right: end ? x : x + wide, top: y - size, bottom: y + size * 0.3 });
     const free = places.find((place) => {
       const box = boxOf(place);
-      const inside = box.left >= 0 && box.right <= geometry.width && box.top >= MARGIN.top - 22;
-      return inside && !taken.some((x) => box.left < x.right + 3 && x.left < box.right + 3 && box.top < x.bottom && x.top < box.bottom);
+      const inside = box.left >= MARGIN.left && box.right <= MARGIN.left + geometry.inner && box.top >= MARGIN.top - 22;
+      const struck = geometry.line > box.top && geometry.line < box.bottom;
+      return inside && !struck && !taken.some((x) => box.left < x.right + 3 && x.left < box.right + 3 && box.top < x.bottom && x.top < box.bottom);
     });
     if (!free) return [];
     taken.push(boxOf(free));
@@ -215,7 +219,7 @@ function stepPicture(el, { name, interactive = true }) {
       parts.push(svg("path", { class: to < from ? "arrow" : "arrow worse", d: `M${at},${a}V${b}M${at - 4},${b - tip}l4,${tip}l4,${-tip}` }));
       const share = signed((100 * (to - from)) / from, 0);
       const said = `${share} % · ${to < from ? "−" : "+"}${amount(Math.abs(from - to), S.unit)}`;
-      parts.push(...named(said, { size: 14, kind: to < from ? "saving" : "saving worse", places: [(a + b) / 2 + 5, b - 6, a + 14, b + 20].flatMap(beside) }));
+      parts.push(...named(said, { size: 14, kind: to < from ? "saving" : "saving worse", places: [(a + b) / 2 + 5, b - 6, a + 14, b + 20, b + 36].flatMap(beside) }));
     }
     if (!other) {
       const extra = (step.time_ms / S.ghost.step.time_ms - 1) * 100;
@@ -239,7 +243,7 @@ function stepPicture(el, { name, interactive = true }) {
     }
     const bytes = S.moving ?? S.budget;
     if (bytes) {
-      const at = y(bytes);
+      const at = geometry.line;
       parts.push(svg("line", { class: "budget", x1: MARGIN.left, x2: right, y1: at, y2: at }));
       if (interactive) parts.push(svg("path", { class: "grip", d: `M${right - 1},${at}l9,-6v12Z` }), svg("line", { class: "catch", x1: MARGIN.left, x2: right + 8, y1: at, y2: at }));
       const heights = at < MARGIN.top + 14 ? [at + 13] : [at - 5, at + 13];
@@ -266,9 +270,11 @@ function stepPicture(el, { name, interactive = true }) {
     const parts = [];
     let row = 0;
     for (; row < 8; row += 1) {
-      const found = bandsOf(step, S.layers, S.model, { level: row, open: S.open });
-      if (!found.length) break;
-      for (const band of seen(found)) {
+      const single = bandsOf(step, S.layers, S.model, { level: row, open: S.open });
+      if (!single.length) break;
+      const found = seen(folded(single, S.model, (start, end) => (xOfRun(end) - xOfRun(start)) / TEXT));
+      const names = namesOf(found, S.model);
+      for (const band of found) {
         const [a, b] = [xOfRun(band.start), xOfRun(band.end)];
         if (band.several) {
           const said = `${band.several} layers, ${S.model.labels[band.label]} to ${S.model.labels[band.last]}`;
@@ -276,12 +282,12 @@ function stepPicture(el, { name, interactive = true }) {
           parts.push(svg("g", {}, svg("title", {}, said), box));
           continue;
         }
-        const full = S.model.labels[band.label];
+        const full = band.told ?? S.model.labels[band.label];
         const chosen = S.selection && (full === S.selection || full.startsWith(`${S.selection}.`) || S.selection.startsWith(`${full}.`));
         const open = S.open.has(band.label);
         const box = svg("rect", { x: a + 0.5, y: top + row * BAND, width: Math.max(0.7, b - a - 1), height: BAND - 2, rx: 2, class: `band${chosen ? " chosen" : ""}${open ? " open" : ""}` });
-        const said = shortened(full, Math.floor((b - a - 3) / TEXT));
-        const group = svg("g", { "data-band": band.label, "data-layer": S.model.picks[band.label], ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
+        const said = names.get(full).length <= roomIn(band) ? names.get(full) : "";
+        const group = svg("g", { "data-band": band.label, "data-layer": band.parent ?? S.model.picks[band.label], ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
         if (said) group.append(svg("text", { x: (a + b) / 2, y: top + row * BAND + 12, "text-anchor": "middle" }, said));
         parts.push(group);
       }
@@ -291,6 +297,17 @@ function stepPicture(el, { name, interactive = true }) {
     const height = top + Math.max(1, row) * BAND + 4;
     root.setAttribute("height", height);
     geometry.height = height;
+  };
+  const roomIn = ({ start, end }) => Math.floor((xOfRun(end) - xOfRun(start) - 3) / TEXT);
+  // A layer has one name in both passes: the one that the narrower of its bands has room for, of those with room for any.
+  const namesOf = (found, model) => {
+    const names = new Map();
+    for (const band of found) {
+      const full = band.told ?? model.labels[band.label];
+      const [before, said] = [names.get(full), shortened(full, roomIn(band))];
+      if (!before || (said && said.length < before.length)) names.set(full, said);
+    }
+    return names;
   };
   // Neighbours that are too narrow stand together, as many as can be seen.
   const seen = (found) => {

@@ -14,6 +14,15 @@ function render({ model, el }) {
     made.textContent = content;
     return made;
   };
+  // A long path breaks after its dots, rather than push the last columns out of sight.
+  const value = (content) => {
+    const made = cell("td", content);
+    const parts = made.textContent.split(/(?<=\.)(?=[a-z_])/i);
+    if (parts.length < 3) return made;
+    made.className = "path";
+    made.replaceChildren(...parts.flatMap((part) => [part, document.createElement("wbr")]));
+    return made;
+  };
   const unfolded = new Set();
   const nameOf = ({ key, cells }) => [key, ...cells.slice(0, 2)].join("\n");
   const unfold = (row) => {
@@ -44,7 +53,7 @@ function render({ model, el }) {
       button.addEventListener("click", () => model.send({ picked: key }));
       head.append(button);
     }
-    row.append(head, ...cells.slice(1).map((content) => cell("td", content)));
+    row.append(head, ...cells.slice(1).map(value));
     return row;
   };
   const pull = () => {
