@@ -37,6 +37,16 @@ _STRUCK = """box => {
   }).map((x) => x.textContent);
 }"""
 
+_CROSSED = """box => {
+  const lines = [...box.querySelectorAll("path.line")];
+  const shares = Array.from({ length: 400 }, (_, i) => i / 399);
+  const points = lines.flatMap((line) => shares.map((x) => line.getPointAtLength(x * line.getTotalLength())));
+  return [...box.querySelectorAll("text.name")].filter((name) => {
+    const { x, y, width, height } = name.getBBox();
+    return points.some((p) => p.x > x && p.x < x + width && p.y > y + 3 && p.y < y + height - 3);
+  }).map((x) => x.textContent);
+}"""
+
 
 @pytest.fixture(scope="module")
 def alone(browser: Browser) -> Iterator[Page]:
@@ -94,6 +104,12 @@ def test_no_text_of_the_curve_lies_over_another_or_is_struck_through(
             assert covered(curve) == [], (width, budget)
             assert curve.evaluate(_STRUCK) == [], (width, budget)
             expect(curve.get_by_text("plain PyTorch")).to_have_count(1)
+
+
+def test_names_stand_beside_lines_that_fill_the_right_half(alone: Page, plain: Scene) -> None:
+    for budget in (0.95, 0.84, 0.72):
+        curve = drawn(alone, table(plain, _FLAT, budget=budget, other=True))
+        assert curve.evaluate(_CROSSED) == [], budget
 
 
 def test_the_keyboard_begins_at_the_schedule_shown_and_leads_through_what_is_seen(alone: Page, plain: Scene) -> None:

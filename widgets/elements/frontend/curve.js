@@ -119,12 +119,13 @@ function render({ model, el }) {
       const wide = name.length * 6.2 + swatch;
       const own = points.filter(([, share]) => share <= S.high).map(([peak, share]) => ({ x: x(share) + 8, y: y(peak) - 6 }));
       const corner = Array.from({ length: 8 }, (_, i) => ({ x: right - wide, y: TOP + 12 + 15 * i }));
+      const edge = Array.from({ length: 14 }, (_, i) => ({ x: LEFT + 10, y: TOP + 12 + 15 * i }));
       const inside = (p) => p.x > LEFT && p.x + wide <= right + 2 && p.y > TOP + 8 && p.y < bottom - 2;
       const apart = (p) => inside(p) && !struck(p.y) && !taken.some((t) => Math.abs(t.y - p.y) < 15 && p.x < t.x + t.wide + 3 && t.x < p.x + wide + 3);
       // A point alone has its name beside it; a line's says by its dashes whose it is.
       const beside = own.flatMap((p) => [p, { x: p.x + 2, y: p.y + 10 }, { x: p.x - wide - 16, y: p.y }, { x: p.x, y: p.y + 23 }, { x: p.x, y: p.y + 38 }]);
       const place = width
-        ? own.find((p) => apart(p) && clear(p, wide)) ?? corner.find((p) => apart(p) && clear(p, wide)) ?? corner.find(apart)
+        ? own.find((p) => apart(p) && clear(p, wide)) ?? [...corner, ...edge].find((p) => apart(p) && clear(p, wide)) ?? corner.find(apart)
         : beside.find((p) => apart(p) && clear(p, wide)) ?? beside.find(apart);
       if (!place) return [];
       taken.push({ ...place, wide });
@@ -135,12 +136,16 @@ function render({ model, el }) {
     });
     return [...said, ...others];
   };
-  const clear = (place, wide) =>
-    S.series.every(({ points, width }) => !width || !points.some(([peak, share], i) => {
-      const [a, b] = [scale.x(share), scale.x(points[i + 1]?.[1] ?? share)];
-      const [low, high] = [scale.y(points[i + 1]?.[0] ?? peak), scale.y(peak)];
-      return b > place.x - 2 && a < place.x + wide && Math.max(low, high) > place.y - 12 && Math.min(low, high) < place.y + 3;
-    }));
+  // Does no line run through a name there? Each goes up from a point, then to the left as far as the next.
+  const clear = (place, wide) => {
+    const [left, right, top, bottom] = [place.x - 2, place.x + wide, place.y - 12, place.y + 3];
+    const meets = ([peak, share], [next, further]) => {
+      const [x1, x2, y1, y2] = [scale.x(further), scale.x(share), scale.y(next), scale.y(peak)];
+      const upwards = x2 > left && x2 < right && y2 > top && y1 < bottom;
+      return upwards || (y1 > top && y1 < bottom && x2 > left && x1 < right);
+    };
+    return S.series.every(({ points, width }) => !width || !points.some((x, i) => meets(x, points[i + 1] ?? x)));
+  };
   const budgetLine = () => {
     const bytes = preview?.bytes ?? S.budget;
     if (!bytes) return [];
