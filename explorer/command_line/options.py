@@ -1,8 +1,7 @@
-"""What the options of commands say: models, sizes of their batches, pins, files to write."""
+"""What the options of commands say: models, sizes of their batches, pins."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -26,14 +25,6 @@ def model_of(
     else:
         made = model_source.factory(name)
     return made if device is None else model_source.moved(made, device)
-
-
-def check_folder(target: Path) -> None:
-    """Refuse a file that cannot be written before the work for it begins."""
-    if not target.parent.is_dir():
-        raise ValueError(f"cannot write {target}: there is no folder {target.parent}")
-    if target.is_dir():
-        raise ValueError(f"cannot write {target}: it is a folder")
 
 
 def pin_of(text: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import explorer
 from explorer.command_line import commands
 from explorer.command_line.lab import open_lab
+from explorer.exporting.files import is_exported
 from explorer.solvers.options import Options
 from explorer.solvers.search.annealing import anneal
 from explorer.solvers.search.plan_search import PlanSearch
@@ -82,6 +83,7 @@ def test_profile_solve_simulate_run() -> None:
     assert "predicted" not in call("run", "mymodels:make", "s.json", "--steps", "1")
     assert "scheduled(model)" in call("export", "mymodels:make", "s.json", "--output", "step.py")
     assert "def scheduled(model" in Path("step.py").read_text(encoding="utf-8")
+    assert is_exported(Path("step.py"), form="python")
     assert "no folder" in call("export", "mymodels:make", "s.json", "--output", "no/step.py", code=2)
 
 
@@ -94,6 +96,7 @@ def test_a_compiled_step_is_profiled_solved_and_written() -> None:
     call("solve", "make-compiled.json", "-b", budget, "-o", "s.json", "--time-limit", "1", "--method", "monet-compiled")
     call("export", "mymodels:make", "s.json", "-o", "step.py", "--form", "compile", "-p", "make-compiled.json")
     assert "torch.compile" in Path("step.py").read_text(encoding="utf-8")
+    assert is_exported(Path("step.py"), form="compile")
     assert "runs by explorer.compiled" in call("run", "mymodels:make", "s.json", code=2)
 
 
