@@ -21,7 +21,8 @@ def model_of(
     if ":" not in name:
         made = model_source.bundled(name, like=like, **sizes)
     elif sizes:
-        raise ValueError(f"{', '.join(sizes)} are for bundled models; {name} makes its own batch")
+        verb = "is" if len(sizes) == 1 else "are"
+        raise ValueError(f"{', '.join(sizes)} {verb} for bundled models; {name} makes its own batch")
     else:
         made = model_source.factory(name)
     return made if device is None else model_source.moved(made, device)

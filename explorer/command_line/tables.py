@@ -15,6 +15,7 @@ from explorer import harmless
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
+from explorer.summaries import milliseconds
 from explorer.timeline import Timeline
 from explorer.units import format_bytes
 
@@ -60,7 +61,7 @@ def summary(profile: Profile) -> str:
     under = "" if casts is None or casts.dtype is None else f" under autocast to {casts}"
     return (
         f"{profile.graph.model} on {profile.device.label}{under}: {len(profile.graph.operators)} operators, without "
-        f"recomputation {plain.time_ms:.0f} ms a step and a peak of {format_bytes(plain.peak_bytes)}."
+        f"recomputation {milliseconds(plain.time_ms)} a step and a peak of {format_bytes(plain.peak_bytes)}."
     )
 
 

@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import explorer
-from explorer.command_line import commands
+from explorer.command_line import commands, tables
 from explorer.command_line.lab import open_lab
 from explorer.exporting.files import is_exported
 from explorer.solvers.options import Options
@@ -164,7 +165,7 @@ def test_an_infeasible_budget_is_exit_code_1(here: Path) -> None:
         (("profile", "mymodels:missing"), "cannot find 'mymodels:missing'"),
         (("profile", "nowhere:make"), "cannot find 'nowhere:make'"),
         (("profile", "mymodels:wrong"), "returned int"),
-        (("profile", "mymodels:make", "--batch-size", "2"), "makes its own batch"),
+        (("profile", "mymodels:make", "--batch-size", "2"), "batch_size is for bundled models; mymodels:make makes"),
         (("profile", "gpt2", "--image-size", "32"), "does not take all of image_size"),
         (("profile", "resnet50", "--image-size", "3y2"), "size '3y2'"),
         (("profile", "mymodels:make", "--encoding", "fp4"), "encoding is 'fp4'"),
@@ -291,6 +292,14 @@ def test_autocast() -> None:
         assert "autocast is 'fp8'; allowed:" in call(command, "mymodels:make", *more, "--autocast", "fp8", code=2)
 
 
+def test_a_step_of_microseconds_is_not_said_to_take_no_time() -> None:
+    profile = explorer.load_profile("resnet50-small-cpu")
+    costs = {key: replace(x, time_ms=1e-4 * x.time_ms) for key, x in profile.costs.items()}
+    took = re.search(r"without recomputation ([\d.]+) ms a step", tables.summary(replace(profile, costs=costs)))
+    assert took is not None
+    assert float(took[1]) > 0
+
+
 def test_bundled_profiles_are_listed() -> None:
     said = call("profiles")
     assert "resnet50-p100-16gb" in said
@@ -325,6 +334,7 @@ def test_bundled_profiles_are_listed() -> None:
         (("profile", "mymodels:unfit"), "Sequential cannot be trained on this batch"),
         (("estimate", "resnet50", "--device", ""), "no device ''"),
         (("cache", "all"), "unexpected extra argument"),
+        (("zoo", "resnet50", "--fits", "bar"), "error: --fits 'bar' is not a number with a unit, such as '8 GiB'\n"),
     ],
 )
 def test_wrong_use_is_one_line_too(here: Path, arguments: tuple[str, ...], told: str) -> None:
