@@ -70,6 +70,7 @@ def measure(
     tell = _silent if progress is None else progress
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     step = partial(step_of, module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    run, buffer = step(), buffer_of(module)
     look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     with (
         on_device(device),
@@ -78,7 +79,7 @@ def measure(
         iterating.ready(look) as held,
     ):
         base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
-        run, buffer, steps_before = step(), buffer_of(module), 0
+        steps_before = 0
         if buffer is not None:
             run = step(keep_results=keeps_results(buffer, run))
             base_bytes += 0 if buffer.use is None else buffer.use.buffer_bytes
@@ -134,11 +135,11 @@ def step_time_ms(
     device = device_of(module)
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     step = partial(step_of, module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    run, buffer = step(), buffer_of(module)
     look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     tell = _silent if progress is None else progress
     timed_ms = []
     with on_device(device), unchanged(module, batch, loss=loss, updates=iterating.updates), iterating.ready(look):
-        run, buffer = step(), buffer_of(module)
         if buffer is not None:
             run = step(keep_results=keeps_results(buffer, run))
         for done in range(steps + 1):
