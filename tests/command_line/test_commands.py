@@ -131,7 +131,17 @@ def test_order_addresses_and_what_a_device_needs() -> None:
     assert placed.buffer_bytes == placed.load_bytes
     assert "no placement is that small" in call("place", "p.json", "s.json", "--buffer", "1 KiB", code=2)
     assert "of is 'everything'" in call("solve", "p.json", *asked, "--of", "everything", code=2)
-    call("run", "mymodels:make", "s.json", "-p", "p.json", "--buffer", "--steps", "1")
+    rows = dict(
+        [y.strip() for y in x.split("│")[1:3]]
+        for x in call("run", "mymodels:make", "s.json", "-p", "p.json", "--buffer", "--steps", "1").splitlines()
+        if x.startswith("│")
+    )
+    assert rows["allocations beside it"] == "0"
+    assert rows["its buffer"] == rows["buffer"] != "0 B"
+    assert rows["fragmentation of it"].endswith(" %")
+    assert rows["unexplained"] == "0 B"
+    assert "gradients and results beside it" in rows
+    assert "buffer" not in call("run", "mymodels:make", "s.json", "-p", "p.json", "--steps", "1")
 
 
 @pytest.mark.usefixtures("here")
