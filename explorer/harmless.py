@@ -88,16 +88,18 @@ def check_replaceable(path: Path, *, kind: str) -> None:
     Raises:
         ValueError: there is something else.
     """
-    if path.exists() and not (path.is_file() and _begins_as(path, f'{{"kind":"{kind}"'.encode())):
+    if path.exists() and not is_saved(path, kind=kind):
         raise ValueError(
             f"{one_line(path.name)!r} is there already and is no saved {kind.lower()}: give another file name, or call "
             "save(path) from Python"
         )
 
 
-def _begins_as(path: Path, head: bytes) -> bool:
+def is_saved(path: Path, *, kind: str) -> bool:
+    """Does a file begin as a saved value of that kind, as ``"Schedule"``?"""
+    head = f'{{"kind":"{kind}"'.encode()
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read(len(head)) == head
+            return path.is_file() and file.read(len(head)) == head
     except (OSError, EOFError, zlib.error):
         return False

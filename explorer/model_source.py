@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
         Model, batch and loss; no loss where the function returns two things only.
 
     Raises:
-        ValueError: there is no such module or function, or it returns something else.
+        ValueError: there is no such module or function, it takes no ``sizes``, or it returns something else.
     """
     module_name, _, function_name = path.partition(":")
     if not module_name or not function_name:
@@ -90,6 +91,9 @@ def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
         raise ValueError(f"cannot find {path!r}: {error}") from error
     except Exception as error:
         raise ValueError(f"cannot import {module_name!r}: {_raised(error)}") from error
+    if sizes and not _takes(function, sizes):
+        names = " and ".join(sizes)
+        raise ValueError(f"{path} takes no {names}, which it is asked for: let it take {names}, or leave out batches")
     try:
         made = function(**sizes)
     except Exception as error:
@@ -99,6 +103,16 @@ def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
             f"{path} returned {type(made).__name__}; it must return (model, batch) or (model, batch, loss)"
         )
     return made[0], made[1], made[2] if len(made) == 3 else None
+
+
+def _takes(function: Any, sizes: dict[str, int]) -> bool:
+    """May it be called with these names? Of what cannot be looked into that is not known before."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    taken = {x.name for x in signature.parameters.values() if x.kind not in (x.POSITIONAL_ONLY, x.VAR_POSITIONAL)}
+    return taken >= sizes.keys() or any(x.kind is x.VAR_KEYWORD for x in signature.parameters.values())
 
 
 def _raised(error: Exception) -> str:

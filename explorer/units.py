@@ -11,10 +11,12 @@ _FACTORS = {
     "MB": 10**6,
     "GB": 10**9,
     "TB": 10**12,
+    "PB": 10**15,
     "KIB": 2**10,
     "MIB": 2**20,
     "GIB": 2**30,
     "TIB": 2**40,
+    "PIB": 2**50,
 }
 _NUMBER = r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[+-]?\d+)?"
 """With a decimal point, or a comma."""
@@ -40,11 +42,11 @@ def parse_bytes(value: int | str, *, whole: int | None = None) -> int:
     Raises:
         ValueError: the unit is unknown, or the amount is not a positive number of at most 2^60 bytes.
     """
-    return amount_of_bytes(value, whole=whole, name="budget")
+    return amount_of_bytes(value, whole=whole, name="budget", shares=True)
 
 
-def amount_of_bytes(value: int | str, *, name: str, whole: int | None = None) -> int:
-    """As ``parse_bytes``; where the amount is refused it is called ``name``."""
+def amount_of_bytes(value: int | str, *, name: str, whole: int | None = None, shares: bool = False) -> int:
+    """As ``parse_bytes``; where the amount is refused it is called ``name``, and per cent are offered if ``shares``."""
     if isinstance(value, bool) or not isinstance(value, Integral | str):
         raise ValueError(f"{name} {shown(value)} must be an int (bytes) or a string such as '8 GiB'")
     if not isinstance(value, str):
@@ -54,7 +56,7 @@ def amount_of_bytes(value: int | str, *, name: str, whole: int | None = None) ->
             raise ValueError(f"{name} {shown(value)} is a share of PyTorch's peak, which is not known here: give bytes")
         amount = _number(share[1]) * whole / 100
     else:
-        amount = _quantity(value, name)
+        amount = _quantity(value, name, shares=shares)
     if amount > _MOST:
         raise ValueError(f"{name} {shown(value)} is too large; allowed: up to 2^60 bytes, a million TiB")
     if int(amount) <= 0:
@@ -62,11 +64,12 @@ def amount_of_bytes(value: int | str, *, name: str, whole: int | None = None) ->
     return int(amount)
 
 
-def _quantity(value: str, name: str) -> float:
+def _quantity(value: str, name: str, *, shares: bool) -> float:
     """A number with a unit."""
     match = _QUANTITY.fullmatch(value)
     if match is None:
-        raise ValueError(f"{name} {shown(value)} is not a number with a unit, such as '8 GiB', nor per cent: '80 %'")
+        nor = ", nor per cent: '80 %'" if shares else ""
+        raise ValueError(f"{name} {shown(value)} is not a number with a unit, such as '8 GiB'{nor}")
     if _THOUSANDS.fullmatch(match[1]):
         whole = match[1].replace(",", "")
         raise ValueError(
@@ -76,8 +79,8 @@ def _quantity(value: str, name: str) -> float:
     factor = _FACTORS.get(match[2].upper())
     if factor is None:
         raise ValueError(
-            f"{name} {shown(value)} has the unknown unit {shown(match[2])}; allowed: B, KB, MB, GB, TB, KiB, MiB, GiB, "
-            "TiB and %"
+            f"{name} {shown(value)} has the unknown unit {shown(match[2])}; allowed: B, KB, MB, GB, TB, PB, KiB, MiB, "
+            f"GiB, TiB{', PiB and %' if shares else ' and PiB'}"
         )
     return _number(match[1]) * factor
 

@@ -251,6 +251,7 @@ WRONG: dict[str, dict[str, Wrong]] = {
         "model_or_profile_or_name": lambda t: [*kinds_of_models(t), t.scheduled, t.solution],
         "batch": kinds_of_batches,
         "loss": LOSSES[:3],
+        "profile": lambda t: [5, "resnet50", t.schedule, t.solution, t.model],
         "budget": BUDGETS[1:],
         "device": [5, "toaster", "cuda", []],
         "autocast": AUTOCASTS,

@@ -15,7 +15,11 @@ from explorer.device_profile import Profile
 from explorer.library_workspace import library_workspaces
 from explorer.reserved import Allocator, Trace, play
 from explorer.schedule import Schedule
+from explorer.solution import Bound, BoundScope, Solution, Status
+from explorer.solvers.reserving import Fitting, Of, solve_reserved
+from explorer.solvers.updates import solve_with_updates
 from explorer.timeline import Category, Stage
+from tests.solvers.ordering.updated import updated
 
 MIB = 2**20
 ALLOCATORS = [x.value for x in Allocator]
@@ -132,6 +136,36 @@ def test_a_budget_of_a_device_is_kept_by_what_it_reserves(profile: Profile, of: 
     assert gap is not None
     # That for the whole budget may fit, and is then as good as was asked for.
     assert re.search(rf"proven (to be )?within {gap:.1%} of the fastest schedule", solution.message)
+
+
+def test_sizes_that_read_the_same_are_told_to_the_byte(profile: Profile, kept: Schedule) -> None:
+    line = explorer.simulate(profile, kept, allocator="caching")
+    assert line.reservation is not None
+    needed = line.reservation.peak_bytes
+    fitting = Fitting(profile, needed - 1, Of.RESERVED, Allocator.CACHING)
+
+    def solve_peak(peak_bytes: int, seconds: float) -> Solution:  # noqa: ARG001 - one schedule for whatever peak
+        return Solution(Status.FEASIBLE, peak_bytes, kept, line.peak_bytes, line.time_ms)
+
+    told = solve_reserved(fitting, solve_peak, time_limit=1.0).message
+    assert f"({needed - 1} bytes) of reserved memory" in told
+    assert told.endswith(f"needs is {explorer.format_bytes(needed)} ({needed} bytes)")
+
+
+def test_what_is_reserved_is_told_whenever_updates_are() -> None:
+    """Also where what is proven is of both moments of updates."""
+    profile = updated("resnet50-small-cpu")
+    kept = explorer.keep_all(profile.graph)
+    bounds = {False: (Bound(1.0, BoundScope.PROBLEM),), True: (Bound(2.0, BoundScope.PROBLEM),)}
+    words = "the caching allocator reserves 2.00 MiB, and a device of 2.00 MiB is enough, by a model of it"
+
+    def solve_one(planned: Profile, share: float) -> Solution:  # noqa: ARG001 - an answer at once
+        within = planned.graph.iteration.within
+        message = f"proven within 1.0% of the fastest schedule; {words}"
+        return Solution(Status.OPTIMAL, MIB, kept, 2.0 - within / 2, MIB, bounds[within], message=message)
+
+    told = solve_with_updates(profile, "best", solve_one).message
+    assert told == f"fits the budget; proven within 33.3% of the fastest schedule; {words}"
 
 
 def test_a_budget_that_is_too_small_for_tensors_is_for_a_device_too(profile: Profile) -> None:

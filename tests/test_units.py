@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 
 from explorer import format_bytes, parse_bytes
+from explorer.units import amount_of_bytes
 
 
 @pytest.mark.parametrize(
     ("text", "amount"),
-    [("8 GiB", 8 * 2**30), ("800 MB", 800 * 10**6), ("1.5gib", 3 * 2**29), ("512", None), (77, 77), ("1e3 B", 1000)],
+    [
+        ("8 GiB", 8 * 2**30),
+        ("800 MB", 800 * 10**6),
+        ("1.5gib", 3 * 2**29),
+        ("512", None),
+        (77, 77),
+        ("1e3 B", 1000),
+        ("10 PiB", 10 * 2**50),
+    ],
 )
 def test_parse(text: str | int, amount: int | None) -> None:
     if amount is None:
@@ -34,6 +43,14 @@ def test_parse(text: str | int, amount: int | None) -> None:
 def test_refusals(value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_bytes(value)  # type: ignore[arg-type]
+
+
+def test_per_cent_are_offered_where_they_are_taken() -> None:
+    for text in ("bar", "8 XB"):
+        with pytest.raises(ValueError, match="%"):
+            parse_bytes(text)
+        with pytest.raises(ValueError, match=f"^buffer {text!r}[^%]*$"):
+            amount_of_bytes(text, name="buffer")
 
 
 def test_format() -> None:

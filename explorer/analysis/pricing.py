@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from explorer.arguments import several
 from explorer.solution import Solution
-from explorer.units import parse_bytes, shown
+from explorer.units import amount_of_bytes, shown
 
 _GIB = 2**30
 
@@ -46,7 +46,7 @@ def memory_price(curve: Iterable[Solution], budget_bytes: int | str) -> MemoryPr
     Raises:
         ValueError: there is no solution with a schedule among them, or the budget is none.
     """
-    budget_bytes = parse_bytes(budget_bytes)
+    budget_bytes = amount_of_bytes(budget_bytes, name="budget")
     known = several(curve, "curve", such_as="what explorer.trade_off(profile) returns")
     if others := [x for x in known if not isinstance(x, Solution)]:
         raise ValueError(f"curve has {shown(others[0])}; explorer.trade_off(profile) makes one of solutions")

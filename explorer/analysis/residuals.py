@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from explorer.arguments import a_number, several
 from explorer.device_profile import Profile
+from explorer.graph import Phase, Role
 from explorer.measurement import Measurement, RunMeasurement
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import profile_for, simulate
-from explorer.timeline import CATEGORIES, Category
+from explorer.timeline import CATEGORIES, Category, Timeline
 from explorer.units import shown
 
 
@@ -36,6 +38,10 @@ class Residual:
         paced_ms: the predicted time at the pace of plain steps now; 0 where no plain step was timed.
         unsplit_bytes: of the peak, what blocks have beyond what was asked for and its rounding: the caching allocator
             splits large ones only where more than 1 MiB would be left. None where that is not known.
+        buffer_bytes: of a step in one buffer, which is held throughout: its size. Tensors, rounding and workspace are
+            then of what is there between two steps. None of any other step.
+        beside_bytes: of such a step: what lies beside the buffer by the plan, gradients of parameters, results and an
+            update's scratch memory, as far as so much was there at the peak. None of any other.
     """
 
     storages_bytes: int
@@ -50,6 +56,8 @@ class Residual:
     machine_ms: float | None
     unsplit_bytes: int | None = None
     paced_ms: float = 0.0
+    buffer_bytes: int | None = None
+    beside_bytes: int | None = None
 
     @property
     def own_ms(self) -> float | None:
@@ -109,31 +117,62 @@ def residual(
         a_number(plain_step_time_ms, "plain_step_time_ms", above=0, what="a number of milliseconds above 0, or None")
         plain_ms = simulate(profile, keep_all(profile.graph)).time_ms
         machine_ms = timeline.time_ms * (plain_step_time_ms / plain_ms - 1) if plain_ms > 0 else None
-    peak = timeline.peak_run
-    workspace_bytes = int(timeline.bytes[peak, CATEGORIES.index(Category.WORKSPACE)])
-    graph = profile.graph
-    alive = [*(x.storage for x in timeline.alive_at(peak)), *graph.persistent]
-    rounding_bytes = sum(profile.allocated_bytes(graph.storages[x]) - graph.storages[x].bytes for x in alive)
-    reserved, unsplit_bytes = measurement.reserved_peak_bytes, None
-    if measurement.requested_peak_bytes is not None:
-        # Model and batch are as allocated in both.
-        within = [graph.storages[x.storage] for x in timeline.alive_at(peak)]
-        rounded_bytes = sum(profile.allocated_bytes(x) - x.bytes for x in within)
-        unsplit_bytes = max(0, measurement.peak_bytes - measurement.requested_peak_bytes - rounded_bytes)
+    parts = _parts if measurement.buffer is None else _around
+    reserved = measurement.reserved_peak_bytes
     return Residual(
-        storages_bytes=timeline.peak_bytes - workspace_bytes - rounding_bytes,
-        rounding_bytes=rounding_bytes,
-        workspace_bytes=workspace_bytes,
-        unexplained_bytes=measurement.peak_bytes - timeline.peak_bytes - (unsplit_bytes or 0),
+        **parts(profile, timeline, measurement),
         cache_bytes=None if reserved is None else reserved - measurement.peak_bytes,
         allocated_bytes=measurement.peak_bytes,
         reserved_bytes=reserved,
         peak_share=_peak_share(measurement),
         unexplained_ms=measurement.step_time_ms - timeline.time_ms,
         machine_ms=machine_ms,
-        unsplit_bytes=unsplit_bytes,
         paced_ms=0.0 if machine_ms is None else timeline.time_ms + machine_ms,
     )
+
+
+def _parts(profile: Profile, timeline: Timeline, measurement: Measurement) -> dict[str, Any]:
+    """Of a peak that is made of what the schedule has at its own."""
+    peak, graph = timeline.peak_run, profile.graph
+    workspace_bytes = int(timeline.bytes[peak, CATEGORIES.index(Category.WORKSPACE)])
+    alive = [*(x.storage for x in timeline.alive_at(peak)), *graph.persistent]
+    rounding_bytes = sum(profile.allocated_bytes(graph.storages[x]) - graph.storages[x].bytes for x in alive)
+    unsplit_bytes = None
+    if measurement.requested_peak_bytes is not None:
+        # Model and batch are as allocated in both.
+        within = [graph.storages[x.storage] for x in timeline.alive_at(peak)]
+        rounded_bytes = sum(profile.allocated_bytes(x) - x.bytes for x in within)
+        unsplit_bytes = max(0, measurement.peak_bytes - measurement.requested_peak_bytes - rounded_bytes)
+    return {
+        "storages_bytes": timeline.peak_bytes - workspace_bytes - rounding_bytes,
+        "rounding_bytes": rounding_bytes,
+        "workspace_bytes": workspace_bytes,
+        "unexplained_bytes": measurement.peak_bytes - timeline.peak_bytes - (unsplit_bytes or 0),
+        "unsplit_bytes": unsplit_bytes,
+    }
+
+
+def _around(profile: Profile, timeline: Timeline, measurement: Measurement) -> dict[str, Any]:
+    """Of a step in one buffer: that is held throughout, and what outlives the step is never in it."""
+    assert measurement.buffer is not None
+    graph, workspace_bytes = profile.graph, profile.device.persistent_workspace_bytes
+    rounding_bytes = sum(profile.allocated_bytes(graph.storages[x]) - graph.storages[x].bytes for x in graph.persistent)
+    last = len(timeline.operators) - 1
+    ending = [graph.storages[x.storage] for x in timeline.alive_at(last)]
+    outliving = [x for x in ending if x.held or x.role is Role.PARAMETER_GRADIENT]
+    planned_bytes = sum(map(profile.allocated_bytes, outliving))
+    if graph.operators[timeline.operators[last]].phase is Phase.UPDATE:
+        planned_bytes += int(timeline.bytes[last, CATEGORIES.index(Category.WORKSPACE)]) - workspace_bytes
+    beside_bytes = measurement.peak_bytes - profile.fixed_bytes - measurement.buffer.buffer_bytes
+    explained_bytes = min(max(beside_bytes, 0), planned_bytes)
+    return {
+        "storages_bytes": profile.fixed_bytes - workspace_bytes - rounding_bytes,
+        "rounding_bytes": rounding_bytes,
+        "workspace_bytes": workspace_bytes,
+        "unexplained_bytes": beside_bytes - explained_bytes,
+        "buffer_bytes": measurement.buffer.buffer_bytes,
+        "beside_bytes": explained_bytes,
+    }
 
 
 def residual_by_run(

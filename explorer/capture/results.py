@@ -171,7 +171,9 @@ class _Taking:
         return made
 
     def _tree(self, value: Any) -> Any:
-        children, structure = pytree.tree_flatten(value, is_leaf=lambda x: x is not value)
+        # What PyTorch calls stays in a cycle of references, in which the result would outlive its step.
+        root = id(value)
+        children, structure = pytree.tree_flatten(value, is_leaf=lambda x: id(x) != root)
         parts = tuple(self.part(x) for x in children)
         return _Plain(value) if _only_plain(parts) and not _is_mutable(value) else _Tree(structure, parts)
 

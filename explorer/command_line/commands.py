@@ -13,7 +13,8 @@ from rich.table import Column, Table
 from explorer.command_line import solving
 from explorer.command_line.endings import Commands, complain, end_solvers
 from explorer.command_line.lab import open_lab
-from explorer.command_line.options import SCHEDULE, check_folder, model_of, optimizer_of, sizes_of
+from explorer.command_line.options import SCHEDULE, model_of, optimizer_of, sizes_of
+from explorer.command_line.outputs import check_export, check_profile
 from explorer.command_line.sweeping import sweep
 from explorer.command_line.tables import (
     PlainConsole,
@@ -81,7 +82,7 @@ def profile(  # noqa: PLR0913 - an option for each thing that users may want to 
     from explorer.operators.encodings import Encoding
 
     target = output or Path(f"{file_stem(model.rpartition(':')[2])}.json")
-    check_folder(target)
+    check_profile(target, model=model)
     encodings = None if encoding is None else Encoding.of(encoding)
     sizes = sizes_of(batch_size, image_size, volume_size, sequence_length)
     made, batch, loss = model_of(model, sizes, device=device)
@@ -120,7 +121,7 @@ def profile_compiled(
     import explorer
 
     target = output or Path(f"{file_stem(model.rpartition(':')[2])}-compiled.json")
-    check_folder(target)
+    check_profile(target, model=model)
     sizes = sizes_of(batch_size, image_size, volume_size, sequence_length)
     made, batch, loss = model_of(model, sizes, device=device)
     with progress_bar() as progress:
@@ -161,7 +162,7 @@ def estimate(  # noqa: PLR0913 - likewise
 
     spec = device_spec(device)
     target = output or Path(f"{file_stem(model.rpartition(':')[2])}-{file_stem(spec.name)}.json")
-    check_folder(target)
+    check_profile(target, model=model, device=device)
     sizes = sizes_of(batch_size, image_size, volume_size, sequence_length)
     # A function of the user's may look at its tensors; the bundled models need no memory.
     with torch.device("cpu" if ":" in model else "meta"):
@@ -280,7 +281,7 @@ def export(
     """Write a schedule as one Python file that trains the model with torch alone."""
     import explorer
 
-    check_folder(output)
+    check_export(output, form=form, model=model, schedule=schedule, profile=profile)
     loaded = load_schedule(schedule)
     made, batch, loss = model_of(model, {}, like=loaded.identity.batch, device=device)
     with PlainConsole(stderr=True).status("capturing the step"):

@@ -1,8 +1,7 @@
-"""What the options of commands say: models, sizes of their batches, pins, files to write."""
+"""What the options of commands say: models, sizes of their batches, pins."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -22,18 +21,11 @@ def model_of(
     if ":" not in name:
         made = model_source.bundled(name, like=like, **sizes)
     elif sizes:
-        raise ValueError(f"{', '.join(sizes)} are for bundled models; {name} makes its own batch")
+        verb = "is" if len(sizes) == 1 else "are"
+        raise ValueError(f"{', '.join(sizes)} {verb} for bundled models; {name} makes its own batch")
     else:
         made = model_source.factory(name)
     return made if device is None else model_source.moved(made, device)
-
-
-def check_folder(target: Path) -> None:
-    """Refuse a file that cannot be written before the work for it begins."""
-    if not target.parent.is_dir():
-        raise ValueError(f"cannot write {target}: there is no folder {target.parent}")
-    if target.is_dir():
-        raise ValueError(f"cannot write {target}: it is a folder")
 
 
 def pin_of(text: str) -> tuple[str, str]:

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from explorer.budgets import a_budget
 from explorer.command_line.endings import complain
-from explorer.command_line.options import PROFILE, SCHEDULE, check_folder, pin_of
+from explorer.command_line.options import PROFILE, SCHEDULE, pin_of
+from explorer.command_line.outputs import check_schedule
 from explorer.command_line.tables import PlainConsole, solution_table
 from explorer.profiles.loading import load_profile
 from explorer.simulation import profile_for, simulate
@@ -58,7 +59,7 @@ def solve(  # noqa: PLR0913 - an option for each thing that users may want to sa
     """Find a schedule that fits a budget."""
     import explorer
 
-    check_folder(output)
+    check_schedule(output, profile=profile)
     loaded = load_profile(profile)
     budget_bytes = a_budget(budget, loaded)
     with PlainConsole(stderr=True).status(f"solving for {format_bytes(budget_bytes)}, at most {time_limit:g} s"):
@@ -139,7 +140,7 @@ def place(
     """Give every tensor of a schedule an address in one buffer (MODeL)."""
     import explorer
 
-    check_folder(output)
+    check_schedule(output, profile=profile)
     planned = load_schedule(schedule)
     found = explorer.place(load_profile(profile), planned, buffer=buffer, time_limit=time_limit)
     planned.with_placement(found).save(output)

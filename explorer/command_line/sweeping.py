@@ -10,6 +10,7 @@ import typer
 from rich.table import Column, Table
 
 from explorer.command_line.endings import complain
+from explorer.command_line.outputs import check_folder
 from explorer.command_line.tables import PlainConsole, progress_bar
 from explorer.harmless import file_stem
 
@@ -35,6 +36,7 @@ def sweep(
 
     asked = read_plan(plan)
     folder = output or _folder_for(plan)
+    check_folder(folder)
     with progress_bar() as progress:
         found = explorer.sweep(
             asked.pop("models"), folder=folder, workers=workers, scheduler=scheduler, progress=progress, **asked

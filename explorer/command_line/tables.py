@@ -15,6 +15,7 @@ from explorer import harmless
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
+from explorer.summaries import milliseconds
 from explorer.timeline import Timeline
 from explorer.units import format_bytes
 
@@ -60,7 +61,7 @@ def summary(profile: Profile) -> str:
     under = "" if casts is None or casts.dtype is None else f" under autocast to {casts}"
     return (
         f"{profile.graph.model} on {profile.device.label}{under}: {len(profile.graph.operators)} operators, without "
-        f"recomputation {plain.time_ms:.0f} ms a step and a peak of {format_bytes(plain.peak_bytes)}."
+        f"recomputation {milliseconds(plain.time_ms)} a step and a peak of {format_bytes(plain.peak_bytes)}."
     )
 
 
@@ -96,6 +97,10 @@ def run_table(predicted: Timeline | None, measured: Measurement) -> Table:
     if predicted is not None:
         table.add_row("predicted", format_bytes(predicted.peak_bytes), f"{predicted.time_ms:.1f} ms")
     table.add_row("measured", format_bytes(measured.peak_bytes), f"{measured.step_time_ms:.1f} ms")
+    if measured.buffer is not None:
+        table.add_row("its buffer", format_bytes(measured.buffer.buffer_bytes), "")
+        table.add_row("fragmentation of it", f"{100 * measured.buffer.fragmentation:.1f} %", "")
+        table.add_row("allocations beside it", str(measured.buffer.misses), "")
     if measured.reserved_peak_bytes is not None:
         table.add_row("reserved", format_bytes(measured.reserved_peak_bytes), "")
     if predicted is not None:
@@ -121,9 +126,11 @@ def add_parts(table: Table, parts: Residual) -> None:
     """Append what the measured peak is made of."""
     table.add_section()
     named = {
-        "tensors": parts.storages_bytes,
+        "tensors" if parts.buffer_bytes is None else "between steps": parts.storages_bytes,
         "rounding": parts.rounding_bytes,
         "workspace": parts.workspace_bytes,
+        "buffer": parts.buffer_bytes,
+        "gradients and results beside it": parts.beside_bytes,
         "unsplit blocks": parts.unsplit_bytes,
         "unexplained": parts.unexplained_bytes,
         "allocator's cache": parts.cache_bytes,

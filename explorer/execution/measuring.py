@@ -16,14 +16,14 @@ from explorer.arguments import a_callback, a_flag, a_whole_number
 from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
 from explorer.device_profile import round_up
-from explorer.execution.buffer import NOTED, StepBuffer
+from explorer.execution.buffer import StepBuffer
 from explorer.execution.device import CUDA_ROUNDING_BYTES, describe_device, device_of, on_device
 from explorer.execution.iterating import Iterating
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike
 from explorer.execution.out_of_memory import named
 from explorer.execution.scheduled import ScheduledModule
-from explorer.execution.steps import persistent_bytes, step_of, unchanged
+from explorer.execution.steps import keeps_results, persistent_bytes, step_of, unchanged
 from explorer.measurement import Measurement
 from explorer.torch_arguments import a_module
 from explorer.torch_private import cuda_memory_trace, forget_cublas_workspaces
@@ -69,7 +69,8 @@ def measure(
     device = device_of(module)
     tell = _silent if progress is None else progress
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
-    run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    step = partial(step_of, module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    run, buffer = step(), buffer_of(module)
     look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     with (
         on_device(device),
@@ -78,15 +79,11 @@ def measure(
         iterating.ready(look) as held,
     ):
         base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
-        buffer, steps_before = buffer_of(module), 0
+        steps_before = 0
         if buffer is not None:
-            steps_before = buffer.steps
-            for _ in range(NOTED):  # of its first steps it is noted what they allocate
-                if buffer.steps == steps_before:
-                    run()
-            steps_before = buffer.steps
+            run = step(keep_results=keeps_results(buffer, run))
             base_bytes += 0 if buffer.use is None else buffer.use.buffer_bytes
-            buffer.expect_more()
+            steps_before = buffer.steps
         # The watched step warms up for those that are timed.
         watch = _watch_cuda if device.type == "cuda" else _watch_cpu
         tell(0, steps + 1)
@@ -137,11 +134,14 @@ def step_time_ms(
     _check(module, steps, progress)
     device = device_of(module)
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
-    run = step_of(module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    step = partial(step_of, module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    run, buffer = step(), buffer_of(module)
     look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     tell = _silent if progress is None else progress
     timed_ms = []
     with on_device(device), unchanged(module, batch, loss=loss, updates=iterating.updates), iterating.ready(look):
+        if buffer is not None:
+            run = step(keep_results=keeps_results(buffer, run))
         for done in range(steps + 1):
             tell(done, steps + 1)
             timed_ms.append(_timed(run, device))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -12,11 +13,12 @@ from explorer.capture.batch import call_arguments
 from explorer.execution.code import generate
 from explorer.execution.device import device_of, on_device
 from explorer.execution.iterating import Iterating
+from explorer.execution.measuring import buffer_of
 from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike
 from explorer.execution.other_batches import plan_for
 from explorer.execution.scheduled import ScheduledModule, following
-from explorer.execution.steps import persistent_bytes, step_of, unchanged
+from explorer.execution.steps import keeps_results, persistent_bytes, step_of, unchanged
 from explorer.measurement import RunMeasurement
 from explorer.torch_arguments import a_batch, a_module
 from explorer.torch_private import forget_cublas_workspaces
@@ -57,17 +59,21 @@ def measure_runs(
     if iteration.optimizer is not None and optimizer is None:
         raise ValueError(f"this schedule has an update, by {iteration.optimizer}: give optimizer=…, it or its name")
     iterating = Iterating(module, optimizer=optimizer, accumulate=iteration.accumulate)
+    step = partial(step_of, module, batch, iterating=iterating)
     ends_with_update = iteration.optimizer is not None and not iteration.within
 
     def run_with(probe: Callable[[], None]) -> None:
         with following(module, generate(plan.capture, plan.schedule, probe=probe), plan):
-            step_of(module, batch, iterating=iterating, after_backward=probe)()
+            step(after_backward=probe, keep_results=keep)()
         if ends_with_update:
             probe()
 
     with on_device(device), unchanged(module, batch, updates=iterating.updates), iterating.ready(lambda: None) as held:
         base_bytes = persistent_bytes(module, batch, held=held)
-        step_of(module, batch, iterating=iterating)()
+        run, buffer = step(), buffer_of(module)
+        if buffer is None:
+            run()
+        keep = buffer is None or keeps_results(buffer, run)
         peaks = watch(run_with, base_bytes)
     return tuple(RunMeasurement(x) for x in peaks)
 

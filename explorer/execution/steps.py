@@ -19,6 +19,7 @@ from explorer.capture.interface import plain_tensors
 from explorer.capture.results import tensors_of_result
 from explorer.capture.state import ObjectState
 from explorer.device_profile import round_up
+from explorer.execution.buffer import NOTED, StepBuffer
 from explorer.execution.device import CUDA_ROUNDING_BYTES, device_of
 from explorer.execution.iterating import Iterating
 from explorer.execution.optimizers import with_loss
@@ -37,6 +38,7 @@ def step_of(
     autocast: Autocast | torch.dtype | str | None = None,
     iterating: Iterating | None = None,
     after_backward: Callable[[], None] = lambda: None,
+    keep_results: bool = True,
 ) -> Callable[[], None]:
     """A callable that runs forward and backward of one step, and what an iteration has besides.
 
@@ -49,6 +51,8 @@ def step_of(
         autocast: likewise; a scheduled module runs under what it was captured under.
         iterating: the rest of the iteration; None: gradients are dropped, and that is all.
         after_backward: called between the backward pass and that rest.
+        keep_results: like a training loop that holds all that the step returns until it has gone back; False: like one
+            that holds what it goes back from alone, ``model(**batch).loss``.
 
     Raises:
         ValueError: ``autocast`` is none, or not a scheduled module's.
@@ -69,7 +73,6 @@ def step_of(
             step_once()
 
     def step_once() -> None:
-        # Like a training loop, hold all that the step returns until it has gone back.
         with torch.enable_grad(), region():
             if step is module:
                 results = tensors_of_result(step(*args, **kwargs))
@@ -79,6 +82,8 @@ def step_of(
         losses = [x for x in with_scalar_gradients(results) if x.requires_grad]
         if not losses:
             raise ValueError("nothing that the model returns needs a gradient: is every parameter frozen?")
+        if not keep_results:
+            results.clear()
         ones = [ones_for(x) for x in losses]
         # Autocast is for forward passes: around a backward pass it would cast products of eager mode's once more.
         with torch.autocast(losses[0].device.type, enabled=False):
@@ -88,6 +93,24 @@ def step_of(
         del results, losses, ones
 
     return run
+
+
+def keeps_results(buffer: StepBuffer, run: Callable[[], None]) -> bool:
+    """Were a step's results held until it had gone back when its buffer was placed?
+
+    Where they were not, something else has their place by then, and a step that holds them needs more memory.
+
+    Args:
+        buffer: in which nothing need have been noted yet.
+        run: a step that holds them, which is then run.
+    """
+    steps = buffer.steps
+    for _ in range(NOTED + 1):  # of its first steps it is noted what they allocate
+        if buffer.steps == steps:
+            buffer.expect_more()
+            run()
+    buffer.expect_more()
+    return buffer.steps == steps or buffer.use is None or not buffer.use.misses
 
 
 @contextlib.contextmanager

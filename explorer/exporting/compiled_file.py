@@ -11,6 +11,7 @@ from explorer.harmless import in_docstring
 from explorer.schedule import Schedule
 from explorer.units import format_bytes
 
+FIRST_WORDS = "What torch.compile saves of"
 _SCHEDULED = '''
 
 def scheduled(model: nn.Module) -> nn.Module:
@@ -77,7 +78,7 @@ def _words(made: Compiled, *, with_loss: bool) -> str:
     schedule = made.schedule
     use = "scheduled(model, loss)  # called with (inputs, target)" if with_loss else "scheduled(model)"
     said = [
-        _wrapped(f"What torch.compile saves of {schedule.identity.model}, after a schedule: {schedule.method}."),
+        _wrapped(f"{FIRST_WORDS} {schedule.identity.model}, after a schedule: {schedule.method}."),
         f"    model = {use}",
         _wrapped(
             f"{len(made.saved)} results are saved for the backward pass; a peak of "

@@ -11,17 +11,20 @@ from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
 from explorer.compiling import compiled
 from explorer.device_profile import Profile
-from explorer.exporting.compiled_file import compiled_text
-from explorer.exporting.python import python_text
+from explorer.exporting import compiled_file, python, selective_file
 from explorer.exporting.selective import selective
-from explorer.exporting.selective_file import text_of
 from explorer.kinds import a_profile, a_schedule
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.torch_arguments import a_module
 from explorer.units import shown
 
-FORMS = "python", "selective", "compile"
+FORMS = {
+    "python": python.FIRST_WORDS,
+    "selective": selective_file.FIRST_WORDS,
+    "compile": compiled_file.FIRST_WORDS,
+}
+"""With what a file of each begins."""
 
 
 def export(
@@ -71,8 +74,7 @@ def export(
     """
     path = a_path(path)
     a_flag(check, "check")
-    if form not in FORMS:
-        raise ValueError(f"form is {shown(form)}; allowed: {', '.join(map(repr, FORMS))}")
+    _first_words(form)
     if profile is not None and form == "python":
         raise ValueError(
             f"profile is {shown(profile)}; it is for form='selective' and form='compile', whose files have its figures"
@@ -81,9 +83,11 @@ def export(
     if form == "selective":
         text = _selective(model, schedule, batch, loss, profile)
     elif form == "compile":
-        text = compiled_text(compiled(model, schedule, batch, loss=loss, profile=profile), with_loss=loss is not None)
+        text = compiled_file.compiled_text(
+            compiled(model, schedule, batch, loss=loss, profile=profile), with_loss=loss is not None
+        )
     else:
-        text = python_text(model, schedule, batch, loss=loss, check=check)
+        text = python.python_text(model, schedule, batch, loss=loss, check=check)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -91,8 +95,25 @@ def export(
     return path
 
 
+def is_exported(path: Path, *, form: str) -> bool:
+    """Does a file begin as one of that form that ``export`` wrote?
+
+    Raises:
+        ValueError: there is no such form.
+    """
+    head = f'"""{_first_words(form)}'.encode()
+    with path.open("rb") as file:
+        return file.read(len(head)) == head
+
+
+def _first_words(form: str) -> str:
+    if not isinstance(form, str) or form not in FORMS:
+        raise ValueError(f"form is {shown(form)}; allowed: {', '.join(map(repr, FORMS))}")
+    return FORMS[form]
+
+
 def _selective(model: nn.Module, schedule: Schedule, batch: Batch, loss: Loss | None, profile: Profile | None) -> str:
     if profile is not None:
         simulate(a_profile(profile), a_schedule(schedule))  # refuses another's
     found = selective(model, schedule, batch, loss=loss)
-    return text_of(found, schedule, profile=profile)
+    return selective_file.text_of(found, schedule, profile=profile)

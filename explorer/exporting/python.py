@@ -44,6 +44,7 @@ _RUNTIME_IMPORTS = (
     "from torch.autograd import forward_ad",
     "from torch.autograd.function import once_differentiable",
 )
+FIRST_WORDS = "One training step of"
 _RESERVED = {"sys", "torch", "aten", "forward", "backward", "scheduled", "PLAN", "leaves", "result", "values", "given"}
 _MOST_RESULTS = 3
 """Of a step, for each choice of which there is a backward pass; of more, there is one for each alone, …"""
@@ -160,7 +161,7 @@ class _File:
         given = given if not (args.num_children and kwargs.num_children) else "*args, **kwargs"
         call = f"scheduled_model({'inputs, target' if self.captured.loss is not None else given})"
         what = (
-            f"One training step of {in_docstring(self.captured.graph.model)}{within}, by a schedule: "
+            f"{FIRST_WORDS} {in_docstring(self.captured.graph.model)}{within}, by a schedule: "
             f"{in_docstring(self.schedule.method)}."
         )
         return (

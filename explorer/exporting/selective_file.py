@@ -17,6 +17,7 @@ from explorer.simulation import peak_without_workspace, simulate
 from explorer.timeline import Timeline
 from explorer.units import format_bytes
 
+FIRST_WORDS = "Selective activation checkpointing of"
 _MEASURED_ABOVE = 1.15
 """Most that a measured step took over what is simulated: a network of windowed attention; others less than 1.055."""
 _WORTHLESS = 0.97
@@ -65,7 +66,7 @@ def _evaluating(policies: tuple[Policy, ...]) -> str:
 
 
 def _words(found: Selective, schedule: Schedule, *, profile: Profile | None) -> str:
-    what = f"Selective activation checkpointing of {found.graph.model}, block by block, after a schedule"
+    what = f"{FIRST_WORDS} {found.graph.model}, block by block, after a schedule"
     said = [
         _wrapped(f"{what}: {schedule.method}."),
         "    model = scheduled(model)  # the same object; train it in any loop",

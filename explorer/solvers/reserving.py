@@ -28,6 +28,7 @@ _LAST = 0.05  # of the time: for other schedules found on the way
 _SOLVES = 12  # after that one, at most
 _STEP = 0.9  # from peak to peak, until a schedule fits
 _CLOSE = 0.004  # of the budget: peaks that differ by less are not told apart
+_RESERVES = " allocator reserves "
 
 
 class Of(StrEnum):
@@ -121,12 +122,21 @@ def solve_reserved(
             high = peak
     best = _quicker(best, found_so_far(), whole=whole, fitting=fitting, until=until)
     if best is None:
-        tried = f"the least that one of those tried needs is {format_bytes(least_needed)}"
-        message = f"found no schedule that fits {format_bytes(budget)} of {fitting.of.value} memory; {tried}"
+        allowed, least = _told_apart(budget, least_needed)
+        tried = f"the least that one of those tried needs is {least}"
+        message = f"found no schedule that fits {allowed} of {fitting.of.value} memory; {tried}"
         return Solution(Status.UNKNOWN, budget, bounds=whole.bounds, message=message)
     answer = replace(best, budget_bytes=budget, bounds=whole.bounds, status=Status.FEASIBLE)
     answer = replace(answer, message=message_of(answer))  # what was proven for its own peak is not of this budget
     return replace(answer, message=_told(answer, fitting))
+
+
+def _told_apart(*amounts_bytes: int) -> list[str]:
+    """Rounded, with all digits beside it where several are then the same."""
+    rounded = [format_bytes(x) for x in amounts_bytes]
+    if len(set(rounded)) == len(rounded):
+        return rounded
+    return [f"{text} ({amount} bytes)" for text, amount in zip(rounded, amounts_bytes, strict=True)]
 
 
 def _quicker(
@@ -142,6 +152,11 @@ def _quicker(
     return best
 
 
+def reserved_words(message: str) -> str:
+    """What the message of a solution says of the allocator, whatever was proven; nothing where it says nothing."""
+    return next((x for x in message.split("; ") if _RESERVES in x), "")
+
+
 def _told(solution: Solution, fitting: Fitting) -> str:
     """Its message, and what is reserved."""
     assert solution.schedule is not None
@@ -149,6 +164,6 @@ def _told(solution: Solution, fitting: Fitting) -> str:
     line = simulate(fitting.profile, solution.schedule, allocator=allocator)
     found = line.reservation
     assert found is not None
-    reserved = f"the {allocator} allocator reserves {format_bytes(found.peak_bytes)}, and a device of"
+    reserved = f"the {allocator}{_RESERVES}{format_bytes(found.peak_bytes)}, and a device of"
     needs = f"{format_bytes(found.smallest_limit_bytes)} is enough, by a model of it"
     return "; ".join(x for x in (solution.message, f"{reserved} {needs}") if x)

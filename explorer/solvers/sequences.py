@@ -11,7 +11,7 @@ from explorer.kinds import a_profile
 from explorer.solution import Solution, Status, message_of
 from explorer.solvers.options import Optimizations
 from explorer.solvers.solving import smallest_budget, solve
-from explorer.units import parse_bytes, shown
+from explorer.units import amount_of_bytes, shown
 
 _LONGEST = 2**24
 
@@ -63,7 +63,7 @@ def largest_sequence(
     """
     if not callable(profile_of):
         raise ValueError(f"profile_of is {shown(profile_of)}; it must be a function from a length to a profile")
-    budget_bytes = parse_bytes(budget)
+    budget_bytes = amount_of_bytes(budget, name="budget")
     step = a_whole_number(multiple, "multiple", least=1, most=_LONGEST)
     end = a_whole_number(most, "most", least=step, most=_LONGEST) // step
     fits: tuple[int, int, Profile] | None = None  # in steps, with its smallest budget

@@ -12,6 +12,7 @@ from dataclasses import replace
 from explorer.device_profile import Profile
 from explorer.solution import Bound, BoundScope, Solution, Status, message_of
 from explorer.solvers.neither import neither
+from explorer.solvers.reserving import reserved_words
 from explorer.units import shown
 
 _NO_OPTIMIZER = "update is {!r}, and this profile has no optimizer: profile(…, optimizer=…)"
@@ -50,7 +51,9 @@ def solve_with_updates(profile: Profile, update: str, solve: Callable[[Profile, 
     bounds = _of_both(better, other)
     status = better.status if bounds or better.status is not Status.OPTIMAL else Status.FEASIBLE
     found = replace(better, bounds=bounds, status=status, elapsed_s=elapsed_s)
-    return found if bounds == better.bounds else replace(found, message=message_of(found))
+    if bounds == better.bounds:
+        return found
+    return replace(found, message="; ".join(x for x in (message_of(found), reserved_words(better.message)) if x))
 
 
 def with_updates(profile: Profile, update: str) -> Profile:

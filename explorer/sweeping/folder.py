@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 
+from explorer.schedule import read_schedule
 from explorer.solution import Status
 from explorer.storage.conversion import WrongContentError, from_plain, to_plain
+from explorer.sweeping.cells import cells_of
 from explorer.sweeping.table import Row
 from explorer.sweeping.tasks import Answer
 
@@ -29,11 +32,23 @@ class Folder:
         except OSError as error:
             raise ValueError(f"folder {str(path)!r} cannot be made: {error.strerror}") from error
 
-    def known(self) -> dict[str, Row]:
+    def known(self, among: Collection[str] | None = None) -> dict[str, Row]:
         """The rows that need not be found again, by key.
 
-        All but failures, which may end otherwise the next time, and rows whose schedule is gone.
+        All but failures, which may end otherwise the next time, and rows whose schedule is gone or damaged.
+
+        Args:
+            among: keys of those that are asked for; None: all.
         """
+        found = {key: row for key, row in self._answered().items() if among is None or key in among}
+        return {key: row for key, row in found.items() if row.status is not Status.FAILED and self._is_whole(row)}
+
+    def others(self, keys: Collection[str]) -> list[Row]:
+        """Rows that other calls found, but for what has changed since: the last of each cell, failures too."""
+        return [row for key, row in self._answered().items() if key not in keys and _is_asked_so_now(row)]
+
+    def _answered(self) -> dict[str, Row]:
+        """The last row of each cell, in the order in which cells were answered first."""
         found: dict[str, Row] = {}
         lines = self._answers.read_bytes().splitlines() if self._answers.exists() else ()
         for line in lines:
@@ -42,11 +57,14 @@ class Folder:
             except (ValueError, RecursionError, WrongContentError):  # cut off, damaged, or of another version
                 continue
             found[row.key] = row
-        return {key: row for key, row in found.items() if row.status is not Status.FAILED and self._is_whole(row)}
+        return found
 
     def _is_whole(self, row: Row) -> bool:
-        """Is the row's schedule there, if it has one?"""
-        return row.peak_bytes is None or self._schedule_of(row).is_file()
+        """Can the row's schedule be read, if it has one?"""
+        try:
+            return row.peak_bytes is None or bool(read_schedule(self._schedule_of(row)).steps)
+        except ValueError:
+            return False
 
     def keep(self, answer: Answer) -> None:
         """An answer, on the disk when this returns."""
@@ -63,3 +81,21 @@ class Folder:
 
     def _schedule_of(self, row: Row) -> Path:
         return self._schedules / f"{row.key}.json.gz"
+
+
+def _is_asked_so_now(row: Row) -> bool:
+    """Would its cell have the same key today: of the same code, figures and versions?"""
+    try:
+        cells = cells_of(
+            models=[row.model],
+            devices=[row.device],
+            batches=[row.batch_size],
+            budgets=[row.budget],
+            methods=[row.method],
+            precision=row.precision,
+            optimizer=row.optimizer,
+            time_limit=row.time_limit,
+        )
+    except ValueError:  # its device's file is gone, say
+        return False
+    return [x.key for x in cells] == [row.key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from logging import ERROR
+from logging import CRITICAL
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,8 @@ def sweep(  # noqa: PLR0913 - one for each axis, and for each thing that users m
         models: names of bundled models, or ``"package.module:function"`` of yours, which returns (model, batch) or
             (model, batch, loss) and takes ``batch_size`` where there are ``batches``.
         devices: names of the table of devices, or YAML files (docs/devices.md).
-        folder: for answers, schedules and the table, ``table.parquet``.
+        folder: for answers, schedules and the table, ``table.parquet``: of this call's cells, and then of those that
+            other calls with this folder found, but for what has changed since.
         batches: samples; None is each model's own.
         budgets: as for ``solve``; ``"device"`` is the device's memory less 1 GiB for its context.
         methods: names of ``explorer.solvers.methods.table.METHODS``.
@@ -85,7 +86,8 @@ def sweep(  # noqa: PLR0913 - one for each axis, and for each thing that users m
     if scheduler is not None and (not isinstance(scheduler, str) or not scheduler or workers is not None):
         raise ValueError(f"scheduler is {shown(scheduler)}; it must be an address, and then workers are its own")
     kept = Folder(a_path(folder))
-    rows = kept.known()
+    keys = {x.key for x in cells}
+    rows = kept.known(among=keys)
     missing = [x for x in cells if x.key not in rows]
     done = len(cells) - len(missing)
     if missing:
@@ -97,7 +99,7 @@ def sweep(  # noqa: PLR0913 - one for each axis, and for each thing that users m
                 if progress is not None:
                     progress(done, len(cells), str(cell))
     found = Sweep(tuple(rows[x.key] for x in cells))
-    found.save(kept.table)
+    Sweep((*found.rows, *kept.others(keys))).save(kept.table)
     return found
 
 
@@ -106,8 +108,9 @@ def _client(workers: int | None, scheduler: str | None) -> Iterator[Client]:
     with needing("sweep"):
         from distributed import Client, LocalCluster
     if scheduler is None:
-        # A thread each: solvers have threads of their own. What Dask warns of is that solves are long.
-        local = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": ERROR}
+        # A thread each: solvers have threads of their own. What Dask warns of is that solves are long; what it calls
+        # errors, workers that died and cells that failed, is done again or told in a row.
+        local = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": CRITICAL}
         with LocalCluster(**local) as cluster, Client(cluster) as client:
             yield client
         return

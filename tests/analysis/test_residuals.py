@@ -9,7 +9,8 @@ import pytest
 
 from explorer.analysis.residuals import residual
 from explorer.device_profile import Profile
-from explorer.measurement import Measurement
+from explorer.graph import Role
+from explorer.measurement import BufferUse, Measurement
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import simulate
 from explorer.timeline import Timeline
@@ -84,3 +85,22 @@ def test_unforeseen_memory_and_what_the_allocator_holds_are_told(
 def test_a_plain_step_takes_time(profile: Profile, schedule: Schedule, timeline: Timeline) -> None:
     with pytest.raises(ValueError, match=r"plain_step_time_ms is 0; it must be a number of milliseconds above 0"):
         residual(profile, schedule, seen(timeline), plain_step_time_ms=0)
+
+
+def test_a_step_in_a_buffer_is_what_is_there_between_steps_the_buffer_and_what_outlives_it(
+    profile: Profile, schedule: Schedule, timeline: Timeline
+) -> None:
+    last = len(timeline.operators) - 1
+    gradients = [x.storage for x in timeline.alive_at(last) if x.end == last]
+    outliving = [profile.graph.storages[x] for x in gradients]
+    planned = sum(x.bytes for x in outliving if x.held or x.role is Role.PARAMETER_GRADIENT)
+    assert planned
+    use = BufferUse(buffer_bytes=1000, load_bytes=900, served=9, misses=0)
+    for beside, unexplained in ((0, 0), (planned, 0), (planned + 7, 7), (-3, -3)):
+        whole = replace(seen(timeline), buffer=use, peak_bytes=profile.fixed_bytes + 1000 + beside)
+        found = residual(profile, schedule, whole)
+        assert found.buffer_bytes == 1000
+        assert found.unexplained_bytes == unexplained
+        assert found.beside_bytes == beside - unexplained
+        there = found.storages_bytes + found.rounding_bytes + found.workspace_bytes
+        assert there + 1000 + beside == found.allocated_bytes

@@ -8,14 +8,16 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import explorer
-from explorer.command_line import commands
+from explorer.command_line import commands, tables
 from explorer.command_line.lab import open_lab
+from explorer.exporting.files import is_exported
 from explorer.solvers.options import Options
 from explorer.solvers.search.annealing import anneal
 from explorer.solvers.search.plan_search import PlanSearch
@@ -82,6 +84,7 @@ def test_profile_solve_simulate_run() -> None:
     assert "predicted" not in call("run", "mymodels:make", "s.json", "--steps", "1")
     assert "scheduled(model)" in call("export", "mymodels:make", "s.json", "--output", "step.py")
     assert "def scheduled(model" in Path("step.py").read_text(encoding="utf-8")
+    assert is_exported(Path("step.py"), form="python")
     assert "no folder" in call("export", "mymodels:make", "s.json", "--output", "no/step.py", code=2)
 
 
@@ -94,6 +97,7 @@ def test_a_compiled_step_is_profiled_solved_and_written() -> None:
     call("solve", "make-compiled.json", "-b", budget, "-o", "s.json", "--time-limit", "1", "--method", "monet-compiled")
     call("export", "mymodels:make", "s.json", "-o", "step.py", "--form", "compile", "-p", "make-compiled.json")
     assert "torch.compile" in Path("step.py").read_text(encoding="utf-8")
+    assert is_exported(Path("step.py"), form="compile")
     assert "runs by explorer.compiled" in call("run", "mymodels:make", "s.json", code=2)
 
 
@@ -127,7 +131,17 @@ def test_order_addresses_and_what_a_device_needs() -> None:
     assert placed.buffer_bytes == placed.load_bytes
     assert "no placement is that small" in call("place", "p.json", "s.json", "--buffer", "1 KiB", code=2)
     assert "of is 'everything'" in call("solve", "p.json", *asked, "--of", "everything", code=2)
-    call("run", "mymodels:make", "s.json", "-p", "p.json", "--buffer", "--steps", "1")
+    rows = dict(
+        [y.strip() for y in x.split("│")[1:3]]
+        for x in call("run", "mymodels:make", "s.json", "-p", "p.json", "--buffer", "--steps", "1").splitlines()
+        if x.startswith("│")
+    )
+    assert rows["allocations beside it"] == "0"
+    assert rows["its buffer"] == rows["buffer"] != "0 B"
+    assert rows["fragmentation of it"].endswith(" %")
+    assert rows["unexplained"] == "0 B"
+    assert "gradients and results beside it" in rows
+    assert "buffer" not in call("run", "mymodels:make", "s.json", "-p", "p.json", "--steps", "1")
 
 
 @pytest.mark.usefixtures("here")
@@ -161,7 +175,7 @@ def test_an_infeasible_budget_is_exit_code_1(here: Path) -> None:
         (("profile", "mymodels:missing"), "cannot find 'mymodels:missing'"),
         (("profile", "nowhere:make"), "cannot find 'nowhere:make'"),
         (("profile", "mymodels:wrong"), "returned int"),
-        (("profile", "mymodels:make", "--batch-size", "2"), "makes its own batch"),
+        (("profile", "mymodels:make", "--batch-size", "2"), "batch_size is for bundled models; mymodels:make makes"),
         (("profile", "gpt2", "--image-size", "32"), "does not take all of image_size"),
         (("profile", "resnet50", "--image-size", "3y2"), "size '3y2'"),
         (("profile", "mymodels:make", "--encoding", "fp4"), "encoding is 'fp4'"),
@@ -288,6 +302,14 @@ def test_autocast() -> None:
         assert "autocast is 'fp8'; allowed:" in call(command, "mymodels:make", *more, "--autocast", "fp8", code=2)
 
 
+def test_a_step_of_microseconds_is_not_said_to_take_no_time() -> None:
+    profile = explorer.load_profile("resnet50-small-cpu")
+    costs = {key: replace(x, time_ms=1e-4 * x.time_ms) for key, x in profile.costs.items()}
+    took = re.search(r"without recomputation ([\d.]+) ms a step", tables.summary(replace(profile, costs=costs)))
+    assert took is not None
+    assert float(took[1]) > 0
+
+
 def test_bundled_profiles_are_listed() -> None:
     said = call("profiles")
     assert "resnet50-p100-16gb" in said
@@ -322,6 +344,7 @@ def test_bundled_profiles_are_listed() -> None:
         (("profile", "mymodels:unfit"), "Sequential cannot be trained on this batch"),
         (("estimate", "resnet50", "--device", ""), "no device ''"),
         (("cache", "all"), "unexpected extra argument"),
+        (("zoo", "resnet50", "--fits", "bar"), "error: --fits 'bar' is not a number with a unit, such as '8 GiB'\n"),
     ],
 )
 def test_wrong_use_is_one_line_too(here: Path, arguments: tuple[str, ...], told: str) -> None:

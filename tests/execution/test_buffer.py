@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import explorer
-from explorer.execution.measuring import buffer_of
+from explorer.execution.measuring import buffer_of, step_time_ms
 from explorer.schedule import keep_all
 
 pytestmark = pytest.mark.skipif(
@@ -259,3 +259,41 @@ def test_without_a_compiler_it_says_so(monkeypatch, pair):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ValueError, match="needs a C\\+\\+ compiler, and there is no 'no-such-compiler' here"):
         explorer.apply(other, keep_all(graph), batch, loss=F.cross_entropy, buffer=True)
+
+
+class WithLogits(nn.Module):
+    """As language models return: the loss, and what it is of, which only some loops hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 400)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.last(F.relu(self.first(x)))
+        return {"loss": F.cross_entropy(logits, target), "logits": logits}
+
+
+@pytest.mark.parametrize("holding", [True, False])
+def test_a_measured_step_holds_results_as_long_as_those_did_that_the_buffer_is_placed_for(holding):
+    torch.manual_seed(0)
+    batch = {"x": torch.randn(64, 16), "target": torch.randint(400, (64,))}
+    profile = explorer.profile(model := WithLogits(), batch)
+    module = explorer.apply(model, keep_all(profile.graph), batch, buffer=True)
+    for _ in range(5):
+        result = module(**batch)
+        loss = result["loss"]
+        if not holding:
+            del result
+        loss.backward()
+        module.zero_grad()
+    use = buffer_of(module).use
+    assert use.misses == 0
+    with warnings.catch_warnings(action="error"):
+        measured = explorer.measure(module, batch, steps=2)
+        explorer.measure_runs(module, batch)
+        step_time_ms(module, batch)
+    assert buffer_of(module).use == measured.buffer
+    assert (measured.buffer.buffer_bytes, measured.buffer.misses) == (use.buffer_bytes, 0)
+    logits_bytes = 4 * 64 * 400
+    fixed_bytes = profile.fixed_bytes + use.buffer_bytes
+    assert (measured.peak_bytes - fixed_bytes >= logits_bytes) == holding

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import nn
 
 import explorer
 from explorer.capture import capture
+from explorer.capture.results import tensors_of_result
 
 Result = tuple[torch.Tensor, ...]
 Forward = Callable[["Model", torch.Tensor], Result]
@@ -143,3 +146,17 @@ def test_a_gradient_that_differs_where_one_element_lies_alone_is_not_copied() ->
     schedule = explorer.keep_all(profile.graph)
     measured = explorer.measure(explorer.apply(model, schedule, x), x, steps=1)
     assert measured.peak_bytes == explorer.simulate(profile, schedule).peak_bytes
+
+
+def test_a_result_that_was_looked_into_goes_with_its_last_name():
+    """Not when Python looks for cycles: a step's logits would lie beside the next one's."""
+    tensor = torch.ones(3)
+    gone = weakref.ref(tensor)
+    result = {"loss": torch.ones(()), "parts": [(tensor,)]}
+    gc.disable()
+    try:
+        assert len(tensors_of_result(result)) == 2
+        del result, tensor
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import explorer
 from explorer.blocks import home_of, repeated_blocks_of
+from explorer.exporting.files import is_exported
 from explorer.exporting.selective import selective
 from explorer.models.gpt import GPT, GPTConfig
 from explorer.schedule import Run, Schedule, with_frees
@@ -119,6 +120,7 @@ def test_bits_and_bytes(make, kept, tmp_path):
     profile = explorer.profile(model, batch, loss=loss)
     schedule = recomputing(profile, kept=kept)
     path = explorer.export(model, schedule, batch, loss=loss, form="selective", path=tmp_path / "s.py", profile=profile)
+    assert is_exported(path, form="selective")
     text = path.read_text()
     assert "Simulated: a peak of" in text
     state = copy.deepcopy(model.state_dict())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from explorer.command_line.commands import app
 from explorer.graph import TensorSpec
 from explorer.solution import Status
 from explorer.solvers.methods.batch_size import samples_of
+from explorer.sweeping import folder as folder_of_a_sweep
 from explorer.sweeping.answers import fastest, largest
-from explorer.sweeping.cells import CONTEXT_BYTES, cells_of
+from explorer.sweeping.cells import CONTEXT_BYTES, Cell, cells_of
 from explorer.sweeping.folder import Folder
 from explorer.sweeping.reading import read_plan
 from explorer.sweeping.table import Row, Sweep
@@ -95,15 +97,52 @@ def test_what_is_damaged_or_gone_is_asked_again(answered, tmp_path):
     assert not Folder(folder).known().keys() & with_schedule
 
 
-def test_a_schedule_that_is_gone_is_made_again(tmp_path):
+def test_a_schedule_that_is_gone_or_damaged_is_made_again(tmp_path):
     axes = {**AXES, "batches": [2048], "budgets": ["100 %"], "methods": ["eager"], "folder": tmp_path}
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
         axes["scheduler"] = cluster.scheduler_address
         (row,) = explorer.sweep([SMALL], **axes).rows
         schedule = tmp_path / "schedules" / f"{row.key}.json.gz"
+        whole = schedule.read_bytes()
         schedule.unlink()
         assert explorer.sweep([SMALL], **axes).rows[0].key == row.key
-        assert schedule.exists()
+        assert schedule.read_bytes() == whole
+        for damaged in (b"zz", whole[:-20], b""):
+            schedule.write_bytes(damaged)
+            explorer.sweep([SMALL], **axes)
+            assert schedule.read_bytes() == whole
+
+
+def test_the_table_has_what_other_calls_found(answered, tmp_path, monkeypatch):
+    """Of fewer axes, or of others; and not of code that is not there any more."""
+    folder = shutil.copytree(answered[0], tmp_path / "found")
+    rows = answered[1].rows
+    few = {**AXES, "batches": [4096], "methods": ["eager"]}
+    found = explorer.sweep([DEADLY], folder=folder, **few)
+    assert found.rows == tuple(x for x in rows if (x.batch_size, x.method) == (4096, "eager"))
+    table = explorer.load_sweep(folder / "table.parquet").rows
+    assert table[: len(found.rows)] == found.rows
+    assert {x.key for x in table} == {x.key for x in rows}
+    assert len(table) == len(rows)
+    row_of_batch = {x.key: x.batch_size for x in rows}
+    monkeypatch.setattr(folder_of_a_sweep, "cells_of", lambda **axes: _changed(axes, batch_size=2048))
+    explorer.sweep([DEADLY], folder=folder, **few)
+    table = explorer.load_sweep(folder / "table.parquet").rows
+    assert {row_of_batch[x.key] for x in table} == {4096}
+
+
+def _changed(axes: dict[str, Any], *, batch_size: int) -> tuple[Cell, ...]:
+    """As if the code that makes this batch was another one now."""
+    cells = cells_of(**axes)
+    return tuple(replace(x, step=replace(x.step, state="new")) if x.step.batch_size == batch_size else x for x in cells)
+
+
+def test_what_is_told_in_rows_is_not_printed_as_well(tmp_path, capfd):
+    axes = {**AXES, "batches": [7], "budgets": ["100 %"], "methods": ["eager"], "folder": tmp_path}
+    (odd, unable) = explorer.sweep([EVEN, "tests.sweeping.models:fixed"], workers=1, **axes).rows
+    assert odd.message.startswith("ValueError: tests.sweeping.models:even failed: RuntimeError: an odd batch")
+    assert "models:fixed takes no batch_size, which it is asked for: let it take batch_size, or" in unable.message
+    assert capfd.readouterr().err == ""
 
 
 def test_a_stopped_sweep_goes_on(tmp_path):
