@@ -31,6 +31,8 @@ struct Arena {
   // What a step did: per allocation its bytes, and the events (allocations and releases) before it and its release.
   std::vector<int64_t> bytes, born, died;
   int64_t events = 0;
+  // Of these, what leaves the step: a gradient is freed where it is added to one that is there, and stays elsewhere.
+  std::vector<int64_t> leaving;
   // What is planned: per allocation its bytes and its offset, negative for what outlives the step.
   std::vector<int64_t> planned_bytes, offsets;
   c10::DataPtr buffer;
@@ -193,6 +195,11 @@ int64_t begin(const std::shared_ptr<Arena>& arena, bool replay, c10::DeviceIndex
   std::swap(others, arena->others);
   arena->ran_on = now;
   for (const int64_t at : std::exchange(arena->left, {})) arena->lying.erase(at);
+  // What still lies there has outlived its step, and may do so again: it has no place in the plan any more.
+  for (const auto& [at, end] : arena->lying) {
+    const auto found = held.find(arena->base() + at);
+    if (found != held.end() && found->second.number >= 0) arena->offsets[found->second.number] = -1;
+  }
   lock.unlock();
   for (const c10::Stream& other : others) {
     c10::Event event(kind);
@@ -219,6 +226,14 @@ void go_on(const std::shared_ptr<Arena>& arena, int64_t step) {
   if (active == arena && arena->step == step) owner = std::this_thread::get_id();
 }
 
+// This tensor's memory, if it was noted, is for those who come after the step.
+void leave(const std::shared_ptr<Arena>& arena, int64_t pointer) {
+  std::lock_guard<std::mutex> lock(guard);
+  const auto found = held.find(reinterpret_cast<void*>(pointer));
+  if (found == held.end() || found->second.arena != arena || !found->second.inner) return;
+  arena->leaving.push_back(found->second.number);
+}
+
 // Is it the step that was under way? It is over.
 bool end(const std::shared_ptr<Arena>& arena, int64_t step) {
   std::shared_ptr<Arena> none;
@@ -236,13 +251,6 @@ void plan(const std::shared_ptr<Arena>& arena, std::vector<int64_t> bytes, std::
   arena->buffer = std::move(buffer);
   arena->buffer_bytes = size;
   arena->placed_on = here(arena->ran_on->device());
-}
-
-// The buffer stays, what is planned in it is another step's.
-void follow(const std::shared_ptr<Arena>& arena, std::vector<int64_t> bytes, std::vector<int64_t> offsets) {
-  std::lock_guard<std::mutex> lock(guard);
-  arena->planned_bytes = std::move(bytes);
-  arena->offsets = std::move(offsets);
 }
 
 #ifndef _WIN32
@@ -268,11 +276,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("bytes", &Arena::bytes)
       .def_readonly("born", &Arena::born)
       .def_readonly("died", &Arena::died)
+      .def_readonly("leaving", &Arena::leaving)
       .def_readonly("served", &Arena::served)
       .def_readonly("misses", &Arena::misses)
       .def("begin", &begin)
       .def("go_on", &go_on)
+      .def("leave", &leave)
       .def("end", &end)
-      .def("plan", &plan)
-      .def("follow", &follow);
+      .def("plan", &plan);
 }

@@ -237,11 +237,6 @@ class Binding:
                 )
         return self._tensors
 
-    def has_gradients(self) -> bool:
-        """Does the step add to some?"""
-        tensors = (x for place, x in zip(self._places, self._tensors, strict=True) if place.trained)
-        return any(_gradient(x) is not None for x in tensors)
-
     def _check_memory(self, leaves: Sequence[Any]) -> None:
         """Nothing that the step changes in place may be something else, too, that was not when it was captured."""
         if not (self._written or self._written_leaves):

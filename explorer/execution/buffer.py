@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,9 @@ from explorer.torch_errors import is_out_of_memory
 from explorer.units import format_bytes
 
 _CPU_ALIGNMENT_BYTES = 64  # of PyTorch's CPU allocator
-NOTED = 3
-"""Steps at most, before one that runs in the buffer: the first is not placed, as libraries allocate with their first
-calls what they keep; of the others, one that begins without gradients is, and one that adds to some."""
+NOTED = 2
+"""Steps: libraries allocate with their first calls what they keep."""
 _PLACING_S = 10.0
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Where the allocations of a step go, in order: offsets are negative for what outlives it."""
-
-    sizes: list[int]
-    offsets: list[int]
-    buffer_bytes: int
-    load_bytes: int
 
 
 class RunningStep:
@@ -43,6 +32,13 @@ class RunningStep:
     def go_on(self) -> None:
         """In this thread, whichever it began in."""
         self._arena.go_on(self._number)
+
+    def leave(self, tensors: Iterable[torch.Tensor | None]) -> None:
+        """These are handed out, gradients: nobody knows for how long."""
+        if not self._buffer.placed:
+            for tensor in tensors:
+                if tensor is not None:
+                    self._arena.leave(tensor.untyped_storage().data_ptr())
 
     def end(self) -> None:
         """Its backward pass is over; other threads may still be at work."""
@@ -70,12 +66,7 @@ class StepBuffer:
         self.device = device
         self._new_arena = arena_extension(device.type).Arena
         self._arena = self._new_arena()
-        self._warm = False  # has a step been noted, which is not placed?
-        self._adding = False  # of the step that began last, and
-        self._replaying = False  # likewise
-        self._followed: bool | None = None
-        # By whether a step adds to gradients that are there: what is a gradient in one is freed in the other.
-        self._plans: dict[bool, _Plan] = {}
+        self._noted = 0
         self._told = False
         self._surprised = False
         self.steps = 0
@@ -85,21 +76,18 @@ class StepBuffer:
         self.use: BufferUse | None = None
         """Of the last step that ran in the buffer; None before there was one."""
 
-    def begin(self, *, adding: bool) -> RunningStep | None:
-        """A step begins, in this thread and on its stream; None: without the buffer.
-
-        Args:
-            adding: there are gradients already, which its own are added to.
-        """
+    def begin(self) -> RunningStep | None:
+        """A step begins, in this thread and on its stream; None: without the buffer."""
         if self.given_up:
             return None
-        self._adding, self._replaying = adding, adding in self._plans
-        if not self._replaying:
+        if not self.placed:
             self._arena = self._new_arena()  # what the last one noted may be released only now
-        elif self._followed is not adding:
-            self._arena.follow(self._plans[adding].sizes, self._plans[adding].offsets)
-            self._followed = adding
-        return RunningStep(self, self._arena, self._arena.begin(self._replaying, self.device.index or 0))
+        return RunningStep(self, self._arena, self._arena.begin(self.placed, self.device.index or 0))
+
+    @property
+    def placed(self) -> bool:
+        """Is what a step allocates known, and where it goes?"""
+        return self._noted >= NOTED
 
     def expect_more(self) -> None:
         """The next step allocates what libraries keep, once more: it is not a surprise."""
@@ -118,11 +106,10 @@ class StepBuffer:
                 "other, and those that overlap run in PyTorch's memory"
             )
             return
-        if not self._replaying:
-            if self._warm:
-                self._plans[self._adding] = self._placed(arena)
-                self._lay_out(arena)
-            self._warm = True
+        if not self.placed:
+            if self._noted + 1 == NOTED:
+                self._place(arena)
+            self._noted += 1
             return
         assert self.use is not None, "it was placed"
         self.steps += 1
@@ -139,38 +126,32 @@ class StepBuffer:
             self._told = True
             warnings.warn(what, stacklevel=3)
 
-    def _placed(self, arena: Any) -> _Plan:
-        """Where a step's allocations go that it was noted by."""
+    def _place(self, arena: Any) -> None:
         from explorer.solvers.placing.packing import pack
         from explorer.solvers.placing.rectangles import Rectangles
 
-        alignment_bytes = CUDA_ROUNDING_BYTES if self.device.type == "cuda" else _CPU_ALIGNMENT_BYTES
+        on_cuda = self.device.type == "cuda"
+        alignment_bytes = CUDA_ROUNDING_BYTES if on_cuda else _CPU_ALIGNMENT_BYTES
         sizes, born, died = (np.array(x, np.int64) for x in (arena.bytes, arena.born, arena.died))
+        died[arena.leaving] = -1
         within = died >= 0
         rounded = np.array([round_up(x, alignment_bytes) for x in sizes.tolist()], np.int64)
         rectangles = Rectangles(born[within], died[within], rounded[within])
         packing = pack(rectangles, seconds=_PLACING_S)
         offsets = np.full(sizes.size, -1, np.int64)
         offsets[within] = packing.offset_bytes
-        return _Plan(sizes.tolist(), offsets.tolist(), packing.buffer_bytes, rectangles.load_bytes)
-
-    def _lay_out(self, arena: Any) -> None:
-        """A buffer for all that is planned, which the next step finds in this arena."""
-        if self.device.type == "cuda":
+        if on_cuda:
             torch.cuda.empty_cache()  # what the noted steps had is free, and the buffer takes its place
-        own = self._plans[self._adding]
-        buffer_bytes = max(x.buffer_bytes for x in self._plans.values())
         try:
-            arena.plan(own.sizes, own.offsets, buffer_bytes)
+            arena.plan(sizes.tolist(), offsets.tolist(), packing.buffer_bytes)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             self.given_up = True
             warnings.warn(
-                f"there is no memory for a buffer of {format_bytes(buffer_bytes)} beside what outlives the "
+                f"there is no memory for a buffer of {format_bytes(packing.buffer_bytes)} beside what outlives the "
                 "step: steps run without it",
                 stacklevel=2,
             )
             return
-        self._followed = self._adding
-        self.use = BufferUse(buffer_bytes, max(x.load_bytes for x in self._plans.values()), 0, 0)
+        self.use = BufferUse(packing.buffer_bytes, rectangles.load_bytes, 0, 0)

@@ -121,6 +121,8 @@ class Step:
         with self._uncast(), named(self.program.place, advice=self.advice), self._taking_back():
             next(self.running)
             self.left -= 1
+            if self.buffer is not None:
+                self.buffer.leave(self.given)
             if not self.left:
                 next(self.running, None)  # what comes after the last gradients serves none
                 if self.buffer is not None:

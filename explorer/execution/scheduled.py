@@ -287,6 +287,6 @@ def run_step(plan: StepPlan, module: nn.Module, args: tuple[Any, ...], kwargs: d
     values = binding.values(args, kwargs)
     with named(FORWARD, advice=ADVICE):
         program = plan.program_for(values)
-    running = None if binding.buffer is None else binding.buffer.begin(adding=binding.has_gradients())
+    running = None if binding.buffer is None else binding.buffer.begin()
     tensors = Step(plan, program, values, new=new, buffer=running).run()
     return plan.capture.traced.result.build(plan.returning.outputs(values, tensors))

@@ -6,6 +6,7 @@ import copy
 import shutil
 import threading
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -76,7 +77,9 @@ def test_steps_have_eager_modes_bits_and_nothing_beside_the_plan(pair):
     assert use.buffer_bytes == use.load_bytes and use.fragmentation == 0
 
 
-def test_microbatches_run_in_it_whether_they_make_gradients_or_add_to_them() -> None:
+@pytest.mark.parametrize("dropped", ["before", "between", "some", "never"])
+def test_microbatches_run_in_it_whether_they_make_gradients_or_add_to_them(dropped: str) -> None:
+    """Whenever gradients are dropped: trainers do between the passes, and one may be forgotten."""
     torch.manual_seed(0)
     model, other = Net(), Net()
     other.load_state_dict(model.state_dict())
@@ -84,20 +87,34 @@ def test_microbatches_run_in_it_whether_they_make_gradients_or_add_to_them() -> 
     profile = explorer.profile(model, batch, loss=F.cross_entropy, accumulate=True)
     schedule = keep_all(profile.graph)
     module = explorer.apply(model, schedule, batch, loss=F.cross_entropy, buffer=True)
+
+    def drop(x: nn.Module) -> None:
+        for name, parameter in x.named_parameters():
+            if dropped != "never" and not (dropped == "some" and name.startswith("last")):
+                parameter.grad = None
+
+    def microbatch(x: nn.Module, run: Callable[[], torch.Tensor], *, first: bool) -> None:
+        if first and dropped != "between":
+            drop(x)
+        loss = run()
+        if first and dropped == "between":
+            drop(x)
+        loss.backward()
+
     misses = []
     for _ in range(3):
-        for _ in range(3):
-            module(*batch).backward()
-            F.cross_entropy(other(batch[0]), batch[1]).backward()
+        for number in range(3):
+            microbatch(module, lambda: module(*batch), first=number == 0)
             use = buffer_of(module).use
             misses.append(0 if use is None else use.misses)
-        assert_same(module, other)
-        for x in (module, other):
-            x.zero_grad()
+            microbatch(other, lambda: F.cross_entropy(other(batch[0]), batch[1]), first=number == 0)
+            assert_same(module, other)
+        module(*batch).item()  # for a log, and dropped
     assert misses == [0] * 9
-    assert use.served > 20
+    assert use.served > 10
     measured = explorer.measure(module, batch, accumulate=True)
-    assert measured.peak_bytes == pytest.approx(explorer.simulate(profile, schedule).peak_bytes, rel=0.01)
+    beside_bytes = 2 * sum(x.nbytes for x in model.last.parameters())  # those that come at the peak, by then on their way
+    assert measured.peak_bytes <= explorer.simulate(profile, schedule).peak_bytes + beside_bytes
     assert measured.buffer.misses == 0
 
 
