@@ -9,6 +9,8 @@ from explorer.timeline import Timeline
 
 _ALIGNED = 3000
 """Moments that are looked at one by one."""
+_FEWEST, _CELLS = 500, 10**7
+"""Fewer of a long step: so many moments times runs, which are held in memory."""
 _BY_TIME = 0.002
 """What it costs to be a whole step away in time, against being off by all memory."""
 _ELSEWHERE = 0.05
@@ -19,6 +21,8 @@ _AGAIN = 0.2
 
 def runs_of(timeline: Timeline, times_ms: np.ndarray) -> np.ndarray:
     """Moments of an observed step as positions among its runs, float64, by time: stretched to the predicted step."""
+    if not len(timeline.operators):
+        return np.zeros(0)
     ends = np.cumsum(timeline.times_ms)
     observed = np.asarray(times_ms, dtype=np.float64)
     if len(observed) == 0 or observed[-1] <= 0 or ends[-1] <= 0:
@@ -36,7 +40,8 @@ def aligned_runs(timeline: Timeline, measurement: Measurement) -> np.ndarray:
     at = runs_of(timeline, measurement.times_ms)
     if not len(at):
         return at
-    events = np.linspace(0, len(at) - 1, min(len(at), _ALIGNED)).astype(np.int64)
+    most = min(_ALIGNED, max(_FEWEST, _CELLS // len(timeline.operators)))
+    events = np.linspace(0, len(at) - 1, min(len(at), most)).astype(np.int64)
     found = _cheapest(timeline, measurement.allocated_bytes[events].astype(np.float64), at[events])
     # Those of one run stand in a row within it.
     first = np.searchsorted(found, found, side="left")

@@ -60,7 +60,7 @@ def _functions_of_chance() -> list[tuple[ModuleType, str]]:
         (module, name)
         for module, generator in whose
         for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__self__", None) is generator
+        if not name.startswith("_") and "state" not in name and getattr(value, "__self__", None) is generator
     ]
 
 

@@ -164,11 +164,13 @@ def foreign(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
 
 
 def called_from_outside() -> bool:
-    """Is it no code of torch that called this package?"""
+    """Is it no code of torch that called this package, or one that handles gradients for whoever called it?"""
     frame, (torchs, own, _) = inspect.currentframe(), _NOBODYS
     while frame is not None and Path(frame.f_code.co_filename).is_relative_to(own):
         frame = frame.f_back
-    return frame is not None and not Path(frame.f_code.co_filename).is_relative_to(torchs)
+    if frame is None or not Path(frame.f_code.co_filename).is_relative_to(torchs):
+        return frame is not None
+    return frame.f_code.co_name == "zero_grad" or Path(frame.f_code.co_filename).stem == "clip_grad"
 
 
 def line_of(frames: list[traceback.FrameSummary]) -> str:

@@ -232,7 +232,7 @@ class _OwnTensorsOnly(TorchFunctionMode):
         self.autocast.update(x for x in ("cpu", "cuda") if torch.is_autocast_enabled(x))
         self.seen |= self.autocast
         name = getattr(func, "__name__", "")
-        if name == "__get__" and id(args[0]) in self._own:
+        if name in ("__get__", "__set__") and id(args[0]) in self._own:
             self._note_question(func.__self__, self._own[id(args[0])])
         changed = kwargs.get("out")
         if changed is None and args and _overwrites(name):
@@ -275,8 +275,8 @@ class _OwnTensorsOnly(TorchFunctionMode):
             return
         line = line_of(foreign(traceback.extract_stack()))
         raise ValueError(
-            f"the model's forward pass reads {name.partition('.')[2]}.grad{line}, which is another, or none, in every "
-            "step: keep what it needs of it in a buffer, or give it as an argument"
+            f"the model's forward pass reads or sets {name.partition('.')[2]}.grad{line}, which is another, or none, "
+            "in every step: keep what it needs of it in a buffer, or give it as an argument; set it outside of forward"
         )
 
 

@@ -17,6 +17,11 @@ _SWITCHES: dict[str, Callable[[], Any]] = {
         torch.are_deterministic_algorithms_enabled,
         torch.is_deterministic_algorithms_warn_only_enabled,
         torch.get_float32_matmul_precision,
+        torch.get_deterministic_debug_mode,
+        torch.backends.cuda.flash_sdp_enabled,
+        torch.backends.cuda.mem_efficient_sdp_enabled,
+        torch.backends.cuda.math_sdp_enabled,
+        torch.backends.cuda.cudnn_sdp_enabled,
         torch.get_num_threads,
         torch.is_warn_always_enabled,
     )
@@ -24,10 +29,12 @@ _SWITCHES: dict[str, Callable[[], Any]] = {
     f"{module}.{name}": partial(getattr, settings, name)
     for module, settings, names in (
         ("cudnn", torch.backends.cudnn, ("enabled", "benchmark", "deterministic", "allow_tf32")),
-        ("matmul", torch.backends.cuda.matmul, ("allow_tf32",)),
+        ("conv", getattr(torch.backends.cudnn, "conv", None), ("fp32_precision",)),
+        ("matmul", torch.backends.cuda.matmul, ("allow_tf32", "fp32_precision")),
         ("mkldnn", torch.backends.mkldnn, ("enabled",)),
     )
     for name in names
+    if settings is not None
 }
 """By what is mentioned where they are asked for."""
 
@@ -40,7 +47,10 @@ class Asked(Mapping[str, Any]):
         self._questions = questions
 
     def __getitem__(self, name: str) -> Any:
-        return self._questions[name]()
+        try:
+            return self._questions[name]()
+        except RuntimeError as error:  # of settings that contradict each other
+            return str(error)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._questions)
@@ -50,9 +60,9 @@ class Asked(Mapping[str, Any]):
 
 
 def environment(mentioned: frozenset[Any]) -> Asked:
-    """Variables of the environment among what is mentioned, also those that are not set yet."""
-    names = (x for x in mentioned if isinstance(x, str) and (x.isupper() or x in os.environ))
-    return Asked({x: partial(os.environ.get, x) for x in names if "=" not in x and "\0" not in x})
+    """Variables of the environment by names among what is mentioned, also those that are not set yet."""
+    names = (x for x in mentioned if isinstance(x, str) and "=" not in x and "\0" not in x)
+    return Asked({x: partial(os.environ.get, x) for x in names})
 
 
 def switches(mentioned: frozenset[Any]) -> Asked:
@@ -65,8 +75,10 @@ def of_thread(value: Any, mentioned: frozenset[Any]) -> Asked | None:
     if isinstance(value, ContextVar):
         return Asked({"value": partial(_value_of, value)})
     if isinstance(value, threading.local):
-        names = (x for x in mentioned if isinstance(x, str) and not hasattr(type(value), x))
-        return Asked({x: partial(getattr, value, x, None) for x in names})
+        names = (x for x in mentioned if isinstance(x, str) and not x.startswith("__"))
+        return Asked(
+            {x: partial(getattr, value, x, None) for x in names if not callable(getattr(type(value), x, None))}
+        )
     return None
 
 

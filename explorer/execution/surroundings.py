@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from enum import Enum
 from functools import partial
 from itertools import groupby
@@ -42,6 +44,7 @@ _WHOLE = frozenset({"items", "values", "keys", "get", "copy", "update", UNPACKED
 """Mentioned where any key of a dict may be read."""
 _ALL_ATTRIBUTES = frozenset({"vars", "__dict__", "asdict", "astuple", "_asdict"})
 _CALLED = frozenset({"__call__", "__init__", "__post_init__", "__getitem__", "__iter__", "__len__"})
+_ASKED = (ref, ContextVar, threading.local)
 _OF_AUTOGRAD = frozenset({"forward", "backward", "setup_context", "jvp", "vjp", "vmap"})
 
 
@@ -56,7 +59,7 @@ def watched_surroundings(model: nn.Module, loss: Any) -> list[Watched]:
     for module in modules:
         used = mentioned_by(getattr(type(module), "model_class", type(module)))
         for name, value in vars(module).items():
-            is_mentioned = name in used and not name.startswith("_") and _is_own(value)
+            is_mentioned = name in used and not name.startswith("_") and (_is_own(value) or isinstance(value, _ASKED))
             if is_mentioned or (_is_function(value) and not _is_part(value, module)):
                 following.within(name, value, used)
     return following.found
@@ -121,9 +124,15 @@ class _Following:
             keys = frozenset(value) if _is_read_whole(value, used) else used
             self._values(name, value, used, depth=depth, calls=calls, only=keys)
         elif isinstance(value, ref):
-            self.within(name, value(), used, depth=depth, calls=calls)
+            target = value()
+            if isinstance(target, nn.Module):  # it may be the model's own, of which this is a part
+                self._values(name, vars(target), used, depth=depth, calls=calls)
+            else:
+                self.within(name, target, used, depth=depth, calls=calls)
         elif (asked := of_thread(value, used)) is not None:
             self._asked(f"in {name}, its", asked)
+            for x in asked if depth else ():
+                self.within(f"{name}, {x}", asked[x], used, depth=depth - 1, calls=calls)
         elif isinstance(value, list | tuple | deque):
             for number, x in enumerate(value if depth and len(value) <= _MOST_VALUES else ()):
                 self.within(f"{name}[{number}]", x, used, depth=depth - 1, calls=calls)
@@ -166,7 +175,9 @@ class _Following:
         below = [mentioned(x) for x in _called(function.__globals__, read) + _called(cells, frozenset(cells))]
         used = mentioned(function).union(*below)
         if used & {"environ", "getenv"}:
-            self._asked(f"in {name}, the environment's", environment(used))
+            around = (function.__globals__.get(x) for x in read)
+            texts = frozenset(x for x in (*around, *cells.values()) if isinstance(x, str))
+            self._asked(f"in {name}, the environment's", environment(used | texts))
         self._asked(f"in {name}, PyTorch's", switches(used))
         for values, only in ((function.__globals__, read), (cells, frozenset(cells))):
             self._values(name, values, used, only=only, calls=calls + 1)

@@ -62,6 +62,12 @@ class Fitting:
     of: Of
     allocator: Allocator
 
+    def fits(self, solution: Solution) -> bool:
+        """Does its schedule, if it has one, as it is run? Updates may stand elsewhere than in the order solved for."""
+        if self.of is Of.ALLOCATED or solution.schedule is None:
+            return True
+        return self.needed_bytes(solution.schedule) <= self.budget_bytes
+
     def needed_bytes(self, schedule: Schedule) -> int:
         """The smallest budget known to be enough for it; the budget itself where that is."""
         trace = Trace.of(self.profile, schedule, simulate(self.profile, schedule))

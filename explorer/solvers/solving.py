@@ -27,7 +27,7 @@ from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.monet.smallest import find_smallest
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
-from explorer.solvers.ordering.joint import solve_in_order
+from explorer.solvers.ordering.joint import Solve, in_one_order, solve_in_order
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.solvers.reserving import Fitting, Of, a_measure, solve_reserved
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
@@ -130,7 +130,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
             once = asked | {"order": False, "budget": budget_bytes}
             return (solve(planned, time_limit=share * time_limit, **once),)
 
-        (solution,) = solve_in_order(profile, solve_share, seed=seed)
+        solution = _in_orders(Fitting(profile, budget_bytes, measure, reserving), solve_share, seed=seed)
     elif measure is not Of.ALLOCATED:
         knowledge = Knowledge(options.problem(profile)) if method == "monet" and steps is None else None
 
@@ -146,6 +146,12 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     else:
         return _solve(profile, budget_bytes, options, remember=remember, steps=steps)
     return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def _in_orders(fitting: Fitting, solve_share: Solve, *, seed: int) -> Solution:
+    """The better answer of both orders, if it fits in the captured graph too; else that order's own."""
+    (solution,) = solve_in_order(fitting.profile, solve_share, seed=seed)
+    return solution if fitting.fits(solution) else in_one_order(solve_share(fitting.profile, 0.5)[0])
 
 
 def _solve(profile: Profile, budget_bytes: int, options: Options, *, remember: bool, steps: int | None) -> Solution:

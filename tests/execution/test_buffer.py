@@ -113,7 +113,7 @@ def test_microbatches_run_in_it_whether_they_make_gradients_or_add_to_them(dropp
     assert misses == [0] * 9
     assert use.served > 10
     measured = explorer.measure(module, batch, accumulate=True)
-    beside_bytes = 2 * sum(x.nbytes for x in model.last.parameters())  # those that come at the peak, by then on their way
+    beside_bytes = 2 * sum(x.nbytes for x in model.last.parameters())  # whose gradients come at the peak
     assert measured.peak_bytes <= explorer.simulate(profile, schedule).peak_bytes + beside_bytes
     assert measured.buffer.misses == 0
 

@@ -316,13 +316,16 @@ def subject(
 def _check_profiled(profile: Profile, model: Any, batch: Any, *, loss: Any) -> None:
     """Raise ValueError for a profile that is, as far as can be told without a capture, another model's."""
     from explorer.capture.batch import BatchLayout, call_arguments, dtype_name, flatten
+    from explorer.execution.device import describe_device
 
     device = next(model.parameters()).device.type
-    if profile.device.kind != device or profile.device.estimated:
+    here = describe_device(next(model.parameters()).device).name
+    elsewhere = device == "cuda" and profile.device.name != here
+    if profile.device.kind != device or profile.device.estimated or elsewhere:
         how = "estimated" if profile.device.estimated else "measured"
         raise ValueError(
-            f"the profile was {how} for {profile.device.name} ({profile.device.kind}), and the model is on {device!r}, "
-            "where it would be run: explore(profile) shows a profile by itself"
+            f"the profile was {how} for {profile.device.name} ({profile.device.kind}), and the model is on {device!r} "
+            f"({here}), where it would be run: explore(profile) shows a profile by itself"
         )
     here = {name: (tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters()}
     there = {x.name: (x.shape, x.dtype) for x in profile.graph.parameters}
