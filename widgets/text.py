@@ -179,7 +179,8 @@ def headline(scene: Scene) -> tuple[str, str]:
         return told, f"plain PyTorch: {style.format_memory(whole)}, {step} a step"
     memory = _signed(100 * (solution.peak_bytes / whole - 1), 0)
     time = _signed(100 * (solution.time_ms / plain.time_ms - 1), 1) if plain.time_ms else "no"
-    if (memory, time) == ("0", "0.0"):
+    recomputed = solution.schedule is not None and solution.schedule.recomputed(scene.profile.graph)
+    if (memory, time) == ("0", "0.0") and not recomputed:
         return _as_plain(scene), f"{_proven_shortly(solution)} · {style.format_memory(whole)}, {step} a step"
     of = f"{style.format_memory(solution.peak_bytes, of=whole)} of {style.format_memory(whole)}"
     times = f"{style.format_ms(solution.time_ms)} instead of {step}"
@@ -190,7 +191,7 @@ def _as_plain(scene: Scene) -> str:
     """Of a schedule that neither saves nor costs anything: is there one that does?"""
     known = scene.known.best
     if known and (known[0].peak_bytes or 0) >= scene.keep_all.peak_bytes:
-        return "as plain PyTorch: nothing to recompute saves memory here"
+        return "as plain PyTorch: nothing to recompute is known to save memory here"
     return "as plain PyTorch: nothing has to be recomputed"
 
 

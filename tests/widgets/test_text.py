@@ -160,7 +160,7 @@ def test_a_step_as_plain_pytorch_says_whether_less_memory_is_to_be_had(trained: 
     scene = Scene(trained.profile, plain, TradeOff(plain, (less, same)), same)
     assert text.headline(scene)[0] == "as plain PyTorch: nothing has to be recomputed"
     said, note = text.headline(replace(scene, known=TradeOff(plain, (same,))))
-    assert said == "as plain PyTorch: nothing to recompute saves memory here"
+    assert said == "as plain PyTorch: nothing to recompute is known to save memory here"
     assert note.endswith("2.000 GiB, 100 ms a step")
 
 

@@ -38,7 +38,7 @@ function render({ model, el }) {
     el.classList.add("known");
     if (point) {
       const [memory, more] = [signed(100 * (point.peak / plain - 1), 0), signed(point.share, 1)];
-      const same = memory === "0" && more === "0.0";
+      const same = memory === "0" && more === "0.0" && point.took <= time;
       big.textContent = same ? "as plain PyTorch: nothing has to be recomputed" : `${memory} % memory for ${more} % time`;
       note.textContent = `nearest schedule known for ${amount(bytes, unit)}; let go to solve`;
     } else {

@@ -123,11 +123,12 @@ function bandsOf(step, layers, model, { level, open }) {
 function folded(bands, model, wide) {
   const found = [];
   const name = ({ label, back }) => (back ? -1 - label : label);
+  const joined = (i) => bands[i].end === bands[i + 1].start;
   for (let at = 0; at < bands.length; ) {
     let [length, times] = [1, 1];
     for (let tried = 2; tried <= Math.min(64, (bands.length - at) / 2); tried += 1) {
       let same = at;
-      while (same + tried < bands.length && name(bands[same]) === name(bands[same + tried]) && bands[same].end === bands[same + 1].start) same += 1;
+      while (same + tried < bands.length && name(bands[same]) === name(bands[same + tried]) && joined(same) && joined(same + tried - 1)) same += 1;
       const uses = 1 + Math.floor((same - at) / tried);
       if (uses > 1 && uses * tried > Math.max(5, length * times)) [length, times] = [tried, uses];
     }

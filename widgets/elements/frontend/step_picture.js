@@ -283,11 +283,12 @@ function stepPicture(el, { name, interactive = true }) {
           continue;
         }
         const full = band.told ?? S.model.labels[band.label];
-        const chosen = S.selection && (full === S.selection || full.startsWith(`${S.selection}.`) || S.selection.startsWith(`${full}.`));
+        const whole = band.parent || full;
+        const chosen = S.selection && (whole === S.selection || whole.startsWith(`${S.selection}.`) || S.selection.startsWith(`${whole}.`));
         const open = S.open.has(band.label);
         const box = svg("rect", { x: a + 0.5, y: top + row * BAND, width: Math.max(0.7, b - a - 1), height: BAND - 2, rx: 2, class: `band${chosen ? " chosen" : ""}${open ? " open" : ""}` });
         const said = names.get(full).length <= roomIn(band) ? names.get(full) : "";
-        const group = svg("g", { "data-band": band.label, "data-layer": band.parent ?? S.model.picks[band.label], ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
+        const group = svg("g", { "data-band": band.label, "data-layer": band.parent || S.model.picks[band.label], ...(band.more && { "data-more": "" }) }, svg("title", {}, `${full}${band.more ? (open ? ": close" : ": open") : ""}`), box);
         if (said) group.append(svg("text", { x: (a + b) / 2, y: top + row * BAND + 12, "text-anchor": "middle" }, said));
         parts.push(group);
       }
