@@ -26,7 +26,8 @@ def test_where_no_schedule_takes_less_a_sweep_says_so() -> None:
     profile = explorer.profile(Product(), torch.randn(1000))
     with explorer.explore(profile) as made:
         made.wait(120)
-        assert made._view.controls.headline.text == "as plain PyTorch: nothing to recompute is known to save memory here"
+        said = made._view.controls.headline.text
+        assert said == "as plain PyTorch: nothing to recompute is known to save memory here"
         made._view.controls.play.click()
         assert "nothing to sweep: no schedule is known that takes less than the" in made.message
         assert made.status != "playing"
