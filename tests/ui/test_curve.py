@@ -90,7 +90,9 @@ def table(plain: Scene, points: Sequence[tuple[float, float]], *, budget: float,
 
 
 def drawn(page: Page, told: dict[str, Any], *, width: int = 360) -> Locator:
-    return mounted(page, "drawing.js", "curve.js", state={"known": packed_json(told)}, width=width).locator("svg.curve")
+    made = mounted(page, "drawing.js", "curve.js", state={"known": packed_json(told)}, width=width)
+    expect(made.locator("line.budget")).to_be_attached()  # it is drawn when its size is known
+    return made.locator("svg.curve")
 
 
 @pytest.mark.parametrize("points", [_ALONE, _FLAT, _STEEP, _BEYOND], ids=["one", "flat", "steep", "beyond"])
