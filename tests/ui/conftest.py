@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from tests.ui.alone import empty_page
 from tests.ui.lab import REPOSITORY, Lab, fresh_page
 from tests.widgets.trained import Trained, train
 
@@ -36,6 +37,15 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=chromium, headless=True, args=_ARGUMENTS)
         yield started
         started.close()
+
+
+@pytest.fixture(scope="module")
+def alone(browser: Browser) -> Iterator[Page]:
+    """An empty page, for widgets by themselves."""
+    page = browser.new_page()
+    empty_page(page)
+    yield page
+    page.close()
 
 
 @pytest.fixture(scope="session")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 from torch import nn
 
 import explorer
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solution import Solution, Status
-from tests.ui.alone import empty_page, mounted
+from tests.ui.alone import mounted
 from tests.ui.reading import covered
 from widgets.scene.curve import curve_table
 from widgets.scene.packed import packed_json
@@ -46,15 +46,6 @@ _CROSSED = """box => {
     return points.some((p) => p.x > x && p.x < x + width && p.y > y + 3 && p.y < y + height - 3);
   }).map((x) => x.textContent);
 }"""
-
-
-@pytest.fixture(scope="module")
-def alone(browser: Browser) -> Iterator[Page]:
-    """An empty page."""
-    page = browser.new_page()
-    empty_page(page)
-    yield page
-    page.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 from torch import nn
 
 import explorer
 from explorer.device_profile import Profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
-from tests.ui.alone import empty_page, mounted
+from tests.ui.alone import mounted
 from tests.ui.test_drawn import DRAW
 from widgets import text
 from widgets.elements.frontend_file import together
@@ -38,13 +37,10 @@ _WRONG = """() => {
 
 
 @pytest.fixture(scope="module")
-def alone(browser: Browser) -> Iterator[Page]:
-    """An empty page."""
-    page = browser.new_page()
-    empty_page(page)
-    page.add_script_tag(content=together(*STEP_FILES))
-    yield page
-    page.close()
+def step_page(alone: Page) -> Page:
+    """An empty page that can draw steps."""
+    alone.add_script_tag(content=together(*STEP_FILES))
+    return alone
 
 
 def scene_at(profile: Profile, share: float) -> Scene:
@@ -59,7 +55,7 @@ def scene_at(profile: Profile, share: float) -> Scene:
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["peak in the middle", "peak at the end"])
-def test_no_name_in_the_step_is_struck_through_or_runs_out_of_it(alone: Page, *, last: bool) -> None:
+def test_no_name_in_the_step_is_struck_through_or_runs_out_of_it(step_page: Page, *, last: bool) -> None:
     """Whatever the budget: the line moves, the names give way."""
     wide = [nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 32)] if last else []
     with torch.device("meta"):
@@ -67,26 +63,26 @@ def test_no_name_in_the_step_is_struck_through_or_runs_out_of_it(alone: Page, *,
         profile = explorer.estimate(model, torch.empty(2**17, 32), device="A100-40GB")
     for share in [0.3 + 0.05 * i for i in range(16)]:
         scene = scene_at(profile, share)
-        alone.evaluate(DRAW, [packed_json(table_of(scene)), packed_json(step_of(scene))])
-        assert alone.evaluate(_WRONG) == [], share
-        names = alone.locator("svg.step text.halo").all_text_contents()
+        step_page.evaluate(DRAW, [packed_json(table_of(scene)), packed_json(step_of(scene))])
+        assert step_page.evaluate(_WRONG) == [], share
+        names = step_page.locator("svg.step text.halo").all_text_contents()
         assert any("−" in x for x in names), f"what is saved is told at {share}: {names}"
 
 
 @pytest.mark.parametrize("width", [368, 560, 900])
-def test_all_figures_are_in_sight(alone: Page, width: int) -> None:
+def test_all_figures_are_in_sight(step_page: Page, width: int) -> None:
     with torch.device("meta"):
         profile = explorer.estimate(nn.Linear(32, 32), torch.empty(4096, 32), device="A100-40GB")
     told = text.figures(scene_at(profile, 1.0))
-    alone.evaluate(
+    step_page.evaluate(
         "([told, width]) => { const box = document.querySelector('#here'); box.style.width = `${width}px`;"
         "box.innerHTML = `<div class='schedule-explorer-figures'>${told}</div>`; }",
         [told, width],
     )
-    assert alone.evaluate("document.querySelector('table.figures').offsetWidth") <= width
+    assert step_page.evaluate("document.querySelector('table.figures').offsetWidth") <= width
 
 
-def test_a_long_path_does_not_push_the_last_column_out_of_sight(alone: Page) -> None:
+def test_a_long_path_does_not_push_the_last_column_out_of_sight(step_page: Page) -> None:
     path = "bert.encoder.layer.0-2.intermediate.intermediate_act_fn"
     cells = ["gelu and 2 more", path, "64.00 KiB", "recomputed", "would take 0.58 ms", "yes"]
     state = {
@@ -96,6 +92,6 @@ def test_a_long_path_does_not_push_the_last_column_out_of_sight(alone: Page) -> 
         "title": "Tensors of the model, the largest",
         "folded": False,
     }
-    box = mounted(alone, "table.js", state=state, width=700).locator(".schedule-explorer-table")
+    box = mounted(step_page, "table.js", state=state, width=700).locator(".schedule-explorer-table")
     assert box.evaluate("x => x.scrollWidth <= x.clientWidth")
     assert box.locator("td").first.inner_text() == path

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.ui.alone import empty_page, mounted
+from tests.ui.alone import mounted
 from widgets.elements.controls import Controls
 
 _SLIDER = ("budget_bytes", "minimum_bytes", "maximum_bytes", "step_bytes", "plain_bytes", "marks", "disabled")
 pytestmark = pytest.mark.ui
-
-
-@pytest.fixture(scope="module")
-def alone(browser: Browser) -> Iterator[Page]:
-    """An empty page."""
-    page = browser.new_page()
-    empty_page(page)
-    yield page
-    page.close()
 
 
 @pytest.fixture
