@@ -105,11 +105,13 @@ class Timeline(Summarised):
     def resting_bytes(self) -> np.ndarray:
         """int64, shape (runs + 1,): what is there before each run, and when all that the step made is gone."""
         runs = len(self.operators)
+        if not runs:
+            return np.zeros(1, np.int64)
         stays = np.array([(x.start, x.end, x.allocated_bytes) for x in self.lifetimes], np.int64).reshape(-1, 3)
         starts, ends, sizes = stays.T
         made, freed = (np.bincount(x, sizes, runs).astype(np.int64) for x in (starts, ends))
         workspace = self.bytes[:, COLUMN[Category.WORKSPACE]]
-        during = self.total_bytes - workspace + workspace.min(initial=workspace.max(initial=0))
+        during = self.total_bytes - workspace + workspace.min()  # what libraries keep stays
         return np.append(during - made, (during - freed)[-1:])
 
     @property

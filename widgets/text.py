@@ -150,7 +150,8 @@ def residual(profile: Profile, timeline: Timeline, found: Residual) -> str:
         machine = found.machine_ms / timeline.time_ms
         told.append(
             f"Time: {_percent(share)}, of which {_percent(machine)} is the machine (plain steps, timed in turns with "
-            f"the schedule's, differ as much from their profile). At their pace it takes {_percent(found.own_share)}."
+            "the schedule's, differ as much from their profile). Beside those, the schedule: "
+            f"{_percent(found.own_share)}."
         )
     return " ".join(told)
 

@@ -35,7 +35,7 @@ class Residual:
         unexplained_ms: measured time less the predicted one.
         machine_ms: of that, what a plain step shows as well: the machine is slower now than when it was profiled; None
             where no plain step was timed.
-        paced_ms: the predicted time at the pace of plain steps now; 0 where no plain step was timed.
+        paced_ms: the predicted time at the pace of plain steps now; None where no plain step was timed.
         unsplit_bytes: of the peak, what blocks have beyond what was asked for and its rounding: the caching allocator
             splits large ones only where more than 1 MiB would be left. None where that is not known.
         buffer_bytes: of a step in one buffer, which is held throughout: its size. Tensors, rounding and workspace are
@@ -55,7 +55,7 @@ class Residual:
     unexplained_ms: float
     machine_ms: float | None
     unsplit_bytes: int | None = None
-    paced_ms: float = 0.0
+    paced_ms: float | None = None
     buffer_bytes: int | None = None
     beside_bytes: int | None = None
 
@@ -67,9 +67,7 @@ class Residual:
     @property
     def own_share(self) -> float | None:
         """Of the time that the schedule would take at the pace of plain steps now: what it takes beyond that."""
-        if self.machine_ms is None or self.own_ms is None or self.paced_ms <= 0:
-            return None
-        return self.own_ms / self.paced_ms
+        return None if self.own_ms is None or not self.paced_ms else self.own_ms / self.paced_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ def residual(
         peak_share=_peak_share(measurement),
         unexplained_ms=measurement.step_time_ms - timeline.time_ms,
         machine_ms=machine_ms,
-        paced_ms=0.0 if machine_ms is None else timeline.time_ms + machine_ms,
+        paced_ms=None if machine_ms is None else timeline.time_ms + machine_ms,
     )
 
 

@@ -17,8 +17,8 @@ from explorer.capture.batch import (
     TrainingStep,
     call_arguments,
     check_kind,
-    dtype_name,
     flatten,
+    parameter_specs,
     uncompiled,
 )
 from explorer.capture.building import Built, build
@@ -27,7 +27,7 @@ from explorer.capture.normalise import normalise
 from explorer.capture.refusing import check_modules, own_hooks_aside
 from explorer.capture.traced import Traced
 from explorer.capture.tracing import trace
-from explorer.graph import TensorSpec, TrainingGraph
+from explorer.graph import TrainingGraph
 from explorer.iteration import Iteration
 from explorer.operators.encodings import Encoding
 from explorer.torch_arguments import a_batch, a_model
@@ -113,12 +113,11 @@ def capture(
             traced = join_groups(traced) if a_flag(fuse, "fuse") else traced
         devices = {x.device.type for x in (*model.parameters(), *flat.leaves) if isinstance(x, torch.Tensor)}
         ambient = Ambient.now(devices, with_defaults=traced.enters_autocast)
-    parameters = tuple(TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters())
     built = build(
         traced,
         model=type(model).__name__,
         batch=layout.specs,
-        parameters=parameters,
+        parameters=parameter_specs(model),
         autocast=casts,
         encoding=wanted,
         fused=fuse,

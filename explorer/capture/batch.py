@@ -272,6 +272,11 @@ def _layout(leaf: Any) -> Any:
     return TensorLayout(tuple(leaf.shape), leaf.dtype, leaf.device, leaf.stride())
 
 
+def parameter_specs(model: nn.Module) -> tuple[TensorSpec, ...]:
+    """Name, shape and dtype of each parameter."""
+    return tuple(TensorSpec(name, tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters())
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """As ``float32``."""
     return str(dtype).removeprefix("torch.")

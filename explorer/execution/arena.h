@@ -40,6 +40,7 @@ struct Arena {
   std::map<int64_t, int64_t> lying;  // in the buffer now: where each block begins and ends
   std::vector<bool> answered;        // of what is planned, in this step
   int64_t step = 0, next = 0, served = 0, misses = 0;
+  int64_t completed = 0;  // the last step that ended with its backward pass
   bool replaying = false;
   // Blocks that other streams than their own use, too, by where they lie: released, they are nobody's in this step, and
   // the next one waits for those streams.
@@ -57,6 +58,7 @@ struct Block {
   c10::DataPtr inner;  // noted or only held; empty: it lies in the buffer
   std::optional<c10::Stream> on;
   bool shared = false;  // noted, and another stream uses it
+  int64_t step = 0;     // that it was served in
 };
 
 // Never destroyed: blocks are released when Python is gone.
@@ -178,7 +180,7 @@ c10::DataPtr answer(size_t bytes) {
     arena.lying[begin] = begin + size;
     arena.served++;
     void* pointer = arena.base() + begin;
-    held[pointer] = {active, number, {}, stream};
+    held[pointer] = {active, number, {}, stream, false, arena.step};
     return {pointer, pointer, release, arena.buffer.device()};
   }
   if (number < 0 || begin >= 0) arena.misses++;
@@ -195,10 +197,12 @@ int64_t begin(const std::shared_ptr<Arena>& arena, bool replay, c10::DeviceIndex
   std::swap(others, arena->others);
   arena->ran_on = now;
   for (const int64_t at : std::exchange(arena->left, {})) arena->lying.erase(at);
-  // What still lies there has outlived its step, and may do so again: it has no place in the plan any more.
+  // What still lies there of a step that is over has outlived it, and may do so again: it has no place in the plan any
+  // more. A step that was dropped, or is under way, says nothing of the others.
   for (const auto& [at, end] : arena->lying) {
     const auto found = held.find(arena->base() + at);
-    if (found != held.end() && found->second.number >= 0) arena->offsets[found->second.number] = -1;
+    if (found == held.end() || found->second.number < 0) continue;
+    if (found->second.step == arena->completed) arena->offsets[found->second.number] = -1;
   }
   lock.unlock();
   for (const c10::Stream& other : others) {
@@ -235,10 +239,11 @@ void leave(const std::shared_ptr<Arena>& arena, int64_t pointer) {
 }
 
 // Is it the step that was under way? It is over.
-bool end(const std::shared_ptr<Arena>& arena, int64_t step) {
+bool end(const std::shared_ptr<Arena>& arena, int64_t step, bool completed) {
   std::shared_ptr<Arena> none;
   std::lock_guard<std::mutex> lock(guard);
   if (active != arena || arena->step != step) return false;
+  if (completed) arena->completed = step;
   activate(none);
   return true;
 }

@@ -29,12 +29,11 @@ _SWITCHES: dict[str, Callable[[], Any]] = {
     f"{module}.{name}": partial(getattr, settings, name)
     for module, settings, names in (
         ("cudnn", torch.backends.cudnn, ("enabled", "benchmark", "deterministic", "allow_tf32")),
-        ("conv", getattr(torch.backends.cudnn, "conv", None), ("fp32_precision",)),
+        ("conv", torch.backends.cudnn.conv, ("fp32_precision",)),
         ("matmul", torch.backends.cuda.matmul, ("allow_tf32", "fp32_precision")),
         ("mkldnn", torch.backends.mkldnn, ("enabled",)),
     )
     for name in names
-    if settings is not None
 }
 """By what is mentioned where they are asked for."""
 

@@ -42,11 +42,11 @@ class RunningStep:
 
     def end(self) -> None:
         """Its backward pass is over; other threads may still be at work."""
-        self._buffer.ended(self._arena, among_others=not self._arena.end(self._number))
+        self._buffer.ended(self._arena, among_others=not self._arena.end(self._number, True))
 
     def abandon(self) -> None:
         """It ends without its backward pass, or within it."""
-        self._arena.end(self._number)
+        self._arena.end(self._number, False)
 
 
 class StepBuffer:

@@ -156,10 +156,6 @@ class _File:
     def _words(self) -> str:
         budget = self.schedule.budget_bytes
         within = "" if budget is None else f" within {format_bytes(budget)}"
-        args, kwargs = self.captured.batch.structure.children()
-        given = ("batch" if args.num_children == 1 else "*batch") if args.num_children else "**batch"
-        given = given if not (args.num_children and kwargs.num_children) else "*args, **kwargs"
-        call = f"scheduled_model({'inputs, target' if self.captured.loss is not None else given})"
         what = (
             f"{FIRST_WORDS} {in_docstring(self.captured.graph.model)}{within}, by a schedule: "
             f"{in_docstring(self.schedule.method)}."
@@ -167,10 +163,17 @@ class _File:
         return (
             f"{textwrap.fill(what, WIDTH, break_long_words=False)}\n\n"
             "    scheduled_model = scheduled(model)  # shares the model's parameters\n"
-            f"    loss = {call}\n"
+            f"    loss = scheduled_model({self._given()})\n"
             "    loss.backward()\n\n"
             f"Made and tested with torch {torch.__version__}; needs nothing but what the model needs.\n"
         )
+
+    def _given(self) -> str:
+        """How a batch is passed on: a pair with the target, one tensor, several, or keywords."""
+        if self.captured.loss is not None:
+            return "inputs, target"
+        args, _ = self.captured.batch.structure.children()
+        return {0: "**batch", 1: "batch"}.get(args.num_children, "*batch")
 
     def _plan(self, passes: Passes) -> str:
         traced, batch = self.traced, self.captured.batch

@@ -118,6 +118,24 @@ def test_microbatches_run_in_it_whether_they_make_gradients_or_add_to_them(dropp
     assert measured.buffer.misses == 0
 
 
+def test_a_step_that_is_held_or_dropped_takes_no_place_from_later_ones(pair):
+    module, other, batch = pair
+    for _ in range(4):
+        step(module, batch)
+    served = buffer_of(module).use.served
+    module.zero_grad()
+    held = module(*batch)  # as a traceback holds what failed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        step(module, batch)
+    assert buffer_of(module).use.misses > 0
+    del held
+    for _ in range(2):
+        step(module, batch)
+        eager(other, batch)
+        assert (buffer_of(module).use.served, buffer_of(module).use.misses) == (served, 0)
+
+
 def test_gradients_outlive_the_steps_after_theirs(pair):
     module, other, batch = pair
     for _ in range(3):

@@ -163,13 +163,12 @@ class Subject:
             if not plain:
                 return measurement, None
             # In turns: what else the machine does meanwhile comes and goes.
-            own_ms, plain_ms = list[float](), list[float]()
+            own_ms, plain_ms, casts = list[float](), list[float](), schedule.identity.autocast
             for turn in range(steps):
                 stage(
                     f"Timing plain steps in turns with the schedule's ({turn + 1} of {steps})", 0.7 + 0.3 * turn / steps
                 )
                 own_ms.append(step_time_ms(module, batch, steps=1, **around))
-                casts = schedule.identity.autocast
                 plain_ms.append(step_time_ms(model, batch, loss=loss, autocast=casts, steps=1, **around))
             return replace(measurement, step_time_ms=median(own_ms)), median(plain_ms)
 
@@ -315,20 +314,18 @@ def subject(
 
 def _check_profiled(profile: Profile, model: Any, batch: Any, *, loss: Any) -> None:
     """Raise ValueError for a profile that is, as far as can be told without a capture, another model's."""
-    from explorer.capture.batch import BatchLayout, call_arguments, dtype_name, flatten
-    from explorer.execution.device import describe_device
+    from explorer.capture.batch import BatchLayout, call_arguments, flatten, parameter_specs
+    from explorer.execution.device import describe_device, device_of
 
-    device = next(model.parameters()).device.type
-    here = describe_device(next(model.parameters()).device).name
-    elsewhere = device == "cuda" and profile.device.name != here
-    if profile.device.kind != device or profile.device.estimated or elsewhere:
+    own = describe_device(device_of(model))
+    elsewhere = own.kind == "cuda" and profile.device.name != own.name
+    if profile.device.kind != own.kind or profile.device.estimated or elsewhere:
         how = "estimated" if profile.device.estimated else "measured"
         raise ValueError(
-            f"the profile was {how} for {profile.device.name} ({profile.device.kind}), and the model is on {device!r} "
-            f"({here}), where it would be run: explore(profile) shows a profile by itself"
+            f"the profile was {how} for {profile.device.name} ({profile.device.kind}), and the model is on "
+            f"{own.kind!r} ({own.name}), where it would be run: explore(profile) shows a profile by itself"
         )
-    here = {name: (tuple(x.shape), dtype_name(x.dtype)) for name, x in model.named_parameters()}
-    there = {x.name: (x.shape, x.dtype) for x in profile.graph.parameters}
+    here, there = ({x.name: x for x in specs} for specs in (parameter_specs(model), profile.graph.parameters))
     for name in dict.fromkeys([*here, *there]):
         if here.get(name) != there.get(name):
             raise ValueError(f"the profile is of another model ({profile.graph.model}): they differ in {name!r}")
