@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+_CUDNN: Any = torch.backends.cudnn  # whose stub lacks some
 _SWITCHES: dict[str, Callable[[], Any]] = {
     x.__name__: x
     for x in (
@@ -28,8 +29,8 @@ _SWITCHES: dict[str, Callable[[], Any]] = {
 } | {
     f"{module}.{name}": partial(getattr, settings, name)
     for module, settings, names in (
-        ("cudnn", torch.backends.cudnn, ("enabled", "benchmark", "deterministic", "allow_tf32")),
-        ("conv", torch.backends.cudnn.conv, ("fp32_precision",)),
+        ("cudnn", _CUDNN, ("enabled", "benchmark", "deterministic", "allow_tf32")),
+        ("conv", _CUDNN.conv, ("fp32_precision",)),
         ("matmul", torch.backends.cuda.matmul, ("allow_tf32", "fp32_precision")),
         ("mkldnn", torch.backends.mkldnn, ("enabled",)),
     )
