@@ -68,18 +68,18 @@ class _Pool:
     unmapped: list[tuple[int, Block]] = field(default_factory=list)
 
     def add(self, block: Block) -> None:
-        insort(self.blocks, (block.bytes, block.address, block), key=lambda x: x[:2])
+        insort(self.blocks, (block.bytes, block.address, block))  # no two have one address
 
     def remove(self, block: Block) -> None:
-        at = bisect_left(self.blocks, (block.bytes, block.address), key=lambda x: x[:2])
+        at = bisect_left(self.blocks, (block.bytes, block.address))
         assert self.blocks[at][2] is block
         del self.blocks[at]
 
     def add_unmapped(self, block: Block) -> None:
-        insort(self.unmapped, (block.address, block), key=lambda x: x[0])
+        insort(self.unmapped, (block.address, block))
 
     def remove_unmapped(self, block: Block) -> None:
-        at = bisect_left(self.unmapped, block.address, key=lambda x: x[0])
+        at = bisect_left(self.unmapped, (block.address,))
         assert self.unmapped[at][1] is block
         del self.unmapped[at]
 
@@ -94,6 +94,7 @@ class CachingAllocator:
     Attributes:
         limit_bytes: what the device has; None: as much as is asked for.
         expandable: as with ``expandable_segments:True``.
+        flushing: give back all that is cached where the limit is in the way, before it is too little.
         allocated_bytes: of the blocks in use (``memory_allocated``).
         reserved_bytes: of all segments (``memory_reserved``).
         flushes: how often all that was cached went back to the device (``num_alloc_retries``).
@@ -102,6 +103,7 @@ class CachingAllocator:
 
     limit_bytes: int | None = None
     expandable: bool = False
+    flushing: bool = True
     allocated_bytes: int = field(default=0, init=False)
     reserved_bytes: int = field(default=0, init=False)
     flushes: int = field(default=0, init=False)
@@ -118,7 +120,7 @@ class CachingAllocator:
         size_bytes = round_size(size_bytes)
         pool = self._pools[size_bytes <= SMALL_BYTES]  # get_pool
         block = self._cached(pool, size_bytes) or self._fresh(pool, size_bytes)
-        if block is None:
+        if block is None and self.flushing:
             # malloc: release_available_cached_blocks does nothing without max_split_size_mb.
             self.flushes += 1
             self.empty_cache()
@@ -153,7 +155,7 @@ class CachingAllocator:
 
     def _cached(self, pool: _Pool, size_bytes: int) -> Block | None:
         """``get_free_block``: the smallest that is large enough, and of those the first by address."""
-        at = bisect_left(pool.blocks, (size_bytes, 0), key=lambda x: x[:2])
+        at = bisect_left(pool.blocks, (size_bytes,))
         if at == len(pool.blocks):
             return None
         if self.expandable:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -197,9 +196,9 @@ def _state(parameters: Sequence[int], total_bytes: int) -> tuple[Lasting, ...]:
     return tuple(Lasting(Category.OPTIMIZER_STATE, x) for x in sizes if x)
 
 
-def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None) -> Reserved | None:
-    """Take steps until one is as the one before it; None: the device is too small."""
-    allocator = CachingAllocator(limit_bytes=limit_bytes, expandable=expandable)
+def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None, flushing: bool = True) -> Reserved | None:
+    """Take steps until one is as the one before it; None: the device is too small, or would be without a flush."""
+    allocator = CachingAllocator(limit_bytes=limit_bytes, expandable=expandable, flushing=flushing)
     try:
         fixed = _take(allocator, trace.lasting)
         fixed += _step(allocator, trace, trace.libraries).fixed
@@ -207,11 +206,11 @@ def play(trace: Trace, *, expandable: bool, limit_bytes: int | None = None) -> R
         steps = [_step(allocator, trace)]
         while len(steps) < _MOST_STEPS:
             steps.append(_step(allocator, trace))
-            if all(_alike(x, y) for x, y in pairwise(steps[-2:])):
+            if steps[-1].like(steps[-2]):
                 break
     except DeviceFullError:
         return None
-    return replace(steps[-1], fixed=fixed)
+    return steps[-1].reserved(trace, fixed)
 
 
 def _close_up(found: Reserved) -> Reserved:
@@ -232,30 +231,44 @@ def _take(allocator: CachingAllocator, wanted: Sequence[Lasting]) -> tuple[Lasti
     return tuple(replace(x, offset_bytes=y.address, bytes=y.bytes) for x, y in zip(wanted, taken, strict=True))
 
 
-def _alike(one: Reserved, other: Reserved) -> bool:
-    return one.flushes == other.flushes and np.array_equal(one.reserved_bytes, other.reserved_bytes)
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step, as the allocator saw it: what lies where, by number of block, and what a step takes by then."""
+
+    reserved_bytes: np.ndarray
+    allocated_bytes: np.ndarray
+    places: list[tuple[int, int]]
+    fixed: tuple[Lasting, ...]
+    flushes: int
+
+    def like(self, other: _Step) -> bool:
+        return self.flushes == other.flushes and np.array_equal(self.reserved_bytes, other.reserved_bytes)
+
+    def reserved(self, trace: Trace, fixed: tuple[Lasting, ...]) -> Reserved:
+        blocks = zip(trace.blocks, self.places, strict=True)
+        placed = tuple(replace(x, offset_bytes=address, bytes=taken) for x, (address, taken) in blocks)
+        return Reserved(self.reserved_bytes, self.allocated_bytes, placed, fixed, self.flushes)
 
 
-def _step(allocator: CachingAllocator, trace: Trace, libraries: Sequence[tuple[int, Lasting]] = ()) -> Reserved:
+def _step(allocator: CachingAllocator, trace: Trace, libraries: Sequence[tuple[int, Lasting]] = ()) -> _Step:
     """One step; in the first one, libraries take what they keep, behind the results of the call that begins to."""
     there: dict[int, Taken] = {}
     fixed: tuple[Lasting, ...] = ()
     flushes = allocator.flushes
     reserved, allocated = np.zeros(trace.runs, np.int64), np.zeros(trace.runs, np.int64)
-    placed = list(trace.blocks)
+    places = [(0, 0)] * len(trace.blocks)
     for run in range(trace.runs):
         wanted = [x for at, x in libraries if at == run]
         for number in trace.made[run]:
-            if trace.blocks[number].is_workspace:
+            if wanted and trace.blocks[number].is_workspace:
                 fixed, wanted = fixed + _take(allocator, wanted), []
-            found = allocator.malloc(trace.blocks[number].bytes)
-            there[number] = found
-            placed[number] = replace(placed[number], offset_bytes=found.address, bytes=found.bytes)
+            found = there[number] = allocator.malloc(trace.blocks[number].bytes)
+            places[number] = found.address, found.bytes
         fixed += _take(allocator, wanted)
         reserved[run], allocated[run] = allocator.reserved_bytes, allocator.allocated_bytes
         for number in trace.freed[run]:
             allocator.free(there.pop(number))
-    return Reserved(reserved, allocated, tuple(placed), fixed, allocator.flushes - flushes)
+    return _Step(reserved, allocated, places, fixed, allocator.flushes - flushes)
 
 
 def reservation(trace: Trace, allocator: Allocator) -> Reservation:

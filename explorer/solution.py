@@ -55,6 +55,7 @@ class Finder(StrEnum):
     ELSEWHERE = "plan search for another budget"
     SMALLEST = "search for the smallest peak"
     BREEDING = "breeding"
+    MIXTURE = "mixing schedules"
     PROGRAM = "SCIP, on an integer program"
     EXHAUSTION = "exhaustion"
     RECALLED = "an earlier solve"

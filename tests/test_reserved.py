@@ -149,7 +149,7 @@ def test_sizes_that_read_the_same_are_told_to_the_byte(profile: Profile, kept: S
 
     told = solve_reserved(fitting, solve_peak, time_limit=1.0).message
     assert f"({needed - 1} bytes) of reserved memory" in told
-    assert told.endswith(f"needs is {explorer.format_bytes(needed)} ({needed} bytes)")
+    assert told.endswith(f"needs {explorer.format_bytes(needed)} ({needed} bytes)")
 
 
 def test_what_is_reserved_is_told_whenever_updates_are() -> None:

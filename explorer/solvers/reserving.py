@@ -19,12 +19,15 @@ from explorer.reserved import Allocator, Trace, play, reservation
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solution import Solution, Status, message_of
-from explorer.solvers.problem.frontier import Point
+from explorer.solvers.problem.frontier import Point, point_of
 from explorer.units import format_bytes, shown
 
 _FIRST = 0.3  # of the time: for the budget itself, whose bounds are those of the answer
+_AGAIN = 0.2  # of the time: for it again, where what was found fits and is not the best yet
 _KNOWN = 0.15  # of the time: for schedules found on the way to that
 _LAST = 0.05  # of the time: for other schedules found on the way
+_MIXED = 0.25  # of the time: to mix them
+_TOLD = 20  # times what it takes to see whether a schedule fits: what its allocator needs, for the message
 _SOLVES = 12  # after that one, at most
 _STEP = 0.9  # from peak to peak, until a schedule fits
 _CLOSE = 0.004  # of the budget: peaks that differ by less are not told apart
@@ -64,21 +67,21 @@ class Fitting:
 
     def fits(self, solution: Solution) -> bool:
         """Does its schedule, if it has one, as it is run? Updates may stand elsewhere than in the order solved for."""
-        if self.of is Of.ALLOCATED or solution.schedule is None:
-            return True
-        return self.needed_bytes(solution.schedule) <= self.budget_bytes
+        return self.of is Of.ALLOCATED or solution.schedule is None or self.enough(solution.schedule)
+
+    def enough(self, schedule: Schedule) -> bool:
+        """Is the budget enough for it? What is reserved is what a device of that size has to give without a flush."""
+        expandable, flushing = self.allocator is Allocator.EXPANDABLE, self.of is Of.DEVICE
+        trace = self._trace(schedule)
+        return play(trace, expandable=expandable, limit_bytes=self.budget_bytes, flushing=flushing) is not None
 
     def needed_bytes(self, schedule: Schedule) -> int:
-        """The smallest budget known to be enough for it; the budget itself where that is."""
-        trace = Trace.of(self.profile, schedule, simulate(self.profile, schedule))
-        expandable = self.allocator is Allocator.EXPANDABLE
-        if self.of is Of.DEVICE:
-            if play(trace, expandable=expandable, limit_bytes=self.budget_bytes) is not None:
-                return self.budget_bytes
-            return max(self.budget_bytes + 1, reservation(trace, self.allocator).smallest_limit_bytes)
-        unlimited = play(trace, expandable=expandable)
-        assert unlimited is not None
-        return max(self.budget_bytes, int(unlimited.reserved_bytes.max(initial=0)))
+        """The smallest budget known to be enough for it, which takes long to find."""
+        found = reservation(self._trace(schedule), self.allocator)
+        return found.smallest_limit_bytes if self.of is Of.DEVICE else found.peak_bytes
+
+    def _trace(self, schedule: Schedule) -> Trace:
+        return Trace.of(self.profile, schedule, simulate(self.profile, schedule))
 
 
 def solve_reserved(
@@ -87,6 +90,7 @@ def solve_reserved(
     *,
     time_limit: float,
     found_so_far: Callable[[], Iterable[Point]] = tuple,
+    mix: Callable[[Point, float], Point] | None = None,
 ) -> Solution:
     """The fastest schedule found that fits.
 
@@ -95,46 +99,69 @@ def solve_reserved(
         solve: finds a schedule with a peak within some bytes, in some seconds.
         time_limit: seconds in all.
         found_so_far: all schedules that ``solve`` has found, by increasing peak: of those with one peak it gives one.
+        mix: makes one that fits quicker by what others of those do, until a time by the monotonic clock.
 
     Returns:
         The solution for the budget; its peak is of what is allocated, its message says what is reserved.
     """
     until = time.monotonic() + time_limit
-    budget = fitting.budget_bytes
-    whole = solve(budget, _FIRST * time_limit)
+    whole = solve(fitting.budget_bytes, _FIRST * time_limit)
     if whole.schedule is None:
         return whole
-    needed = least_needed = fitting.needed_bytes(whole.schedule)
-    if needed <= budget:
-        return replace(whole, message=_told(whole, fitting))
+    best, began = None, time.monotonic()
+    fits = fitting.enough(whole.schedule)
+    until -= min(_TOLD * (time.monotonic() - began), _MIXED * time_limit)
+    if fits:
+        if whole.status is Status.OPTIMAL:
+            return replace(whole, message=_told(whole, fitting))
+        best = point_of(whole)
+        whole = solve(fitting.budget_bytes, _AGAIN * time_limit)
+        assert whole.schedule is not None
+        if fitting.enough(whole.schedule):
+            return replace(whole, message=_told(whole, fitting))
     # Many schedules are known by now; one that fits spares the way down to it, from peak to peak.
     known_until = time.monotonic() + _KNOWN * time_limit
-    best = _quicker(None, found_so_far(), whole=whole, fitting=fitting, until=known_until)
-    low, high = 0 if best is None else best.peak_bytes or 0, budget
-    for left in range(_SOLVES, 0, -1):
-        seconds = (until - _LAST * time_limit - time.monotonic()) / left
-        peak = (low + high) // 2 if low else int(_STEP * high)
-        if seconds <= 0 or high - low < _CLOSE * budget:
-            break
-        found = solve(peak, seconds)
-        needed = fitting.needed_bytes(found.schedule) if found.schedule is not None else None
-        if needed is not None and needed <= budget:
-            best = min((x for x in (best, found) if x is not None), key=lambda x: x.time_ms or 0.0)
-            low = peak
-        elif needed is None and best is None:
-            break  # nor is there a schedule with a smaller peak
-        else:
-            least_needed = min(least_needed, needed or least_needed)
-            high = peak
-    best = _quicker(best, found_so_far(), whole=whole, fitting=fitting, until=until)
+    best = _quicker(best, found_so_far(), fitting=fitting, until=known_until)
+    solved_until = until - (_LAST + (_MIXED if mix else 0.0)) * time_limit
+    best, smallest = _between_peaks(best, solve, fitting=fitting, whole=point_of(whole), until=solved_until)
+    best = _quicker(best, found_so_far(), fitting=fitting, until=until)
     if best is None:
-        allowed, least = _told_apart(budget, least_needed)
-        tried = f"the least that one of those tried needs is {least}"
+        allowed, needed = _told_apart(fitting.budget_bytes, fitting.needed_bytes(smallest.schedule))
+        tried = f"the one of the smallest peak that was tried needs {needed}"
         message = f"found no schedule that fits {allowed} of {fitting.of.value} memory; {tried}"
-        return Solution(Status.UNKNOWN, budget, bounds=whole.bounds, message=message)
-    answer = replace(best, budget_bytes=budget, bounds=whole.bounds, status=Status.FEASIBLE)
+        return Solution(Status.UNKNOWN, fitting.budget_bytes, bounds=whole.bounds, message=message)
+    answer = (mix(best, until) if mix else best).in_answer(whole, status=Status.FEASIBLE)
     answer = replace(answer, message=message_of(answer))  # what was proven for its own peak is not of this budget
     return replace(answer, message=_told(answer, fitting))
+
+
+def _between_peaks(
+    best: Point | None, solve: Callable[[int, float], Solution], *, fitting: Fitting, whole: Point, until: float
+) -> tuple[Point | None, Point]:
+    """Solve for smaller peaks until a schedule fits, then between that and the one before.
+
+    Returns:
+        The quickest that fits, and of those that do not, the one for the smallest peak.
+    """
+    low, high = 0 if best is None else best.peak_bytes, fitting.budget_bytes  # low: of one that fits, or of none at all
+    smallest = whole
+    for left in range(_SOLVES, 0, -1):
+        seconds = (until - time.monotonic()) / left
+        peak = (low + high) // 2 if low else int(_STEP * high)
+        if seconds <= 0 or high - low < _CLOSE * fitting.budget_bytes:
+            break
+        solution = solve(peak, seconds)
+        found = None if solution.schedule is None else point_of(solution)
+        if found is not None and fitting.enough(found.schedule):
+            best = min((x for x in (best, found) if x is not None), key=lambda x: x.time_ms)
+            low = peak
+        elif found is None and best is None:
+            if solution.status is not Status.INFEASIBLE:
+                break  # nor would one be found for a smaller peak
+            low = peak
+        else:
+            smallest, high = found or smallest, peak
+    return best, smallest
 
 
 def _told_apart(*amounts_bytes: int) -> list[str]:
@@ -145,16 +172,13 @@ def _told_apart(*amounts_bytes: int) -> list[str]:
     return [f"{text} ({amount} bytes)" for text, amount in zip(rounded, amounts_bytes, strict=True)]
 
 
-def _quicker(
-    best: Solution | None, points: Iterable[Point], *, whole: Solution, fitting: Fitting, until: float
-) -> Solution | None:
+def _quicker(best: Point | None, points: Iterable[Point], *, fitting: Fitting, until: float) -> Point | None:
     """The quickest of all schedules that fits, as far as there is time to see."""
-    slowest_ms = float("inf") if best is None or best.time_ms is None else best.time_ms
     for point in sorted(points, key=lambda x: x.time_ms):
-        if time.monotonic() > until or point.time_ms >= slowest_ms:
+        if time.monotonic() > until or (best is not None and point.time_ms >= best.time_ms):
             break
-        if point.peak_bytes <= fitting.budget_bytes and fitting.needed_bytes(point.schedule) <= fitting.budget_bytes:
-            return point.in_answer(whole, status=Status.FEASIBLE)
+        if point.peak_bytes <= fitting.budget_bytes and fitting.enough(point.schedule):
+            return point
     return best
 
 

@@ -28,8 +28,10 @@ from explorer.solvers.monet.smallest import find_smallest
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.ordering.joint import Solve, in_one_order, solve_in_order
+from explorer.solvers.problem.frontier import Point
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.solvers.reserving import Fitting, Of, a_measure, solve_reserved
+from explorer.solvers.search.mixing import mixed
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
 from explorer.solvers.updates import solve_with_updates
 from explorer.units import shown
@@ -132,20 +134,38 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
 
         solution = _in_orders(Fitting(profile, budget_bytes, measure, reserving), solve_share, seed=seed)
     elif measure is not Of.ALLOCATED:
-        knowledge = Knowledge(options.problem(profile)) if method == "monet" and steps is None else None
-
-        def solve_peak(peak_bytes: int, seconds: float) -> Solution:
-            if knowledge is not None:  # what is found for one peak is a beginning for the next
-                shorter = replace(options, time_limit=seconds)
-                return Pursuit(knowledge, peak_bytes, shorter, began=time.monotonic()).run()
-            return solve(profile, time_limit=seconds, **(asked | {"of": Of.ALLOCATED.value, "budget": peak_bytes}))
-
         fitting = Fitting(profile, budget_bytes, measure, reserving)
-        points = tuple if knowledge is None else knowledge.frontier.points
-        solution = solve_reserved(fitting, solve_peak, time_limit=time_limit, found_so_far=points)
+        if method == "monet" and steps is None:
+            solution = _reserved_by_search(fitting, options)
+        else:
+
+            def solve_peak(peak_bytes: int, seconds: float) -> Solution:
+                allocated = asked | {"of": Of.ALLOCATED.value, "budget": peak_bytes}
+                return solve(profile, time_limit=seconds, **allocated)
+
+            solution = solve_reserved(fitting, solve_peak, time_limit=time_limit)
     else:
         return _solve(profile, budget_bytes, options, remember=remember, steps=steps)
     return replace(solution, elapsed_s=time.monotonic() - began)
+
+
+def _reserved_by_search(fitting: Fitting, options: Options) -> Solution:
+    """By MONeT: what is found for one peak is a beginning for the next, and plans that are known can be mixed."""
+    knowledge = Knowledge(options.problem(fitting.profile))
+    search, budget_bytes = knowledge.search, fitting.budget_bytes
+
+    def solve_peak(peak_bytes: int, seconds: float) -> Solution:
+        shorter = replace(options, time_limit=seconds)
+        return Pursuit(knowledge, peak_bytes, shorter, began=time.monotonic()).run()
+
+    def mix(best: Point, until: float) -> Point:
+        enough, seed = fitting.enough, options.seed
+        return mixed(search, best, budget_bytes=budget_bytes, enough=enough, until=until, seed=seed)
+
+    def found_so_far() -> tuple[Point, ...]:
+        return search.collect().points()
+
+    return solve_reserved(fitting, solve_peak, time_limit=options.time_limit, found_so_far=found_so_far, mix=mix)
 
 
 def _in_orders(fitting: Fitting, solve_share: Solve, *, seed: int) -> Solution:

@@ -41,6 +41,14 @@ def judged(profile: Profile, schedule: Schedule, finder: Finder = Finder.GIVEN) 
     return Point(timeline.peak_bytes, timeline.time_ms, schedule, finder)
 
 
+def point_of(solution: Solution) -> Point:
+    """The schedule of a solution that has one, as it was judged."""
+    assert solution.schedule is not None
+    assert solution.peak_bytes is not None
+    assert solution.time_ms is not None
+    return Point(solution.peak_bytes, solution.time_ms, solution.schedule, solution.finder or Finder.GIVEN)
+
+
 class Frontier:
     """Pareto set of schedules, by peak and time; safe to share between threads.
 

@@ -125,6 +125,22 @@ class PlanSearch(PlanArchive):
             self._remember(plan, budget_bytes, finder)
         return self.frontier.best(budget_bytes)
 
+    def tried(self, genes: np.ndarray, budget_bytes: int, *, quicker_than_ms: float) -> Point | None:
+        """What a plan is with so much room, if it can run, fits and is quicker; it is not kept.
+
+        Args:
+            genes: uint16, shape (genes,).
+            budget_bytes: the peak allowed.
+            quicker_than_ms: what it is worth nothing without.
+        """
+        self._begun.result()
+        with self._lock:
+            peak, time_ms, count = self._kernel(genes[None].copy(), budget_bytes)
+            if count < 0 or peak > budget_bytes or time_ms >= quicker_than_ms:
+                return None
+            order = self._work.trial.order[:count].tolist()
+        return judged(self.problem.profile, self._schedule(order, budget_bytes), Finder.MIXTURE)
+
     def improve(
         self,
         budget_bytes: int,

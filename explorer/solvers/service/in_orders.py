@@ -10,10 +10,10 @@ from typing import Any, Self
 
 from explorer.budgets import a_budget
 from explorer.device_profile import Profile
-from explorer.solution import Finder, Solution, Status
+from explorer.solution import Solution, Status
 from explorer.solvers.options import Options
 from explorer.solvers.ordering.joint import Reordered, better, in_one_order
-from explorer.solvers.problem.frontier import Frontier, Point, judged
+from explorer.solvers.problem.frontier import Frontier, judged, point_of
 from explorer.solvers.service.messages import SolveEvent
 from explorer.solvers.service.session import SolveSession
 
@@ -124,9 +124,8 @@ class SessionInOrders:
 
     def _no_worse(self, found: Solution) -> Solution:
         """No worse than what was found before, for this budget or a smaller one."""
-        if found.schedule is not None and found.peak_bytes is not None and found.time_ms is not None:
-            finder = found.finder or Finder.GIVEN
-            self._frontier.add(Point(found.peak_bytes, found.time_ms, found.schedule, finder))
+        if found.schedule is not None:
+            self._frontier.add(point_of(found))
         best = self._frontier.best(self._budget_bytes)
         if best is None or (found.time_ms is not None and found.time_ms <= best.time_ms):
             return found

@@ -14,9 +14,9 @@ from explorer.budgets import a_budget
 from explorer.device_profile import Profile
 from explorer.harmless import one_line
 from explorer.kinds import a_profile
-from explorer.solution import BoundScope, Finder, Solution, Status
+from explorer.solution import BoundScope, Solution, Status
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
-from explorer.solvers.problem.frontier import Frontier, Point, judged
+from explorer.solvers.problem.frontier import Frontier, Point, judged, point_of
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.solvers.search.plain_schedule import plain_schedule
 from explorer.solvers.service.messages import Ask, Cancel, Setup, SolveEvent
@@ -189,10 +189,7 @@ class SolveSession:
         solution = event.solution
         with self._lock:
             if solution.schedule is not None and event.request > self._outdated:
-                assert solution.peak_bytes is not None
-                assert solution.time_ms is not None
-                finder = solution.finder or Finder.GIVEN
-                self._frontier.add(Point(solution.peak_bytes, solution.time_ms, solution.schedule, finder))
+                self._frontier.add(point_of(solution))
             if self._closed or event.request != self._request or self._answered:
                 return
             self._answered = event.final
