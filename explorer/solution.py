@@ -119,7 +119,7 @@ class Solution(Summarised):
         time_ms: its simulated step time; None without one.
         peak_bytes: its simulated peak; None without one.
         bounds: proven lower bounds, at most one per scope.
-        minimum: smallest feasible budget, given when the budget is infeasible.
+        minimum: smallest feasible budget, given when the budget is infeasible, or when it is what the method is about.
         statistics: of the integer program, if one was built.
         elapsed_s: from the call to the answer.
         message: one sentence for people.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from explorer import keep_all, load_profile, simulate, solve, trade_off
+from explorer import format_bytes, keep_all, load_profile, simulate, solve, trade_off
 from explorer.schedule import Run, with_frees
 from explorer.solution import BoundScope, Status
 from explorer.solvers.methods.table import METHODS, Answers
@@ -38,6 +38,10 @@ def test_order_alone_is_infeasible_only_below_its_bound() -> None:
     assert (fits.status, fits.peak_bytes) == (Status.FEASIBLE, least)
     assert fits.schedule is not None
     assert fits.schedule.moved(profile.graph)
+    assert fits.minimum is not None
+    roomy = solve(profile, budget=peak, method="model")
+    assert (roomy.minimum, roomy.minimum and roomy.minimum.budget_bytes) == (fits.minimum, least)
+    assert f"the least that an order found takes is {format_bytes(least)} ({least} bytes)" in roomy.message
     below = solve(profile, budget=least - 1, method="model")
     assert below.minimum is not None
     assert below.minimum.budget_bytes == least

@@ -484,10 +484,14 @@ def test_the_order_of_operators_is_told(opened: Explorer) -> None:
     assert panel.offset.disabled
 
 
-def test_the_best_order_of_a_bundled_network_is_drawn() -> None:
-    profile = load_profile("googlenet-a100-80gb")
+@pytest.mark.parametrize("name", ["googlenet-a100-80gb", "googlenet-p100-16gb"])
+def test_the_best_order_of_a_bundled_network_is_drawn(name: str) -> None:
+    profile = load_profile(name)
     found = ordered(profile, keep_all(profile.graph))
     assert "operators in another place, and nothing recomputed" in found.sentence
+    least = explorer.solve(profile, budget=1, method="model").minimum
+    assert least is not None
+    assert explorer.simulate(profile, found.schedule).peak_bytes == least.budget_bytes
     assert ordered(profile, found.schedule).schedule is found.schedule
 
 
