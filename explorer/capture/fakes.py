@@ -23,14 +23,19 @@ def mended() -> Iterator[None]:
     """While open, fake tensors are as real ones where they are known not to be."""
     with contextlib.ExitStack() as stack:
         for operator, mend in _MENDED.items():
-            stack.enter_context(fake_implementation(operator, _mending(mend)))
+            stack.enter_context(fake_implementation(operator, _mending(mend, _QUICK.get(operator))))
         stack.enter_context(fake_implementation(aten.native_group_norm_backward.default, _gradients_of_groups))
         stack.enter_context(fake_implementation(aten._grouped_mm.default, grouped_product))  # noqa: SLF001 - likewise
         yield
 
 
-def _mending(mend: Callable[..., Any]) -> Callable[..., Any]:
+def _mending(mend: Callable[..., Any], quick: Callable[..., Any] | None) -> Callable[..., Any]:
+    """``quick``: the same result for usual arguments, else None."""
+
     def run(_mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        made = quick(*args) if quick is not None and not kwargs else None
+        if made is not None:
+            return made
         with fake_implementation(operator, None):
             return mend(operator(*args, **kwargs), *args)
 
@@ -58,6 +63,40 @@ def _with_statistics(result: tuple[torch.Tensor, ...], dtype: torch.dtype, *args
     first, mean, deviation, *others = result
     others = [x.to(y.dtype) for x, y in zip(others, args[3:5], strict=False)]
     return (first, mean.to(dtype), deviation.to(dtype), *others)
+
+
+def _normalised(source: torch.Tensor, *args: Any) -> tuple[torch.Tensor, ...] | None:
+    """PyTorch takes a batch normalisation apart, into twenty fake calls, to see that its results look so."""
+    *given, training, _, _ = args
+    if not training or not _is_plain(source) or not _for_channels(source, *given):
+        return None
+    _, _, *running = given
+    found, mean_now, deviation = (source.new_empty(x) for x in (source.shape, source.shape[1], source.shape[1]))
+    others = (x.new_empty(x.shape) for x in running)
+    return _precise_statistics((found, mean_now, deviation, *others), source, *args)
+
+
+def _normalised_backward(gradient: torch.Tensor, source: torch.Tensor, *args: Any) -> tuple[Any, ...] | None:
+    """Likewise."""
+    weight, *given, training, _, wanted = args
+    if not training or gradient.shape != source.shape or not _is_plain(source):
+        return None
+    if not _for_channels(source, weight, *given) or any(x is None for x in given[2:]):
+        return None
+    like = source if weight is None else weight
+    gradients = (like.new_empty(source.shape[1]) if x else None for x in wanted[1:])
+    return (_usual(source), *gradients)
+
+
+def _is_plain(source: torch.Tensor) -> bool:
+    """More than one number in each channel, and contiguous in the one way alone."""
+    if source.ndim < 2 or source.numel() <= source.shape[1] or not source.is_contiguous():
+        return False
+    return not any(x == 1 for x in source.shape)
+
+
+def _for_channels(source: torch.Tensor, *given: torch.Tensor | None) -> bool:
+    return all(x is None or (x.shape == source.shape[1:2] and x.device == source.device) for x in given)
 
 
 def _dense_pictures(result: tuple[torch.Tensor, ...], source: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -180,4 +219,8 @@ _MENDED = {
     _LEGIT.no_stats: _precise_statistics,
     aten._native_batch_norm_legit_functional.default: _precise_statistics,  # noqa: SLF001 - an operator of ATen
     aten._native_batch_norm_legit_no_training.default: _precise_statistics,  # noqa: SLF001 - an operator of ATen
+}
+_QUICK = {
+    aten._native_batch_norm_legit_functional.default: _normalised,  # noqa: SLF001 - an operator of ATen
+    aten.native_batch_norm_backward.default: _normalised_backward,
 }

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from explorer.capture import fakes
 from explorer.capture.fakes import mended
 
 aten = torch.ops.aten
@@ -149,3 +150,25 @@ def test_bags_begin_more_memory_than_they_take() -> None:
         fake = aten._embedding_bag.default(*(mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args))
     for a, b in zip(real, fake, strict=True):
         assert (a.shape, a.untyped_storage().nbytes()) == (b.shape, b.untyped_storage().nbytes())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_normalisation_that_is_not_taken_apart_has_the_results_of_one_that_is(
+    kind: str, weighted, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looks() -> list[Any]:
+        with FakeTensorMode(), mended():
+            source = torch.empty(4, 6, 5, 3, dtype=dtype, device=kind)
+            mean, deviation, weight = (torch.empty(6, device=kind) for _ in range(3))
+            given = (weight, weight) if weighted else (None, None)
+            forward = aten._native_batch_norm_legit_functional(source, *given, mean, deviation, True, 0.1, 1e-5)
+            backward = aten.native_batch_norm_backward
+            wanted = [True, weighted, False]
+            made = backward(source, source, given[0], mean, deviation, *forward[1:3], True, 1e-5, wanted)
+            return [x if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in (*forward, *made)]
+
+    quick = looks()
+    monkeypatch.setattr(fakes, "_QUICK", {})
+    assert quick == looks()

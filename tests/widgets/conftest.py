@@ -19,7 +19,7 @@ from explorer.solvers.options import Options
 from tests.widgets.trained import Trained, train
 from widgets import Explorer
 
-_MOST_S = 1.0
+_MOST_S = 0.2
 _PATIENCE = 4
 
 
@@ -31,7 +31,7 @@ def trained() -> Trained:
 
 @pytest.fixture(scope="session", autouse=True)
 def impatient() -> Iterator[None]:
-    """No test here is about how good an answer is: a solve ends after a second, and a curve is searched once."""
+    """No test here is about how good an answer is: a solve ends at once, and a curve is searched once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("widgets.jobs.solver.SolveSession", _Impatient)
         patch.setattr("explorer.solvers.curves._CURVE_EFFORTS", _CURVE_EFFORTS[:1])

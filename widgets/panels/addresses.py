@@ -199,9 +199,9 @@ class AddressesPanel:
             if found.schedule.moved(scene.profile.graph):
                 figure = order_figure(scene.profile.graph, found.schedule, selected=scene.selected)
         self.plot.layout.display = "none" if figure is None else None
-        self.told.value = f"<p>{in_html(told)}</p>"
         if figure is not None:
             self.plot.draw(figure)
+        self.told.value = f"<p>{in_html(told)}</p>"  # last: who reads it finds the plot that it is about
 
     def _offer_move(self, shown: AddressMap | None) -> None:
         """The address of what is chosen, and the way back."""
