@@ -259,9 +259,10 @@ def ordered(profile: Profile, schedule: Schedule) -> Ordered:
     if moved := len(schedule.moved(profile.graph)):
         return Ordered(schedule, f"In this schedule {moved} operators run in another place than captured.")
     plain = simulate(profile, keep_all(profile.graph))
-    orders = [(simulate(profile, x), x) for x in least_memory(profile).schedules]
+    orders = [(simulate(profile, x), x) for x in least_memory(profile).schedules if x.moved(profile.graph)]
+    orders.append((plain, keep_all(profile.graph)))
     least, found = min(orders, key=lambda x: (x[0].peak_bytes, x[0].time_ms))
-    if least.peak_bytes >= plain.peak_bytes:
+    if least.peak_bytes == plain.peak_bytes:
         return Ordered(keep_all(profile.graph), "No order was found that takes less memory than the captured order.")
     saved_bytes = plain.peak_bytes - least.peak_bytes
     longer = least.time_ms / plain.time_ms - 1
