@@ -302,10 +302,15 @@ def reserved(rows: Rows) -> Iterable[str]:
             cells += [over[0], over[1], str(x["flushes"])]
         yield line(name, whose, *cells, over[2])
     yield ""
-    yield from head("profile", *("allocated", "device", "device, expandable", "reserved", "reserved, expandable"))
-    budgets = [x for row in rows for x in row["budgets"]]
-    for name, kinds in groupby(budgets, key=lambda x: x["profile"]):
-        yield line(name, *("-" if x["overhead"] is None else f"{100 * x['overhead']:+.2f}%" for x in kinds))
+    kinds = ("allocated", "device", "without mixing", "device, expandable", "reserved", "without mixing")
+    yield from head("profile", *kinds, "reserved, expandable")
+    asked = [(of, x, mixing) for of in ("device", "reserved") for x, mixing in (("caching", True), ("caching", False))]
+    asked = [("allocated", "caching", True), *asked[:2], ("device", "expandable", True), *asked[2:]]
+    for row in rows:
+        found = {(x["of"], x["allocator"], x.get("mixing", True)): x["overhead"] for x in row["budgets"]}
+        found |= {x: None for x in asked if x not in found}
+        overheads = (found[x] for x in (*asked, ("reserved", "expandable", True)))
+        yield line(row["profile"], *("-" if x is None else f"{100 * x:+.2f}%" for x in overheads))
 
 
 def compiled_choice(rows: Rows) -> Iterable[str]:

@@ -3,7 +3,8 @@
     python -m benchmarks.solver.reserved [PROFILE …] [--tier quick] [--json benchmarks/results/reserved.json]
 
 Of each profile: PyTorch's plain schedule, MONeT's at half of the peak, and what one address for every tensor would take
-instead (``place``). Then budgets of 0.6 of the peak: of what is allocated, of a device, of what is reserved.
+instead (``place``). Then budgets of 0.6 of the peak: of what is allocated, of a device, of what is reserved; the latter
+two also without mixing schedules. What was found earlier of other profiles stays.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.cases import Tier, Whole, add_tier, profile_cases
-from benchmarks.provenance import record, write_results
+from benchmarks.provenance import add_rows, record
 from explorer import keep_all, place, simulate, solve
 from explorer.device_profile import Profile
 from explorer.reserved import Allocator
 from explorer.schedule import Schedule
-from explorer.solvers.reserving import Of
+from explorer.solution import Solution
+from explorer.solvers.options import Options
+from explorer.solvers.reserving import Fitting, Of
+from explorer.solvers.solving import reserved_by_search
 
 _SHARES = (0.5, 0.6)  # of the peak: of the schedule that is looked at, of the budgets that are compared
 
@@ -53,13 +57,23 @@ class Reserving:
 
 @dataclass(frozen=True)
 class Kept:
-    """One budget of one kind: the extra time of the schedule that keeps it, None where none was found."""
+    """One budget of one kind: the extra time of the schedule that keeps it, None where none was found.
+
+    Attributes:
+        profile: name.
+        of: what the budget is of.
+        allocator: which.
+        budget_bytes: the budget.
+        overhead: over the time of plain PyTorch's schedule, as a share of that.
+        mixing: whether schedules were mixed.
+    """
 
     profile: str
     of: str
     allocator: str
     budget_bytes: int
     overhead: float | None
+    mixing: bool = True
 
 
 def main() -> None:
@@ -72,20 +86,17 @@ def main() -> None:
     arguments = parser.parse_args()
     run = record(arguments, seeds=())
     tier: Tier = arguments.tier
-    rows: list[Reserving] = []
-    kept: list[Kept] = []
     for case in profile_cases(tier, of=Whole.PEAK, profiles=arguments.profiles, shares=_SHARES):
         profile = case.load()
         half, budget = case.budgets(profile)
-        rows += _schedule(case.name, "PyTorch", profile, keep_all(profile.graph))
+        rows = _schedule(case.name, "PyTorch", profile, keep_all(profile.graph))
         solution = solve(profile, budget=half, time_limit=arguments.time_limit)
         if solution.schedule is not None:
             rows += _schedule(case.name, "MONeT at 0.5", profile, solution.schedule)
-        kept += _budgets(case.name, profile, budget, arguments.time_limit)
-    if arguments.json:
-        write_results(
-            arguments.json, [{"schedules": [asdict(x) for x in rows], "budgets": [asdict(x) for x in kept]}], run
-        )
+        kept = _budgets(case.name, profile, budget, arguments.time_limit)
+        if arguments.json:
+            found = {"schedules": [asdict(x) for x in rows], "budgets": [asdict(x) for x in kept]}
+            add_rows(arguments.json, [{"profile": case.name, **found}], run, by="profile")
 
 
 def _schedule(name: str, whose: str, profile: Profile, schedule: Schedule) -> list[Reserving]:
@@ -112,19 +123,30 @@ def _budgets(name: str, profile: Profile, budget_bytes: int, time_limit_s: float
     kinds += [(of, allocator) for of in (Of.DEVICE, Of.RESERVED) for allocator in Allocator]
     kept = []
     for of, allocator in kinds:
-        found = solve(
-            profile,
-            budget=budget_bytes,
-            of=of.value,
-            allocator=allocator.value,
-            time_limit=time_limit_s,
-            remember=False,
-        )
-        overhead = None if found.time_ms is None else found.time_ms / plain_ms - 1
-        kept.append(Kept(name, of.value, allocator.value, budget_bytes, overhead))
-        print(f"{name:28} 0.6 of {of.value} {allocator.value}", end="  ")
-        print(found.status.value if overhead is None else f"{overhead:+.2%}", flush=True)
+        asked = {"of": of.value, "allocator": allocator.value, "time_limit": time_limit_s, "remember": False}
+        found = solve(profile, budget=budget_bytes, **asked)
+        kept.append(_kept(name, of, allocator, budget_bytes, found, plain_ms=plain_ms))
+        if of is not Of.ALLOCATED and allocator is Allocator.CACHING:
+            fitting = Fitting(profile, budget_bytes, of, allocator)
+            found = reserved_by_search(fitting, Options(time_limit=time_limit_s), mixing=False)
+            kept.append(_kept(name, of, allocator, budget_bytes, found, plain_ms=plain_ms, mixing=False))
     return kept
+
+
+def _kept(
+    name: str,
+    of: Of,
+    allocator: Allocator,
+    budget_bytes: int,
+    found: Solution,
+    *,
+    plain_ms: float,
+    mixing: bool = True,
+) -> Kept:
+    overhead = None if found.time_ms is None else found.time_ms / plain_ms - 1
+    print(f"{name:28} 0.6 of {of.value} {allocator.value}{'' if mixing else ' without mixing'}", end="  ")
+    print(found.status.value if overhead is None else f"{overhead:+.2%}", flush=True)
+    return Kept(name, of.value, allocator.value, budget_bytes, overhead, mixing)
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     elif measure is not Of.ALLOCATED:
         fitting = Fitting(profile, budget_bytes, measure, reserving)
         if method == "monet" and steps is None:
-            solution = _reserved_by_search(fitting, options)
+            solution = reserved_by_search(fitting, options)
         else:
 
             def solve_peak(peak_bytes: int, seconds: float) -> Solution:
@@ -149,8 +149,14 @@ def solve(  # noqa: PLR0913 - one for each thing that users may want to say
     return replace(solution, elapsed_s=time.monotonic() - began)
 
 
-def _reserved_by_search(fitting: Fitting, options: Options) -> Solution:
-    """By MONeT: what is found for one peak is a beginning for the next, and plans that are known can be mixed."""
+def reserved_by_search(fitting: Fitting, options: Options, *, mixing: bool = True) -> Solution:
+    """By MONeT: what is found for one peak is a beginning for the next, and plans that are known are mixed.
+
+    Args:
+        fitting: what a schedule has to fit.
+        options: of each solve; its time limit is of all of them.
+        mixing: without it, the time of that goes to solves: to see what it is worth.
+    """
     knowledge = Knowledge(options.problem(fitting.profile))
     search, budget_bytes = knowledge.search, fitting.budget_bytes
 
@@ -165,7 +171,13 @@ def _reserved_by_search(fitting: Fitting, options: Options) -> Solution:
     def found_so_far() -> tuple[Point, ...]:
         return search.collect().points()
 
-    return solve_reserved(fitting, solve_peak, time_limit=options.time_limit, found_so_far=found_so_far, mix=mix)
+    return solve_reserved(
+        fitting,
+        solve_peak,
+        time_limit=options.time_limit,
+        found_so_far=found_so_far,
+        mix=mix if mixing else None,
+    )
 
 
 def _in_orders(fitting: Fitting, solve_share: Solve, *, seed: int) -> Solution:
