@@ -18,6 +18,9 @@ def neither(one: Solution, other: Solution) -> Solution:
     Returns:
         The one that does with the smaller budget, with the lower bound that holds for both.
     """
+    suited = [x for x in (one, other) if x.status is not Status.UNSUITED]
+    if len(suited) == 1:  # the method has only this way
+        return suited[0]
     best, rest = sorted((one, other), key=_size)
     not_excluded = next((x for x in (best, rest) if x.status is not Status.INFEASIBLE), best)
     minimum = best.minimum

@@ -32,3 +32,10 @@ def test_what_died_or_says_nothing_of_its_smallest_budget_excludes_nothing() -> 
     assert (died.status, died.message, died.minimum) == (Status.FAILED, "the solver died", Minimum(100, 0, "op", ""))
     silent = Solution(Status.UNKNOWN, 90, message="too large then")
     assert neither(silent, Solution(Status.INFEASIBLE, 90)) is silent
+
+
+def test_a_way_that_a_method_is_not_for_says_nothing_of_the_other() -> None:
+    excluded, unsuited = answer(Status.INFEASIBLE, 100, 100), Solution(Status.UNSUITED, 90, message="no chain")
+    assert neither(excluded, unsuited) is excluded
+    assert neither(unsuited, excluded) is excluded
+    assert neither(unsuited, unsuited).status is Status.UNSUITED
