@@ -9,7 +9,8 @@ budget hold.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -20,6 +21,7 @@ from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solution import Solution, Status, message_of
 from explorer.solvers.problem.frontier import Point, point_of
+from explorer.solvers.search.plan_search import Remembered
 from explorer.units import format_bytes, shown
 
 _FIRST = 0.3  # of the time: for the budget itself, whose bounds are those of the answer
@@ -27,7 +29,6 @@ _AGAIN = 0.2  # of the time: for it again, where what was found fits and is not 
 _KNOWN = 0.15  # of the time: for schedules found on the way to that
 _LAST = 0.05  # of the time: for other schedules found on the way
 _MIXED = 0.25  # of the time: to mix them
-_TOLD = 20  # times what it takes to see whether a schedule fits: what its allocator needs, for the message
 _SOLVES = 12  # after that one, at most
 _STEP = 0.9  # from peak to peak, until a schedule fits
 _CLOSE = 0.004  # of the budget: peaks that differ by less are not told apart
@@ -77,8 +78,15 @@ class Fitting:
 
     def needed_bytes(self, schedule: Schedule) -> int:
         """The smallest budget known to be enough for it, which takes long to find."""
-        found = reservation(self._trace(schedule), self.allocator)
-        return found.smallest_limit_bytes if self.of is Of.DEVICE else found.peak_bytes
+        if self.of is Of.RESERVED:
+            return self.reserved_bytes(schedule)
+        return reservation(self._trace(schedule), self.allocator).smallest_limit_bytes
+
+    def reserved_bytes(self, schedule: Schedule) -> int:
+        """At most, on a device that has enough."""
+        found = play(self._trace(schedule), expandable=self.allocator is Allocator.EXPANDABLE)
+        assert found is not None
+        return int(found.reserved_bytes.max(initial=0))
 
     def _trace(self, schedule: Schedule) -> Trace:
         return Trace.of(self.profile, schedule, simulate(self.profile, schedule))
@@ -89,7 +97,7 @@ def solve_reserved(
     solve: Callable[[int, float], Solution],
     *,
     time_limit: float,
-    found_so_far: Callable[[], Iterable[Point]] = tuple,
+    found_so_far: Callable[[], Sequence[Remembered]] = tuple,
     mix: Callable[[Point, float], Point] | None = None,
 ) -> Solution:
     """The fastest schedule found that fits.
@@ -98,7 +106,7 @@ def solve_reserved(
         fitting: what a schedule has to fit.
         solve: finds a schedule with a peak within some bytes, in some seconds.
         time_limit: seconds in all.
-        found_so_far: all schedules that ``solve`` has found, by increasing peak: of those with one peak it gives one.
+        found_so_far: what is known by then and may fit, the quickest first.
         mix: makes one that fits quicker by what others of those do, until a time by the monotonic clock.
 
     Returns:
@@ -108,10 +116,8 @@ def solve_reserved(
     whole = solve(fitting.budget_bytes, _FIRST * time_limit)
     if whole.schedule is None:
         return whole
-    best, began = None, time.monotonic()
-    fits = fitting.enough(whole.schedule)
-    until -= min(_TOLD * (time.monotonic() - began), _MIXED * time_limit)
-    if fits:
+    best = None
+    if fitting.enough(whole.schedule):
         if whole.status is Status.OPTIMAL:
             return replace(whole, message=_told(whole, fitting))
         best = point_of(whole)
@@ -122,9 +128,10 @@ def solve_reserved(
     # Many schedules are known by now; one that fits spares the way down to it, from peak to peak.
     known_until = time.monotonic() + _KNOWN * time_limit
     best = _quicker(best, found_so_far(), fitting=fitting, until=known_until)
-    solved_until = until - (_LAST + (_MIXED if mix else 0.0)) * time_limit
+    seen_until = until - (_MIXED if mix else 0.0) * time_limit
+    solved_until = seen_until - _LAST * time_limit
     best, smallest = _between_peaks(best, solve, fitting=fitting, whole=point_of(whole), until=solved_until)
-    best = _quicker(best, found_so_far(), fitting=fitting, until=until)
+    best = _quicker(best, found_so_far(), fitting=fitting, until=seen_until)
     if best is None:
         allowed, needed = _told_apart(fitting.budget_bytes, fitting.needed_bytes(smallest.schedule))
         tried = f"the one of the smallest peak that was tried needs {needed}"
@@ -172,13 +179,16 @@ def _told_apart(*amounts_bytes: int) -> list[str]:
     return [f"{text} ({amount} bytes)" for text, amount in zip(rounded, amounts_bytes, strict=True)]
 
 
-def _quicker(best: Point | None, points: Iterable[Point], *, fitting: Fitting, until: float) -> Point | None:
-    """The quickest of all schedules that fits, as far as there is time to see."""
-    for point in sorted(points, key=lambda x: x.time_ms):
-        if time.monotonic() > until or (best is not None and point.time_ms >= best.time_ms):
-            break
-        if point.peak_bytes <= fitting.budget_bytes and fitting.enough(point.schedule):
-            return point
+def _quicker(best: Point | None, known: Sequence[Remembered], *, fitting: Fitting, until: float) -> Point | None:
+    """Between what fits and what does not, by time: slower schedules have smaller peaks, and mostly need less."""
+    first, last = 0, bisect_left(known, float("inf") if best is None else best.time_ms, key=lambda x: x.time_ms) - 1
+    while first <= last and time.monotonic() < until:
+        middle = (first + last) // 2
+        point = known[middle].schedule()
+        if point is not None and fitting.enough(point.schedule):
+            best, last = point, middle - 1
+        else:
+            first = middle + 1
     return best
 
 
@@ -190,10 +200,9 @@ def reserved_words(message: str) -> str:
 def _told(solution: Solution, fitting: Fitting) -> str:
     """Its message, and what is reserved."""
     assert solution.schedule is not None
-    allocator = fitting.allocator.value
-    line = simulate(fitting.profile, solution.schedule, allocator=allocator)
-    found = line.reservation
-    assert found is not None
-    reserved = f"the {allocator}{_RESERVES}{format_bytes(found.peak_bytes)}, and a device of"
-    needs = f"{format_bytes(found.smallest_limit_bytes)} is enough, by a model of it"
+    reserved_bytes = fitting.reserved_bytes(solution.schedule)
+    # What the step never takes more of is enough for it; less may be, which takes long to find.
+    enough_bytes = fitting.budget_bytes if fitting.of is Of.DEVICE else reserved_bytes
+    reserved = f"the {fitting.allocator.value}{_RESERVES}{format_bytes(reserved_bytes)}, and a device of"
+    needs = f"{format_bytes(min(reserved_bytes, enough_bytes))} is enough, by a model of it"
     return "; ".join(x for x in (solution.message, f"{reserved} {needs}") if x)

@@ -168,14 +168,11 @@ def reserved_by_search(fitting: Fitting, options: Options, *, mixing: bool = Tru
         enough, seed = fitting.enough, options.seed
         return mixed(search, best, budget_bytes=budget_bytes, enough=enough, until=until, seed=seed)
 
-    def found_so_far() -> tuple[Point, ...]:
-        return search.collect().points()
-
     return solve_reserved(
         fitting,
         solve_peak,
         time_limit=options.time_limit,
-        found_so_far=found_so_far,
+        found_so_far=partial(search.quickest_first, budget_bytes),
         mix=mix if mixing else None,
     )
 

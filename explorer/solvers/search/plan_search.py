@@ -6,8 +6,9 @@ Nothing here is proven; every answer is a plan that the simulator judges like an
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -63,6 +64,19 @@ class Plan:
     def rank(self) -> tuple[float, float]:
         """Less is better."""
         return self.excess_bytes, self.time_ms
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Remembered:
+    """Something that a search came across.
+
+    Attributes:
+        time_ms: of a step.
+        schedule: makes a schedule of it, with its peak and time; None where it cannot run after all.
+    """
+
+    time_ms: float
+    schedule: Callable[[], Point | None]
 
 
 class PlanSearch(PlanArchive):
@@ -125,7 +139,7 @@ class PlanSearch(PlanArchive):
             self._remember(plan, budget_bytes, finder)
         return self.frontier.best(budget_bytes)
 
-    def tried(self, genes: np.ndarray, budget_bytes: int, *, quicker_than_ms: float) -> Point | None:
+    def tried(self, genes: np.ndarray, budget_bytes: int, *, quicker_than_ms: float = np.inf) -> Point | None:
         """What a plan is with so much room, if it can run, fits and is quicker; it is not kept.
 
         Args:
@@ -140,6 +154,18 @@ class PlanSearch(PlanArchive):
                 return None
             order = self._work.trial.order[:count].tolist()
         return judged(self.problem.profile, self._schedule(order, budget_bytes), Finder.MIXTURE)
+
+    def quickest_first(self, budget_bytes: int) -> list[Remembered]:
+        """Everything remembered that fits, by time."""
+        self._begun.result()
+        with self._lock:
+            times_ms, peaks = self._archive.times_ms, self._archive.peaks
+            cells = np.flatnonzero(np.isfinite(times_ms) & (peaks <= budget_bytes))
+            archived = zip(times_ms[cells].tolist(), peaks[cells].tolist(), self._archive.genes[cells], strict=True)
+            found = [Remembered(x, partial(self.tried, genes, int(peak))) for x, peak, genes in archived]
+        known = [x for x in self.frontier.points() if x.peak_bytes <= budget_bytes]
+        found += [Remembered(x.time_ms, partial(replace, x)) for x in known]
+        return sorted(found, key=lambda x: x.time_ms)
 
     def improve(
         self,

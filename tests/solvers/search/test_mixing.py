@@ -59,3 +59,17 @@ def test_nothing_is_mixed_without_a_quicker_schedule_or_time(search: PlanSearch)
     quickest: Point = points[-1]
     assert mixed(search, quickest, budget_bytes=quickest.peak_bytes, enough=never, until=math.inf) is quickest
     assert mixed(search, points[0], budget_bytes=quickest.peak_bytes, enough=never, until=-math.inf) is points[0]
+
+
+def test_what_is_remembered_comes_by_time_and_fits(profile: Profile, search: PlanSearch) -> None:
+    budget_bytes = search.budgets(8)[3]
+    known = search.quickest_first(budget_bytes)
+    assert len(known) > 3
+    assert [x.time_ms for x in known] == sorted(x.time_ms for x in known)
+    for one in known:
+        point = one.schedule()
+        assert point is not None
+        timeline = simulate(profile, point.schedule)
+        assert timeline.peak_bytes == point.peak_bytes <= budget_bytes
+        assert timeline.time_ms == pytest.approx(point.time_ms)
+        assert point.time_ms <= one.time_ms * (1 + 1e-9)
