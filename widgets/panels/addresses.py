@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -165,9 +166,16 @@ class AddressesPanel:
                 self._move(amount * unit_of(self._shown.buffer_bytes)[0])
 
     def _move(self, to_bytes: float) -> None:
-        if self._shown is not None and self._chosen is not None:
-            self._shown = self._shown.moved(self._chosen, to_bytes=to_bytes)
+        if self._shown is None or self._chosen is None:
+            return
+        if not math.isfinite(to_bytes):
             self._draw()
+            self.told.value = f"<p>An address is a number, not {to_bytes}: nothing was moved.</p>{self.told.value}"
+            return
+        # Nothing is in its way above all others, and higher up it would only take memory.
+        highest_bytes = self._shown.highest_end_beside(self._chosen)
+        self._shown = self._shown.moved(self._chosen, to_bytes=min(to_bytes, highest_bytes))
+        self._draw()
 
     def _undo(self) -> None:
         with self._lock:
@@ -216,9 +224,11 @@ class AddressesPanel:
         self.offset.disabled = shown is None or self._chosen is None
         if shown is not None and self._chosen is not None:
             unit, name = unit_of(shown.buffer_bytes)
+            offset_bytes = shown.of(self._chosen)[0].offset_bytes
             self._setting = True
             self.offset.description = f"Address ({name})"
-            self.offset.value = round(shown.of(self._chosen)[0].offset_bytes / unit, 6)
+            self.offset.max = round(max(offset_bytes, shown.highest_end_beside(self._chosen)) / unit, 6)
+            self.offset.value = round(offset_bytes / unit, 6)
             self._setting = False
 
 

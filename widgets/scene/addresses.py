@@ -98,6 +98,10 @@ class AddressMap:
         """The rectangles of a block."""
         return tuple(x for x in self.rectangles if x.block == block)
 
+    def highest_end_beside(self, block: int) -> int:
+        """Of all other blocks: above it nothing is in the way."""
+        return max((x.end_bytes for x in self.rectangles if x.block != block), default=0)
+
     def moved(self, block: int, *, to_bytes: float) -> AddressMap:
         """With a block elsewhere: near ``to_bytes``, at the edge of a neighbour if one is very near."""
         own = self.of(block)

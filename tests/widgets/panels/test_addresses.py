@@ -1,7 +1,8 @@
-"""The addresses panel by itself: a placement that is none, and one for other sizes."""
+"""The addresses panel by itself: a placement that is none, one for other sizes, and addresses that are none."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -48,3 +49,26 @@ def test_addresses_for_other_sizes_are_found_anew(trained: Trained) -> None:
     panel = shown(replace(trained.profile, costs=costs), own)
     assert "other sizes than this profile" in panel.told.value
     assert "holds all that the step makes" in panel.told.value
+
+
+def test_an_address_that_is_none_is_refused_and_one_far_above_is_the_highest_of_use(trained: Trained) -> None:
+    panel: Any = shown(trained.profile, keep_all(trained.profile.graph))
+    planned = panel._shown
+    own = max((x for x in planned.rectangles if x.layer), key=lambda x: x.bytes)
+    panel._pick((own.block, ""))
+    before = panel.offset.value
+    for act in (lambda x: setattr(panel.offset, "value", x), panel._drag):
+        act(math.nan)
+        assert "An address is a number, not nan" in panel.told.value
+        assert panel.offset.value == before
+        assert panel._shown is planned
+    panel._drag(math.inf)
+    assert "not inf" in panel.told.value
+    highest_bytes = planned.highest_end_beside(own.block)
+    for act in (lambda x: setattr(panel.offset, "value", x), panel._drag):
+        act(1e300)
+        assert "Nothing collides" in panel.told.value
+        assert panel._shown.of(own.block)[0].offset_bytes == highest_bytes
+        assert panel._shown.buffer_bytes == highest_bytes + own.bytes
+        panel._undo()
+        assert panel.offset.value == before
