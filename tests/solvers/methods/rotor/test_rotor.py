@@ -13,6 +13,7 @@ from explorer import Profile, Status, keep_all, simulate, solve
 from explorer.capture import capture
 from explorer.device_profile import Cost, Device
 from explorer.models.gpt import GPT, GPTConfig
+from explorer.solvers.methods import rotor
 from explorer.solvers.methods.rotor.chain import Kind, Operation, Sequence, in_segments, keep_everything
 from explorer.solvers.methods.rotor.costing import chain_of
 from explorer.solvers.methods.rotor.stages import Blocks
@@ -227,3 +228,26 @@ def test_with_everything_kept_gradients_of_shared_weights_are_added_as_in_eager_
             assert (found.peak_bytes, found.time_ms) == (line.peak_bytes, pytest.approx(line.time_ms))
             # This compares a step's results and gradients with eager mode's, bit by bit.
             explorer.apply(model, found.schedule, batch, loss=functional.cross_entropy)
+
+
+def test_where_time_is_short_those_that_are_likely_to_fit_are_judged_and_the_answer_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    profile = profile_of("residual")
+    plain = simulate(profile, keep_all(profile.graph))
+    smallest = solve(profile, budget=1, method="rotor").minimum
+    budgets = [smallest.budget_bytes, (smallest.budget_bytes + plain.peak_bytes) // 2, plain.peak_bytes, 1]
+    whole = METHODS["rotor"].solve(profile, budgets, options=Options("rotor"))
+    assert not any("were judged" in x.message for x in whole)
+    judgings = iter(range(10**6))
+    monkeypatch.setattr(rotor.time, "monotonic", lambda: next(judgings))  # a second each
+    for seconds in (1, 5, 20):
+        for budget, best in zip(budgets, whole, strict=True):
+            found = METHODS["rotor"].solve(profile, [budget], options=Options("rotor", time_limit=seconds))[0]
+            assert f"schedules were judged in {seconds} s a budget" in found.message
+            if found.schedule is None:
+                assert found.status is Status.UNKNOWN
+            else:
+                assert found.peak_bytes <= budget and found.time_ms >= best.time_ms
+            if seconds == 20 and best.schedule is not None:
+                assert found.time_ms == best.time_ms
