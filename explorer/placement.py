@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from explorer.arguments import a_whole_number
 from explorer.summaries import Fact, Summarised
-from explorer.units import format_bytes
+from explorer.units import format_bytes, shown
 
 
 class Fit(StrEnum):
@@ -67,15 +69,40 @@ class Placement(Summarised):
     schedule: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a block leaves the buffer or the step."""
+        """Raises ValueError where a block leaves the buffer or the step, two overlap, or a figure cannot be."""
+        for name in ("runs", "buffer_bytes", "load_bytes", "bound_bytes"):
+            a_whole_number(getattr(self, name), f"a placement's {name}", least=0)
+        if not isinstance(self.blocks, tuple) or not all(isinstance(x, Block) for x in self.blocks):
+            raise ValueError(f"a placement's blocks are {shown(self.blocks)}; they must be a tuple of Block")
         for block in self.blocks:
-            end = block.offset_bytes + block.bytes
-            if not (block.offset_bytes >= 0 and block.bytes >= 0 and end <= self.buffer_bytes):
-                raise ValueError(
-                    f"a block is at {block.offset_bytes} to {end} bytes of a buffer of {self.buffer_bytes}"
-                )
-            if not 0 <= block.first <= block.last < self.runs:
-                raise ValueError(f"a block is there from run {block.first} to {block.last} of {self.runs}")
+            self._check_block(block)
+        if pair := _overlapping(self.blocks):
+            told = " and ".join(_told(x) for x in pair)
+            raise ValueError(f"two blocks of a placement overlap, so that one would overwrite the other: {told}")
+        load_bytes = _load_bytes(self.blocks)
+        if self.load_bytes != load_bytes:
+            raise ValueError(f"load_bytes is {self.load_bytes}; most bytes of these blocks at once are {load_bytes}")
+        highest_bytes = max((x.offset_bytes + x.bytes for x in self.blocks if x.bytes), default=0)
+        if self.buffer_bytes != highest_bytes:
+            raise ValueError(f"buffer_bytes is {self.buffer_bytes}; the highest end of a block is {highest_bytes}")
+        if not self.load_bytes <= self.bound_bytes <= self.buffer_bytes:
+            raise ValueError(
+                f"bound_bytes is {self.bound_bytes}; it must be from load_bytes, {self.load_bytes}, to buffer_bytes, "
+                f"{self.buffer_bytes}"
+            )
+
+    def _check_block(self, block: Block) -> None:
+        """By itself."""
+        if not isinstance(block.storages, tuple) or not all(type(x) is int for x in block.storages):
+            raise ValueError(f"a block's storages are {block.storages!r:.80}; they must be a tuple of whole numbers")
+        for name in ("first", "last", "offset_bytes", "bytes"):
+            if type(found := getattr(block, name)) is not int:
+                raise ValueError(f"a block's {name} is {shown(found)}; it must be a whole number")
+        end = block.offset_bytes + block.bytes
+        if not (block.offset_bytes >= 0 and block.bytes >= 0 and end <= self.buffer_bytes):
+            raise ValueError(f"a block is at {block.offset_bytes} to {end} bytes of a buffer of {self.buffer_bytes}")
+        if not 0 <= block.first <= block.last < self.runs:
+            raise ValueError(f"a block is there from run {block.first} to {block.last} of {self.runs}")
 
     @property
     def fit(self) -> Fit:
@@ -91,3 +118,44 @@ class Placement(Summarised):
         else:
             yield "gap", f"{self.buffer_bytes / self.bound_bytes - 1:.2%}"
         yield "blocks", f"{len(self.blocks)}"
+
+
+def _overlapping(blocks: tuple[Block, ...]) -> tuple[Block, Block] | None:
+    """Two that share a byte at some run; None: there are none.
+
+    Those that are there lie apart, or it would have been found, so only the neighbours of a new one can be in its way.
+    """
+    sized = [x for x in blocks if x.bytes]
+    # At equal runs what ends goes before what begins.
+    events = sorted([(x.first, 1, i) for i, x in enumerate(sized)] + [(x.last + 1, 0, i) for i, x in enumerate(sized)])
+    there: list[tuple[int, int]] = []  # offsets of what is there, and whose
+    for _, begins, i in events:
+        block = sized[i]
+        key = (block.offset_bytes, i)
+        at = bisect_left(there, key)
+        if not begins:
+            del there[at]
+            continue
+        for _, j in there[max(0, at - 1) : at + 1]:
+            other = sized[j]
+            low, high = sorted((block, other), key=lambda x: x.offset_bytes)
+            if high.offset_bytes < low.offset_bytes + low.bytes:
+                return other, block
+        insort(there, key)
+    return None
+
+
+def _load_bytes(blocks: tuple[Block, ...]) -> int:
+    """Most of them at once."""
+    changes = sorted([(x.first, x.bytes) for x in blocks] + [(x.last + 1, -x.bytes) for x in blocks])
+    now = most = 0
+    for _, change in changes:  # at equal runs what ends comes first: it is negative
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _told(block: Block) -> str:
+    what = f"storages {', '.join(map(str, block.storages))}" if block.storages else "a workspace"
+    end = block.offset_bytes + block.bytes
+    return f"{what} at {block.offset_bytes} to {end} bytes from run {block.first} to {block.last}"

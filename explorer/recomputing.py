@@ -33,7 +33,12 @@ class Recomputing:
         return frozenset(kept)
 
     def schedule(
-        self, saved: AbstractSet[int], *, method: str, together: Mapping[int, Iterable[int]] | None = None
+        self,
+        saved: AbstractSet[int],
+        *,
+        method: str,
+        together: Mapping[int, Iterable[int]] | None = None,
+        as_eager: bool = False,
     ) -> Schedule:
         """Keep ``saved`` after the forward pass; compute the rest again, once, just before it is first read.
 
@@ -41,6 +46,7 @@ class Recomputing:
             saved: storages of the forward pass.
             method: what made the choice.
             together: operator ids by operator id: what runs again whenever that operator does. None: nothing.
+            as_eager: in place where eager mode is.
         """
         runs = [Run(x.id, x.default().name) for x in self.forward]
         available = set(saved) | self.keepsakes | self.graph.persistent
@@ -53,7 +59,7 @@ class Recomputing:
                 available |= set(again.writes)
             runs.append(Run(operator.id, operator.default().name))
             available |= set(operator.default().writes)
-        return with_frees(self.graph, runs, method=method, budget_bytes=None)
+        return with_frees(self.graph, runs, method=method, budget_bytes=None, as_eager=as_eager)
 
     def _ask(
         self, missing: list[int], available: set[int], wanted: set[int], together: Mapping[int, Iterable[int]]

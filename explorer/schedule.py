@@ -188,7 +188,7 @@ def with_frees(
         operator = graph.operators[run.operator]
         implementation = operator.implementation(run.implementation)
         if as_eager:
-            implementation = _as_eager(operator, implementation, alive)
+            implementation = _as_eager(operator, implementation, alive, again=not is_first)
         # A held storage never died, so a second run does not make it again.
         writes = set(implementation.writes) - (set() if is_first else held)
         if (operator.optional or not is_first) and not writes & alive:
@@ -206,11 +206,12 @@ def with_frees(
     return Schedule(graph.identity, tuple(steps), method, budget_bytes)
 
 
-def _as_eager(operator: Operator, implementation: Implementation, later: set[int]) -> Implementation:
+def _as_eager(operator: Operator, implementation: Implementation, later: set[int], *, again: bool) -> Implementation:
     """The same in place, if that is how eager mode does it and nothing later needs what would be overwritten."""
     if implementation is operator.implementations[0]:
         for other in operator.implementations:
-            if other.optimization is None and other.overwrites is not None and other.overwrites not in later:
+            serves = other.again if again else other.first
+            if serves and other.optimization is None and other.overwrites is not None and other.overwrites not in later:
                 return other
     return implementation
 

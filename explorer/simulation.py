@@ -18,6 +18,7 @@ from explorer.kinds import a_profile, a_schedule
 from explorer.rearranging import UPDATE_WITHIN
 from explorer.reserved import Trace, an_allocator, reservation
 from explorer.schedule import Free, Run, Schedule
+from explorer.stays import check_placement
 from explorer.timeline import CATEGORIES, COLUMN, ROLE_CATEGORY, Category, Lifetime, Stage, Timeline
 
 
@@ -38,7 +39,8 @@ def simulate(
         The timeline.
 
     Raises:
-        ValueError: the schedule belongs to another graph or is invalid; the message names the step.
+        ValueError: the schedule belongs to another graph or is invalid, and the message names the step; or its
+            placement is not one of what it makes.
     """
     profile = profile_for(schedule, profile=profile)
     a_flag(first_microbatch, "first_microbatch")
@@ -48,6 +50,8 @@ def simulate(
         raise ValueError(f"the schedule does not belong to this profile: {difference}")
     reserving = None if allocator is None else an_allocator(allocator)
     timeline = _Simulator(profile, schedule, first_microbatch=first_microbatch).run()
+    if schedule.placement is not None and not first_microbatch:  # whose gradients stay longer than was planned
+        check_placement(profile.graph, schedule.placement, timeline)
     if reserving is None:
         return timeline
     trace = Trace.of(profile, schedule, timeline, first_microbatch=first_microbatch)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from explorer.device_profile import Profile
-from explorer.placement import Block
+from explorer.graph import TrainingGraph
+from explorer.placement import Block, Placement
 from explorer.schedule import Run, Schedule
 from explorer.timeline import COLUMN, Category, Timeline
 
@@ -65,3 +68,51 @@ def _overwritten(
         elif made:
             followers[before] = ((same or made)[0], number)
     return followers, scratch
+
+
+def places_exactly(profile: Profile, schedule: Schedule, timeline: Timeline, placement: Placement) -> bool:
+    """Has a placement of this schedule the very blocks of this profile, workspaces included?"""
+    wanted = memory_blocks(profile, schedule, timeline)
+    return Counter(map(_stretch, wanted)) == Counter(map(_stretch, placement.blocks))
+
+
+def _stretch(block: Block) -> tuple[tuple[int, ...], int, int, int]:
+    """Without its address."""
+    return block.storages, block.first, block.last, block.bytes
+
+
+def check_placement(graph: TrainingGraph, placement: Placement, timeline: Timeline) -> None:
+    """Does it have a place for each stay of each storage?
+
+    Workspaces and what the allocator rounds up are another device's own, and are no error here.
+
+    Raises:
+        ValueError: a storage has no place, two, or one that is too small; names it.
+    """
+    ends = {(x.storage, x.start): x.end for x in timeline.lifetimes}
+    for block in placement.blocks:
+        first = end = block.first
+        for storage in block.storages:
+            if not 0 <= storage < len(graph.storages):
+                raise ValueError(
+                    f"the placement has storage {storage}, and the graph storages 0 to {len(graph.storages) - 1}"
+                )
+            found, name = ends.pop((storage, first), None), repr(graph.storages[storage].name)
+            if found is None:
+                raise ValueError(
+                    f"the placement has {name} from run {first} on; the schedule does not make it there, or once"
+                )
+            if block.bytes < graph.storages[storage].bytes:
+                raise ValueError(
+                    f"the placement has {block.bytes} bytes for {name}, which takes {graph.storages[storage].bytes}"
+                )
+            first, end = found + 1, found
+        # Where a run works in the memory of the last one, that is there during it, too.
+        if block.storages and block.last not in {end, end + 1}:
+            name = repr(graph.storages[block.storages[-1]].name)
+            raise ValueError(
+                f"the placement has {name} until run {block.last}; in the schedule it is there until run {end}"
+            )
+    if ends:
+        storage, start = min(ends, key=lambda x: x[::-1])
+        raise ValueError(f"the placement has no place for {graph.storages[storage].name!r}, which run {start} makes")

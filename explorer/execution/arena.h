@@ -35,6 +35,7 @@ struct Arena {
   std::vector<int64_t> leaving;
   // What is planned: per allocation its bytes and its offset, negative for what outlives the step.
   std::vector<int64_t> planned_bytes, offsets;
+  std::vector<bool> outlived;  // it was there when its step was over, and lies beside the buffer until it is not
   c10::DataPtr buffer;
   int64_t buffer_bytes = 0;
   std::map<int64_t, int64_t> lying;  // in the buffer now: where each block begins and ends
@@ -53,12 +54,13 @@ struct Arena {
 };
 
 struct Block {
-  std::shared_ptr<Arena> arena;  // none: it is only held
+  std::shared_ptr<Arena> arena;  // in whose buffer it lies
+  std::weak_ptr<Arena> of;       // that noted it, or that it lies beside, and whose buffer need not stay for it
   int64_t number = -1;
-  c10::DataPtr inner;  // noted or only held; empty: it lies in the buffer
+  c10::DataPtr inner;  // noted, beside the buffer or only held; empty: it lies in the buffer
   std::optional<c10::Stream> on;
   bool shared = false;  // noted, and another stream uses it
-  int64_t step = 0;     // that it was served in
+  int64_t step = 0;     // that it was served in, or lay beside the buffer in
 };
 
 // Never destroyed: blocks are released when Python is gone.
@@ -91,6 +93,10 @@ void activate(std::shared_ptr<Arena>& arena) {
   is_active = static_cast<bool>(active);
 }
 
+bool is_same(const std::weak_ptr<Arena>& one, const std::shared_ptr<Arena>& other) {
+  return !one.owner_before(other) && !other.owner_before(one);
+}
+
 // Is it a block that was served, noted or held? It is not any more.
 bool let_go(void* pointer) {
   Block last;  // outlives the lock: the buffer may go with it
@@ -99,12 +105,16 @@ bool let_go(void* pointer) {
   if (found == held.end()) return false;
   last = std::move(found->second);
   held.erase(found);
-  if (!last.arena) return true;
-  Arena& arena = *last.arena;
   if (last.inner) {
-    if (last.arena == active && !arena.replaying && !last.shared) arena.died[last.number] = arena.events++;
+    if (!active || !is_same(last.of, active)) return true;
+    if (!active->replaying) {
+      if (!last.shared) active->died[last.number] = active->events++;
+    } else if (last.step == active->step) {
+      active->outlived[last.number] = false;  // over before its step is: its place is its own again
+    }
     return true;
   }
+  Arena& arena = *last.arena;
   const int64_t at = static_cast<char*>(pointer) - arena.base();
   std::vector<c10::Stream> others;
   if (const auto known = arena.shared.find(at); known != arena.shared.end()) {
@@ -168,7 +178,7 @@ c10::DataPtr answer(size_t bytes) {
     if (active != noting || noting->bytes.size() == kMostNoted) return inner;
     void* pointer = inner.get();
     const c10::Device device = inner.device();
-    held[pointer] = {noting, static_cast<int64_t>(noting->bytes.size()), std::move(inner), stream};
+    held[pointer] = {nullptr, noting, static_cast<int64_t>(noting->bytes.size()), std::move(inner), stream};
     noting->bytes.push_back(size);
     noting->born.push_back(noting->events++);
     noting->died.push_back(-1);
@@ -176,16 +186,25 @@ c10::DataPtr answer(size_t bytes) {
   }
   const int64_t number = find(arena, size);
   const int64_t begin = number < 0 ? -1 : arena.offsets[number];
-  if (begin >= 0 && is_free(arena, begin, begin + size)) {
+  const bool beside = begin >= 0 && arena.outlived[number];
+  if (begin >= 0 && !beside && is_free(arena, begin, begin + size)) {
     arena.lying[begin] = begin + size;
     arena.served++;
     void* pointer = arena.base() + begin;
-    held[pointer] = {active, number, {}, stream, false, arena.step};
+    held[pointer] = {active, {}, number, {}, stream, false, arena.step};
     return {pointer, pointer, release, arena.buffer.device()};
   }
   if (number < 0 || begin >= 0) arena.misses++;
+  const int64_t step = arena.step;
+  const std::shared_ptr<Arena> serving = active;
   lock.unlock();
-  return plain->allocate(bytes);
+  c10::DataPtr inner = plain->allocate(bytes);
+  if (!beside) return inner;
+  lock.lock();
+  void* pointer = inner.get();
+  const c10::Device device = inner.device();
+  held[pointer] = {nullptr, serving, number, std::move(inner), stream, false, step};
+  return {pointer, pointer, release, device};
 }
 
 int64_t begin(const std::shared_ptr<Arena>& arena, bool replay, c10::DeviceIndex device) {
@@ -197,12 +216,12 @@ int64_t begin(const std::shared_ptr<Arena>& arena, bool replay, c10::DeviceIndex
   std::swap(others, arena->others);
   arena->ran_on = now;
   for (const int64_t at : std::exchange(arena->left, {})) arena->lying.erase(at);
-  // What still lies there of a step that is over has outlived it, and may do so again: it has no place in the plan any
-  // more. A step that was dropped, or is under way, says nothing of the others.
+  // What still lies there of a step that is over has outlived it, and may do so again: it has no place there until one of
+  // its kind is over in time. A step that was dropped, or is under way, says nothing of the others.
   for (const auto& [at, end] : arena->lying) {
     const auto found = held.find(arena->base() + at);
     if (found == held.end() || found->second.number < 0) continue;
-    if (found->second.step == arena->completed) arena->offsets[found->second.number] = -1;
+    if (found->second.step == arena->completed) arena->outlived[found->second.number] = true;
   }
   lock.unlock();
   for (const c10::Stream& other : others) {
@@ -234,7 +253,7 @@ void go_on(const std::shared_ptr<Arena>& arena, int64_t step) {
 void leave(const std::shared_ptr<Arena>& arena, int64_t pointer) {
   std::lock_guard<std::mutex> lock(guard);
   const auto found = held.find(reinterpret_cast<void*>(pointer));
-  if (found == held.end() || found->second.arena != arena || !found->second.inner) return;
+  if (found == held.end() || !found->second.inner || !is_same(found->second.of, arena)) return;
   arena->leaving.push_back(found->second.number);
 }
 
@@ -248,11 +267,18 @@ bool end(const std::shared_ptr<Arena>& arena, int64_t step, bool completed) {
   return true;
 }
 
+// Does nothing of an earlier step lie in the buffer? What other streams may still use is over when the next step begins.
+bool is_empty(const std::shared_ptr<Arena>& arena) {
+  std::lock_guard<std::mutex> lock(guard);
+  return arena->lying.size() == arena->left.size();
+}
+
 void plan(const std::shared_ptr<Arena>& arena, std::vector<int64_t> bytes, std::vector<int64_t> offsets, int64_t size) {
   c10::DataPtr buffer = plain->allocate(size);
   std::lock_guard<std::mutex> lock(guard);
   arena->planned_bytes = std::move(bytes);
   arena->offsets = std::move(offsets);
+  arena->outlived.assign(arena->offsets.size(), false);
   arena->buffer = std::move(buffer);
   arena->buffer_bytes = size;
   arena->placed_on = here(arena->ran_on->device());
@@ -288,5 +314,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("go_on", &go_on)
       .def("leave", &leave)
       .def("end", &end)
+      .def("is_empty", &is_empty)
       .def("plan", &plan);
 }

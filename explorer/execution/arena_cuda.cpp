@@ -36,7 +36,7 @@ struct Allocator final : caching::CUDAAllocator {
     void* pointer = block.get();
     if (block.get_deleter() == release) return block.release_context();
     std::lock_guard<std::mutex> lock(guard);
-    held[pointer] = {nullptr, -1, std::move(block)};
+    held[pointer] = {nullptr, {}, -1, std::move(block)};
     return pointer;
   }
   void raw_delete(void* pointer) override {

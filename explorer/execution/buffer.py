@@ -20,6 +20,8 @@ _CPU_ALIGNMENT_BYTES = 64  # of PyTorch's CPU allocator
 NOTED = 2
 """Steps: libraries allocate with their first calls what they keep."""
 _PLACING_S = 10.0
+_AMISS = 4
+"""Steps, one after the other, that are not as planned before one is noted anew; each later time twice as many."""
 
 
 class RunningStep:
@@ -27,7 +29,8 @@ class RunningStep:
 
     def __init__(self, buffer: StepBuffer, arena: Any, number: int) -> None:
         """Begun already."""
-        self._buffer, self._arena, self._number = buffer, arena, number
+        self._buffer, self._number = buffer, number
+        self._arena: Any = arena
 
     def go_on(self) -> None:
         """In this thread, whichever it began in."""
@@ -42,11 +45,13 @@ class RunningStep:
 
     def end(self) -> None:
         """Its backward pass is over; other threads may still be at work."""
-        self._buffer.ended(self._arena, among_others=not self._arena.end(self._number, True))
+        arena, self._arena = self._arena, None  # results may be held for long, and would hold a buffer that is given up
+        self._buffer.ended(arena, among_others=not arena.end(self._number, True))
 
     def abandon(self) -> None:
-        """It ends without its backward pass, or within it."""
-        self._arena.end(self._number, False)
+        """It ends without its backward pass, or within it; nothing, where it has ended."""
+        if self._arena is not None:
+            self._arena.end(self._number, False)
 
 
 class StepBuffer:
@@ -65,10 +70,11 @@ class StepBuffer:
             raise ValueError(f"buffer=True is for models on the CPU or on CUDA, not on {device.type!r}: leave it out")
         self.device = device
         self._new_arena = arena_extension(device.type).Arena
-        self._arena = self._new_arena()
+        self._arena: Any = self._new_arena()
         self._noted = 0
         self._told = False
         self._surprised = False
+        self._amiss, self._patience = 0, _AMISS  # steps not as planned: the last ones, and how many are too many
         self.steps = 0
         """How many ran in it."""
         self.given_up = False
@@ -80,6 +86,12 @@ class StepBuffer:
         """A step begins, in this thread and on its stream; None: without the buffer."""
         if self.given_up:
             return None
+        if self._amiss >= self._patience and self._arena.is_empty():
+            # What was noted is no longer what steps do. (What lies in a buffer would keep it beside the next one.)
+            self._noted, self._amiss, self._patience = NOTED - 1, 0, 2 * self._patience
+            self._arena = None
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()  # what outlives the noted step would keep the whole of the old buffer reserved
         if not self.placed:
             self._arena = self._new_arena()  # what the last one noted may be released only now
         return RunningStep(self, self._arena, self._arena.begin(self.placed, self.device.index or 0))
@@ -92,6 +104,7 @@ class StepBuffer:
     def expect_more(self) -> None:
         """The next step allocates what libraries keep, once more: it is not a surprise."""
         self._surprised = False
+        self._amiss = 0
 
     def ended(self, arena: Any, *, among_others: bool) -> None:
         """A step is over.
@@ -114,6 +127,7 @@ class StepBuffer:
         assert self.use is not None, "it was placed"
         self.steps += 1
         self.use = BufferUse(self.use.buffer_bytes, self.use.load_bytes, arena.served, arena.misses)
+        self._amiss = self._amiss + 1 if arena.misses else 0
         if arena.misses and self._surprised:
             self._tell(
                 f"{arena.misses} allocations of a step were not as planned and came from the plain allocator: "

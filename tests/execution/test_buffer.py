@@ -36,8 +36,7 @@ class Net(nn.Module):
         return self.last(y.flatten(1))
 
 
-@pytest.fixture
-def pair():
+def made():
     """A module in one buffer, its model, another one with the same numbers, and their batch."""
     torch.manual_seed(0)
     model, other = Net(), Net()
@@ -46,6 +45,12 @@ def pair():
     graph = explorer.profile(model, batch, loss=F.cross_entropy).graph
     module = explorer.apply(model, keep_all(graph), batch, loss=F.cross_entropy, buffer=True)
     return module, other, batch
+
+
+@pytest.fixture
+def pair():
+    """Made anew for each test."""
+    return made()
 
 
 def step(module: nn.Module, batch) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +16,9 @@ from explorer.device_profile import Profile
 from explorer.harmless import in_html
 from explorer.reserved import Allocator
 from explorer.schedule import Schedule, keep_all
-from explorer.simulation import simulate
+from explorer.simulation import profile_for, simulate
 from explorer.solvers.ordering.schedules import least_memory
+from explorer.stays import places_exactly
 from explorer.units import format_bytes
 from widgets.elements.button import button
 from widgets.elements.plot import Plot
@@ -34,6 +36,7 @@ _WAITING = {
     **dict.fromkeys((_RESERVED, _EXPANDABLE), f"Playing the allocator's rules, {_SECONDS}"),
     _ORDER: f"Looking for the order with the least memory, {_SECONDS}",
 }
+_NOT_AS_SAVED = "The addresses saved with the schedule are for other sizes than this profile's, so it is placed anew. "
 _NAMED = 3  # tensors that are in the way
 _TOLD_SHARE = 0.001  # of a step's time, from which on more of it is told
 
@@ -78,8 +81,8 @@ class AddressesPanel:
         self._lock = RLock()  # placing has a thread of its own, clicks come in another
         self._scene: Scene | None = None
         self._schedule: Schedule | None = None
-        self._found: dict[str, AddressMap | Reserved | Ordered | None] = {}
-        """Of the schedule, by view; None while it is looked for."""
+        self._found: dict[str, AddressMap | Reserved | Ordered | str | None] = {}
+        """Of the schedule, by view; None while it is looked for, a sentence where it cannot be found."""
         self._shown: AddressMap | None = None
         self._chosen: int | None = None
         self._setting = False  # the offset, which is then not someone's wish
@@ -123,7 +126,10 @@ class AddressesPanel:
 
     def _find(self, view: str, scene: Scene, schedule: Schedule) -> None:
         """What is to be seen of a schedule, which takes up to some seconds."""
-        found = _LOOKED_FOR[view](scene.profile, schedule)
+        try:
+            found = _LOOKED_FOR[view](scene.profile, schedule)
+        except ValueError as error:  # a placement that is none of this schedule
+            found = f"There is nothing to show: {error}"
         with self._lock:
             if self._schedule is schedule:  # else another is shown by now
                 self._found[view] = found
@@ -160,9 +166,16 @@ class AddressesPanel:
                 self._move(amount * unit_of(self._shown.buffer_bytes)[0])
 
     def _move(self, to_bytes: float) -> None:
-        if self._shown is not None and self._chosen is not None:
-            self._shown = self._shown.moved(self._chosen, to_bytes=to_bytes)
+        if self._shown is None or self._chosen is None:
+            return
+        if not math.isfinite(to_bytes):
             self._draw()
+            self.told.value = f"<p>An address is a number, not {to_bytes}: nothing was moved.</p>{self.told.value}"
+            return
+        # Nothing is in its way above all others, and higher up it would only take memory.
+        highest_bytes = self._shown.highest_end_beside(self._chosen)
+        self._shown = self._shown.moved(self._chosen, to_bytes=min(to_bytes, highest_bytes))
+        self._draw()
 
     def _undo(self) -> None:
         with self._lock:
@@ -185,12 +198,14 @@ class AddressesPanel:
             work.name = f"schedule-explorer-{self.name}"
             work.start()
         found = self._found[view]
-        shown = self._shown if view == _ADDRESSES and found is not None else None
+        shown = self._shown if view == _ADDRESSES and isinstance(found, AddressMap) else None
         self._offer_move(shown)
         told, figure = _WAITING[view], None
         if shown is not None:
             told = sentence(shown)
             figure = addresses_figure(shown, selected_layers=_layers(scene), chosen=self._chosen)
+        elif isinstance(found, str):
+            told = found
         elif isinstance(found, Reserved):
             told = found.sentence
             figure = addresses_figure(found.map, selected_layers=_layers(scene))
@@ -209,9 +224,11 @@ class AddressesPanel:
         self.offset.disabled = shown is None or self._chosen is None
         if shown is not None and self._chosen is not None:
             unit, name = unit_of(shown.buffer_bytes)
+            offset_bytes = shown.of(self._chosen)[0].offset_bytes
             self._setting = True
             self.offset.description = f"Address ({name})"
-            self.offset.value = round(shown.of(self._chosen)[0].offset_bytes / unit, 6)
+            self.offset.max = round(max(offset_bytes, shown.highest_end_beside(self._chosen)) / unit, 6)
+            self.offset.value = round(offset_bytes / unit, 6)
             self._setting = False
 
 
@@ -232,7 +249,7 @@ def sentence(found: AddressMap) -> str:
         told = ", ".join(f"{x.name} ({format_bytes(x.bytes)})" for x in hit[:_NAMED])
         more = f" and {len(hit) - _NAMED} more" if len(hit) > _NAMED else ""
         return f"Moved by hand: {names}. Collides with {told}{more}: two cannot have one address at the same time."
-    whole = f"One buffer of {size} holds all that the step makes"
+    whole = f"{found.note}One buffer of {size} holds all that the step makes"
     if found.buffer_bytes == found.load_bytes:
         return f"{whole}: exactly what is alive at once. Click a tensor, then drag it."
     if found.buffer_bytes == found.bound_bytes:
@@ -277,8 +294,13 @@ def ordered(profile: Profile, schedule: Schedule) -> Ordered:
 
 def placed(profile: Profile, schedule: Schedule) -> AddressMap:
     """In one buffer: as the schedule has it, or as it is found now."""
-    placement = schedule.placement or solvers.place(profile, schedule, time_limit=_TIME_LIMIT_S)
-    return address_map(profile, simulate(profile, schedule), placement)
+    timeline = simulate(profile, schedule)
+    profile = profile_for(schedule, profile=profile)
+    known, note = schedule.placement, ""
+    if known is not None and not places_exactly(profile, schedule, timeline, known):
+        known, note = None, _NOT_AS_SAVED
+    placement = known or solvers.place(profile, schedule, time_limit=_TIME_LIMIT_S)
+    return address_map(profile, timeline, placement, note=note)
 
 
 _LOOKED_FOR = {

@@ -66,6 +66,7 @@ class AddressMap:
         bound_bytes: no buffer is smaller.
         by_hand: blocks that someone moved.
         reserved_bytes: taken by an allocator, in whose segments all this lies; 0: it lies in a buffer of its own.
+        note: what is to be known of it besides, as a sentence; empty for nothing.
     """
 
     rectangles: tuple[Rectangle, ...]
@@ -74,6 +75,7 @@ class AddressMap:
     bound_bytes: int
     by_hand: frozenset[int] = frozenset()
     reserved_bytes: int = 0
+    note: str = ""
 
     @cached_property
     def buffer_bytes(self) -> int:
@@ -96,6 +98,10 @@ class AddressMap:
         """The rectangles of a block."""
         return tuple(x for x in self.rectangles if x.block == block)
 
+    def highest_end_beside(self, block: int) -> int:
+        """Of all other blocks: above it nothing is in the way."""
+        return max((x.end_bytes for x in self.rectangles if x.block != block), default=0)
+
     def moved(self, block: int, *, to_bytes: float) -> AddressMap:
         """With a block elsewhere: near ``to_bytes``, at the edge of a neighbour if one is very near."""
         own = self.of(block)
@@ -109,19 +115,20 @@ class AddressMap:
         return replace(self, rectangles=rectangles, by_hand=self.by_hand | {block})
 
 
-def address_map(profile: Profile, timeline: Timeline, placement: Placement) -> AddressMap:
+def address_map(profile: Profile, timeline: Timeline, placement: Placement, *, note: str = "") -> AddressMap:
     """A placement, with what is known of what it places.
 
     Args:
         profile: of the timeline.
         timeline: of the schedule that was placed.
         placement: of that schedule.
+        note: to be said of it.
     """
     stays = {(x.storage, x.start): x for x in timeline.lifetimes}
     rectangles = [
         x for number, block in enumerate(placement.blocks) for x in _of_block(profile, timeline, stays, number, block)
     ]
-    return AddressMap(tuple(rectangles), placement.runs, placement.load_bytes, placement.bound_bytes)
+    return AddressMap(tuple(rectangles), placement.runs, placement.load_bytes, placement.bound_bytes, note=note)
 
 
 def reserved_map(profile: Profile, timeline: Timeline, found: Reservation) -> AddressMap:

@@ -32,6 +32,13 @@ def best_of(
     frontier = Frontier()
     for schedule in schedules:
         frontier.add(judged(profile, replace(schedule, method=method)))
+    return answers_from(profile, frontier, budgets_bytes, method=method, every=every)
+
+
+def answers_from(
+    profile: Profile, frontier: Frontier, budgets_bytes: Sequence[int], *, method: str, every: bool
+) -> tuple[Solution, ...]:
+    """The same of schedules that have been judged, one at least."""
     return tuple(_answer(profile, frontier, budget_bytes, method, every=every) for budget_bytes in budgets_bytes)
 
 

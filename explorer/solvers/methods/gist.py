@@ -54,7 +54,7 @@ def gist_schedule(graph: TrainingGraph, *, method: str) -> Schedule:
         for x in graph.operators
         if not x.optional or (x.id < graph.forward_count and read & set(x.default().writes))
     ]
-    return with_frees(graph, runs, method=method, budget_bytes=None)
+    return with_frees(graph, runs, method=method, budget_bytes=None, as_eager=True)
 
 
 class _Assignment:

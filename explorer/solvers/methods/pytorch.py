@@ -44,7 +44,8 @@ def checkpoint_blocks(profile: Profile, budgets_bytes: Sequence[int], *, options
     recomputing = Recomputing(graph)
     home = {number: name for name, numbers in blocks.items() for number in numbers}
     together = {number: blocks[name] for number, name in home.items()}
-    schedule = recomputing.schedule(_read_elsewhere(graph, home), method=options.method, together=together)
+    saved = _read_elsewhere(graph, home)
+    schedule = recomputing.schedule(saved, method=options.method, together=together, as_eager=True)
     return best_of(profile, [schedule], budgets_bytes, method=options.method)
 
 

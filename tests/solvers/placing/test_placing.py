@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from torch import nn
 
 import explorer
 from explorer.device_profile import Profile
-from explorer.placement import Fit, Placement
+from explorer.placement import Block, Fit, Placement, _load_bytes
 from explorer.profiles.loading import bundled_profiles, load_profile
 from explorer.schedule import Run, keep_all, read_schedule
 from explorer.simulation import simulate
@@ -106,6 +108,92 @@ def test_bad_input_is_refused():
         schedule.with_placement(placement)
     with pytest.raises(ValueError, match="of a buffer of 1"):
         replace(placement, buffer_bytes=1)
+
+
+def test_a_damaged_placement_is_refused_where_it_is_made():
+    profile = load_profile("resnet50-small-cpu")
+    placement = place(profile, keep_all(profile.graph))
+    load = placement.load_bytes
+
+    def changed(**values: Any) -> dict[str, Any]:
+        return {"blocks": tuple(replace(x, **values) for x in placement.blocks)}
+
+    for damage, told in (
+        (changed(offset_bytes=0), r"two blocks of a placement overlap.*at 0 to \d+ bytes from run \d+ to \d+ and"),
+        (changed(offset_bytes=0.0), r"a block's offset_bytes is 0.0; it must be a whole number"),
+        (changed(storages=[1]), r"a block's storages are \[1\]"),
+        (changed(bytes=1), rf"load_bytes is {load}; most bytes of these blocks at once are \d+"),
+        ({"blocks": ()}, rf"load_bytes is {load}; most bytes of these blocks at once are 0"),
+        ({"blocks": [*placement.blocks]}, "a placement's blocks are a list"),
+        ({"load_bytes": -5}, "a placement's load_bytes is -5; it must be a whole number, 0 or more"),
+        ({"bound_bytes": 0}, rf"bound_bytes is 0; it must be from load_bytes, {load}"),
+        ({"bound_bytes": placement.buffer_bytes + 1}, "to buffer_bytes"),
+        ({"buffer_bytes": placement.buffer_bytes + 1}, "the highest end of a block is"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            replace(placement, **damage)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 8)] * 3, st.integers(0, 4)), max_size=12))
+def test_overlaps_are_those_that_a_judge_finds(drawn: list[tuple[int, int, int, int]]):
+    blocks = tuple(Block((), min(a, b), max(a, b), offset, size) for a, b, offset, size in drawn)
+    columns = zip(*((x.first, x.last + 1, x.offset_bytes, x.bytes) for x in blocks), strict=True)
+    ends = [x.offset_bytes + x.bytes for x in blocks if x.bytes]
+    alive = np.zeros(9, np.int64)
+    for x in blocks:
+        alive[x.first : x.last + 1] += x.bytes
+    highest = max(ends, default=0)
+    # One that is empty lies within the buffer as well as any.
+    blocks = tuple(x if x.bytes else replace(x, offset_bytes=0) for x in blocks)
+    if blocks and overlapping(*columns):
+        with pytest.raises(ValueError, match="overlap"):
+            Placement(blocks, 9, highest, int(alive.max()), highest)
+    else:
+        assert repr(Placement(blocks, 9, highest, int(alive.max()), highest))
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda x: replace(x, storages=(99999,)), "the placement has storage 99999, and the graph storages 0 to"),
+        (lambda x: replace(x, storages=()), "the placement has no place for"),
+        (lambda x: replace(x, bytes=x.bytes // 2), r"the placement has \d+ bytes for '.*', which takes \d+"),
+        (lambda x: replace(x, last=max(x.first, x.last - 3)), "there until run"),
+        (lambda _: None, "the placement has no place for"),
+        (lambda x: replace(x, storages=(x.storages[0] + 1,)), "the placement has .* from run"),
+    ],
+)
+def test_a_placement_of_something_else_is_refused_where_the_profile_is_known(damage: Any, told: str, tmp_path: Path):
+    profile = load_profile("resnet50-small-cpu")
+    schedule = keep_all(profile.graph)
+    placement = place(profile, schedule)
+    largest = max((x for x in placement.blocks if len(x.storages) == 1 and x.last - x.first > 5), key=lambda x: x.bytes)
+    blocks = tuple(y for x in placement.blocks if (y := damage(x) if x is largest else x) is not None)
+    highest, load = max(x.offset_bytes + x.bytes for x in blocks), _load_bytes(blocks)
+    damaged = replace(placement, blocks=blocks, load_bytes=load, bound_bytes=load, buffer_bytes=highest)
+    schedule.with_placement(damaged).save(tmp_path / "damaged.json")
+    read = explorer.load_schedule(tmp_path / "damaged.json")
+    with pytest.raises(ValueError, match=told):
+        simulate(profile, read)
+
+
+def test_another_devices_workspaces_are_no_damage():
+    placed, other = load_profile("vgg16-p100-16gb"), load_profile("vgg16-a100-80gb")
+    schedule = keep_all(placed.graph)
+    if not schedule.identity.difference(other.graph.identity):
+        schedule = schedule.with_placement(place(placed, schedule))
+        assert simulate(other, schedule).peak_bytes == simulate(other, keep_all(other.graph)).peak_bytes
+    profile = perceptron(16)
+    larger = replace(profile, costs={x: replace(y, workspace_bytes=4096) for x, y in profile.costs.items()})
+    schedule = keep_all(profile.graph).with_placement(place(profile, keep_all(profile.graph)))
+    assert simulate(larger, schedule).peak_bytes > simulate(profile, schedule).peak_bytes
+
+
+def test_thousands_of_blocks_are_checked_at_once():
+    blocks = tuple(Block((), i, i + 50, i % 51, 1) for i in range(5000))
+    started = time.process_time()
+    Placement(blocks, 5050, 51, 51, 51)
+    assert time.process_time() - started < 1  # a twentieth of that, on a quiet machine
 
 
 def test_a_placement_is_for_one_schedule_of_one_graph(tmp_path: Path):

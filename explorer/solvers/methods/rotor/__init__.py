@@ -12,19 +12,21 @@ the answers say how large it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isqrt
 
 from explorer.device_profile import Profile
 from explorer.solution import Solution
-from explorer.solvers.methods.answers import best_of, unsuited
+from explorer.solvers.methods.answers import answers_from, unsuited
 from explorer.solvers.methods.rotor import table
 from explorer.solvers.methods.rotor.chain import Chain, Operation, in_segments, keep_everything
 from explorer.solvers.methods.rotor.costing import chain_of
 from explorer.solvers.methods.rotor.stages import Blocks
 from explorer.solvers.options import Options
+from explorer.solvers.problem.frontier import Frontier, judged
 
 
 def rotor(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -> tuple[Solution, ...]:
@@ -38,7 +40,7 @@ def rotor(profile: Profile, budgets_bytes: Sequence[int], *, options: Options) -
     Args:
         profile: graph and costs.
         budgets_bytes: peak allowed, each.
-        options: the method's name.
+        options: the method's name, and the time after which no further schedule is judged.
     """
     return _answers(profile, budgets_bytes, options, _best_sequences)
 
@@ -62,27 +64,66 @@ def checkpoint_sequential(profile: Profile, budgets_bytes: Sequence[int], *, opt
     return _answers(profile, budgets_bytes, options, _segments)
 
 
-def _segments(chain: Chain) -> Iterable[tuple[Operation, ...]]:
+_Made = Callable[[], tuple[Operation, ...]]
+"""A sequence, made when it is wanted."""
+
+
+def _segments(chain: Chain) -> list[_Made]:
     most = min(len(chain), isqrt(4 * len(chain)))
-    return (in_segments(chain, segments) for segments in range(2, most + 1))
+    return [partial(in_segments, chain, segments) for segments in range(most, 1, -1)]
 
 
-def _best_sequences(chain: Chain, *, save: bool = True) -> Iterable[tuple[Operation, ...]]:
+def _best_sequences(chain: Chain, *, save: bool = True) -> list[_Made]:
     # With sizes rounded up to slots, saving everything takes a little more than its peak.
     rounding = 1 + len(chain) / table.SLOTS
     enough_bytes = round(chain.peak_bytes(keep_everything(chain)) * rounding) + 1
-    return table.solve(chain, memory_bytes=enough_bytes, save=save).sequences()
+    found = table.solve(chain, memory_bytes=enough_bytes, save=save)
+    return [partial(found.sequence, x) for x in found.levels]
 
 
 def _answers(
     profile: Profile,
     budgets_bytes: Sequence[int],
     options: Options,
-    sequences_of: Callable[[Chain], Iterable[tuple[Operation, ...]]],
+    sequences_of: Callable[[Chain], list[_Made]],
 ) -> tuple[Solution, ...]:
+    until = time.monotonic() + options.time_limit * len(budgets_bytes)
     blocks = Blocks(profile)
     if not blocks.separate:
         return unsuited(budgets_bytes, blocks.description)
-    schedules = [blocks.schedule(x, method=options.method) for x in sequences_of(chain_of(blocks))]
-    found = best_of(blocks.profile, schedules, budgets_bytes, method=options.method)
-    return tuple(replace(x, message=f"{x.message}; {blocks.description}") for x in found)
+    made = sequences_of(chain_of(blocks))
+    frontier, peaks = Frontier(), dict[int, int]()
+
+    def peak_bytes(number: int) -> int:
+        if number not in peaks:
+            point = judged(profile, blocks.schedule(made[number](), method=options.method))
+            frontier.add(point)
+            peaks[number] = point.peak_bytes
+        return peaks[number]
+
+    for number in _nearest_first(len(made), budgets_bytes, peak_bytes):
+        if peaks and time.monotonic() > until:
+            break
+        peak_bytes(number)
+    every = len(peaks) == len(made)
+    found = answers_from(profile, frontier, budgets_bytes, method=options.method, every=every)
+    cut = "" if every else f"; {len(peaks)} of {len(made)} schedules were judged in {options.time_limit:g} s a budget"
+    return tuple(replace(x, message=f"{x.message}{cut}; {blocks.description}") for x in found)
+
+
+def _nearest_first(count: int, budgets_bytes: Sequence[int], peak_bytes: Callable[[int], int]) -> Iterator[int]:
+    """All schedules, by increasing memory in the model: those that are likely to answer come first.
+
+    The simulator's peaks increase nearly as the model's do, so halving leads near to the one that just fits; as this is
+    not quite so, its neighbours follow, and in the end all.
+    """
+    yield 0  # the smallest: does anything fit?
+    near = {0}
+    for budget_bytes in budgets_bytes:
+        low, high = 0, count
+        while high - low > 1:
+            middle = (low + high) // 2
+            yield middle
+            low, high = (middle, high) if peak_bytes(middle) <= budget_bytes else (low, middle)
+        near.add(low)
+    yield from sorted(range(count), key=lambda x: min(abs(x - y) for y in near))

@@ -207,7 +207,7 @@ class Blocks:
             operators = [x for x in self.operators(stage.forward) if not (again and x.id in self.once)]
             runs += [Run(x.id, x.default(again=again).name) for x in operators]
             seen.add(operation.stage)
-        return with_frees(self.graph, runs, method=method, budget_bytes=None)
+        return with_frees(self.graph, runs, method=method, budget_bytes=None, as_eager=True)
 
 
 def _runs(operator: Operator) -> list[Implementation]:

@@ -38,14 +38,21 @@ class Table:
         """float64 (slots + 1,): the best time of the whole chain for every amount of memory."""
         return self.times_ms[_pair(len(self.chain), 0, len(self.chain) - 1)]
 
-    def sequences(self) -> tuple[Sequence, ...]:
-        """The best sequence for every amount of memory at which there is a better one than below."""
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Every amount of memory, in slots, at which there is a better sequence than below; increasing."""
         times = self.curve_ms
-        better = [m for m in range(len(times)) if np.isfinite(times[m]) and (m == 0 or times[m] < times[m - 1])]
-        return tuple(map(self._sequence, better))
+        return tuple(m for m in range(len(times)) if np.isfinite(times[m]) and (m == 0 or times[m] < times[m - 1]))
 
-    def _sequence(self, slots: int) -> Sequence:
-        """Algorithm 2, with a stack of its own: chains may be longer than Python's recursion is deep."""
+    def sequences(self) -> tuple[Sequence, ...]:
+        """The best sequence for each of these."""
+        return tuple(map(self.sequence, self.levels))
+
+    def sequence(self, slots: int) -> Sequence:
+        """The best for one of these amounts.
+
+        Algorithm 2, with a stack of its own: chains may be longer than Python's recursion is deep.
+        """
         result: list[Operation] = []
         pending: list[tuple[int, int, int] | Operation] = [(0, len(self.chain) - 1, slots)]
         while pending:
