@@ -25,6 +25,7 @@ _NOTHING = re.compile(r"-0\.0+%")
 """A difference that rounds to none, which has no sign to tell."""
 _SLOWEST = 5
 """Placements of schedules that have rows of their own."""
+_TENSORS = "tensors alone"  # in place of a model
 _WORTH = 0.005
 """Of the peak: below, an order has no row of its own."""
 
@@ -253,7 +254,7 @@ def exported(rows: Rows) -> Iterable[str]:
 def order(rows: Rows) -> Iterable[str]:
     """What the order of operators saves; models and batches at which no order saves anything as one sentence."""
     (random,) = (x for x in rows if "equal" in x)
-    gains = [x for row in rows for x in row.get("gains", ())]
+    gains = [x for row in rows if row["model"] != _TENSORS for x in row.get("gains", ())]
     worth = [x for x in gains if x["most"] >= _WORTH]
     yield from head(
         *("model", "batch", "optimizer", "peak, MiB", "updates within", "best order", "at most", "seconds"),
@@ -274,6 +275,13 @@ def order(rows: Rows) -> Iterable[str]:
     told = "; ".join(f"{name} at {', '.join(batches)}" for name, batches in rest.items())
     yield f"At most {_WORTH:.1%} is possible, and proven so: {told}."
     yield f"Of {random['count']} random tasks {random['equal']} orders are as good as any, {random['proven']} proven."
+    yield ""
+    yield "Of the bytes of tensors alone, with no workspace, which is what the literature counts:"
+    yield ""
+    yield from head("model", "batch", "optimizer", "peak, MiB", "updates within", "best order", "at most")
+    for x in (x for row in rows if row["model"] == _TENSORS for x in row["gains"]):
+        shares = (f"{-100 * x[key]:+.1f}%" for key in ("within", "order", "most"))
+        yield line(x["model"], str(x["batch"]), x["optimizer"], f"{x['peak_bytes'] / MIB:.1f}", *shares)
     yield ""
     yield from _joint(rows)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ import explorer
 from benchmarks.provenance import add_rows, record
 from explorer.device_profile import Profile
 from explorer.models import MODELS, model_spec
+from explorer.solvers.methods.checkmate.nodes import without_workspace
 from explorer.solvers.ordering.order import best_order
 from explorer.solvers.ordering.schedules import least_memory
 from explorer.solvers.updates import with_updates
@@ -33,6 +34,13 @@ from tests.solvers.ordering.tasks import least_peak_bytes, random_task
 ALEXNET = "alexnet"
 RANDOM = "random tasks"
 """In place of a model: how many orders are as good as any, and proven."""
+TENSORS = "tensors alone"
+"""In place of a model: of some models, what an order saves of the bytes of tensors, with no workspace at all."""
+OF_TENSORS = (
+    *((x, 1) for x in ("resnet50", "vit_b16", "googlenet", "vgg16", "mobilenet_v2")),
+    *((x, 32) for x in ("vgg16", "googlenet", ALEXNET)),
+)
+"""Model and batch, with SGD."""
 OPTIMIZERS = ("sgd", "adam")
 BATCHES = {"unet": (1,), "unet3d": (), "gpt2": (1,)}
 """Beside a model's own; of the others 1 and 32."""
@@ -96,7 +104,8 @@ class Joint:
 def main() -> None:
     """Print the tables; write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=[*MODELS, ALEXNET], help=", ".join([*MODELS, ALEXNET]))
+    everything = [*MODELS, ALEXNET, TENSORS]
+    parser.add_argument("models", nargs="*", choices=everything, default=everything)
     parser.add_argument("--random", type=int, default=500, help="random tasks")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -108,10 +117,15 @@ def main() -> None:
         add_rows(arguments.json, [row], provenance, by="model")
     print("model         batch  optimizer  operators  within     order   at most  step alone  seconds")
     for name in arguments.models:
-        gains = [gain(name, batch, x) for batch in _batches(name) for x in OPTIMIZERS]
+        if name == TENSORS:
+            gains = [gain(x, batch, "sgd", tensors_alone=True) for x, batch in OF_TENSORS]
+        else:
+            gains = [gain(name, batch, x) for batch in _batches(name) for x in OPTIMIZERS]
         for x in gains:
             shares = "  ".join(f"{-100 * y:+7.2f} %" for y in (x.within, x.order, x.most, x.step))
-            print(f"{name:12}  {x.batch:5}  {x.optimizer:9}  {x.operators:9}  {shares}  {x.seconds:5.2f}", flush=True)
+            print(
+                f"{x.model:12}  {x.batch:5}  {x.optimizer:9}  {x.operators:9}  {shares}  {x.seconds:5.2f}", flush=True
+            )
         joint = [monet(*x) for x in JOINT if x[0] == name]
         for x in joint:
             found = ", ".join("–" if y is None else f"{100 * y:+.2f} %" for y in (x.end, x.within, x.ordered))
@@ -133,9 +147,12 @@ def random_tasks(count: int) -> tuple[int, int]:
     return equal, proven
 
 
-def gain(name: str, batch: int, optimizer: str) -> Gain:
-    """Of one model, batch and optimizer."""
+def gain(name: str, batch: int, optimizer: str, *, tensors_alone: bool = False) -> Gain:
+    """Of one model, batch and optimizer; of tensors alone, nobody's workspace is in the peak."""
     profile = estimated(name, batch, optimizer)
+    if tensors_alone:
+        bare = without_workspace(profile)
+        profile = replace(bare, device=replace(bare.device, persistent_workspace_bytes=0))
     peak = _plain_bytes(profile)
     within = with_updates(profile, "within")
     began = time.perf_counter()
