@@ -145,11 +145,30 @@ def test_sizes_that_read_the_same_are_told_to_the_byte(profile: Profile, kept: S
     fitting = Fitting(profile, needed - 1, Of.RESERVED, Allocator.CACHING)
 
     def solve_peak(peak_bytes: int, seconds: float) -> Solution:  # noqa: ARG001 - one schedule for whatever peak
-        return Solution(Status.FEASIBLE, peak_bytes, kept, line.peak_bytes, line.time_ms)
+        return Solution(Status.FEASIBLE, peak_bytes, kept, line.time_ms, line.peak_bytes)
 
     told = solve_reserved(fitting, solve_peak, time_limit=1.0).message
     assert f"({needed - 1} bytes) of reserved memory" in told
     assert told.endswith(f"needs {explorer.format_bytes(needed)} ({needed} bytes)")
+
+
+@pytest.mark.parametrize("mixing", [False, True])
+def test_a_first_answer_that_fits_stays_where_a_longer_solve_finds_nothing(
+    profile: Profile, kept: Schedule, *, mixing: bool
+) -> None:
+    line = explorer.simulate(profile, kept, allocator="caching")
+    assert line.reservation is not None
+    fitting = Fitting(profile, line.reservation.peak_bytes, Of.RESERVED, Allocator.CACHING)
+    first = Solution(Status.FEASIBLE, fitting.budget_bytes, kept, line.time_ms, line.peak_bytes)
+    answers = iter([first])
+
+    def solve_peak(peak_bytes: int, seconds: float) -> Solution:  # noqa: ARG001 - it has one answer alone
+        return next(answers, Solution(Status.UNKNOWN, peak_bytes))
+
+    mix = (lambda best, until: best) if mixing else None  # noqa: ARG005 - nothing is mixed
+    found = solve_reserved(fitting, solve_peak, time_limit=1.0, mix=mix)
+    assert found.schedule is kept
+    assert found.time_ms == line.time_ms
 
 
 def test_what_is_reserved_is_told_whenever_updates_are() -> None:

@@ -118,57 +118,88 @@ def solve_reserved(
         return whole
     best = None
     if fitting.enough(whole.schedule):
-        if whole.status is Status.OPTIMAL:
+        if whole.status is Status.OPTIMAL or mix is None:
             return replace(whole, message=_told(whole, fitting))
         best = point_of(whole)
-        whole = solve(fitting.budget_bytes, _AGAIN * time_limit)
-        assert whole.schedule is not None
-        if fitting.enough(whole.schedule):
+        longer = solve(fitting.budget_bytes, _AGAIN * time_limit)
+        if longer.schedule is not None and point_of(longer).time_ms <= best.time_ms:
+            whole = longer
+        if fitting.enough(point_of(whole).schedule):
             return replace(whole, message=_told(whole, fitting))
+    looking = _Looking(fitting=fitting, solve=solve, best=best, smallest=point_of(whole))
     # Many schedules are known by now; one that fits spares the way down to it, from peak to peak.
-    known_until = time.monotonic() + _KNOWN * time_limit
-    best = _quicker(best, found_so_far(), fitting=fitting, until=known_until)
-    seen_until = until - (_MIXED if mix else 0.0) * time_limit
-    solved_until = seen_until - _LAST * time_limit
-    best, smallest = _between_peaks(best, solve, fitting=fitting, whole=point_of(whole), until=solved_until)
-    best = _quicker(best, found_so_far(), fitting=fitting, until=seen_until)
-    if best is None:
-        allowed, needed = _told_apart(fitting.budget_bytes, fitting.needed_bytes(smallest.schedule))
+    looking.at_known(found_so_far(), until=time.monotonic() + _KNOWN * time_limit)
+    mixed_from = until - (_MIXED if mix else 0.0) * time_limit
+    looking.between_peaks(until=mixed_from - _LAST * time_limit)
+    looking.at_known(found_so_far(), until=mixed_from)
+    if looking.best is None:
+        looking.between_peaks(until=until)  # there is nothing to mix
+    if looking.best is None:
+        allowed, needed = _told_apart(fitting.budget_bytes, fitting.needed_bytes(looking.smallest.schedule))
         tried = f"the one of the smallest peak that was tried needs {needed}"
         message = f"found no schedule that fits {allowed} of {fitting.of.value} memory; {tried}"
         return Solution(Status.UNKNOWN, fitting.budget_bytes, bounds=whole.bounds, message=message)
-    answer = (mix(best, until) if mix else best).in_answer(whole, status=Status.FEASIBLE)
+    found = mix(looking.best, until) if mix else looking.best
+    answer = found.in_answer(whole, status=Status.FEASIBLE)
     answer = replace(answer, message=message_of(answer))  # what was proven for its own peak is not of this budget
     return replace(answer, message=_told(answer, fitting))
 
 
-def _between_peaks(
-    best: Point | None, solve: Callable[[int, float], Solution], *, fitting: Fitting, whole: Point, until: float
-) -> tuple[Point | None, Point]:
-    """Solve for smaller peaks until a schedule fits, then between that and the one before.
+@dataclass(kw_only=True)
+class _Looking:
+    """For a schedule that fits.
 
-    Returns:
-        The quickest that fits, and of those that do not, the one for the smallest peak.
+    Attributes:
+        fitting: what it has to fit.
+        solve: finds a schedule with a peak within some bytes, in some seconds.
+        best: the quickest that fits, so far.
+        smallest: of those that do not, the one with the smallest peak.
     """
-    low, high = 0 if best is None else best.peak_bytes, fitting.budget_bytes  # low: of one that fits, or of none at all
-    smallest = whole
-    for left in range(_SOLVES, 0, -1):
-        seconds = (until - time.monotonic()) / left
-        peak = (low + high) // 2 if low else int(_STEP * high)
-        if seconds <= 0 or high - low < _CLOSE * fitting.budget_bytes:
-            break
-        solution = solve(peak, seconds)
-        found = None if solution.schedule is None else point_of(solution)
-        if found is not None and fitting.enough(found.schedule):
-            best = min((x for x in (best, found) if x is not None), key=lambda x: x.time_ms)
-            low = peak
-        elif found is None and best is None:
-            if solution.status is not Status.INFEASIBLE:
-                break  # nor would one be found for a smaller peak
-            low = peak
-        else:
-            smallest, high = found or smallest, peak
-    return best, smallest
+
+    fitting: Fitting
+    solve: Callable[[int, float], Solution]
+    best: Point | None
+    smallest: Point
+
+    def at_known(self, known: Sequence[Remembered], *, until: float) -> None:
+        """Between what fits and what does not, by time: slower schedules have smaller peaks, and mostly need less."""
+        slowest_ms = float("inf") if self.best is None else self.best.time_ms
+        first, last = 0, bisect_left(known, slowest_ms, key=lambda x: x.time_ms) - 1
+        while first <= last and time.monotonic() < until:
+            middle = (first + last) // 2
+            point = known[middle].schedule()
+            if point is not None and self._fits(point):
+                last = middle - 1
+            else:
+                first = middle + 1
+
+    def between_peaks(self, *, until: float) -> None:
+        """Solve for smaller peaks until a schedule fits, then between that and the one before."""
+        budget_bytes = self.fitting.budget_bytes
+        # Below: the peak of one that fits, or one that no schedule has.
+        low, high = 0 if self.best is None else self.best.peak_bytes, budget_bytes
+        for left in range(_SOLVES, 0, -1):
+            seconds = (until - time.monotonic()) / left
+            peak = (low + high) // 2 if low else int(_STEP * high)
+            if seconds <= 0 or high - low < _CLOSE * budget_bytes:
+                break
+            solution = self.solve(peak, seconds)
+            if solution.schedule is None and self.best is None:
+                if solution.status is not Status.INFEASIBLE:
+                    break  # nor would one be found for a smaller peak
+                low = peak
+            elif solution.schedule is not None and self._fits(point_of(solution)):
+                low = peak
+            else:
+                high = peak
+
+    def _fits(self, point: Point) -> bool:
+        fits = self.fitting.enough(point.schedule)
+        if fits and (self.best is None or point.time_ms < self.best.time_ms):
+            self.best = point
+        elif not fits and point.peak_bytes < self.smallest.peak_bytes:
+            self.smallest = point
+        return fits
 
 
 def _told_apart(*amounts_bytes: int) -> list[str]:
@@ -177,19 +208,6 @@ def _told_apart(*amounts_bytes: int) -> list[str]:
     if len(set(rounded)) == len(rounded):
         return rounded
     return [f"{text} ({amount} bytes)" for text, amount in zip(rounded, amounts_bytes, strict=True)]
-
-
-def _quicker(best: Point | None, known: Sequence[Remembered], *, fitting: Fitting, until: float) -> Point | None:
-    """Between what fits and what does not, by time: slower schedules have smaller peaks, and mostly need less."""
-    first, last = 0, bisect_left(known, float("inf") if best is None else best.time_ms, key=lambda x: x.time_ms) - 1
-    while first <= last and time.monotonic() < until:
-        middle = (first + last) // 2
-        point = known[middle].schedule()
-        if point is not None and fitting.enough(point.schedule):
-            best, last = point, middle - 1
-        else:
-            first = middle + 1
-    return best
 
 
 def reserved_words(message: str) -> str:
@@ -201,8 +219,8 @@ def _told(solution: Solution, fitting: Fitting) -> str:
     """Its message, and what is reserved."""
     assert solution.schedule is not None
     reserved_bytes = fitting.reserved_bytes(solution.schedule)
-    # What the step never takes more of is enough for it; less may be, which takes long to find.
-    enough_bytes = fitting.budget_bytes if fitting.of is Of.DEVICE else reserved_bytes
+    # It fits the budget, and never takes more than is reserved; less may be enough, which takes long to find.
+    enough = format_bytes(min(reserved_bytes, fitting.budget_bytes))
     reserved = f"the {fitting.allocator.value}{_RESERVES}{format_bytes(reserved_bytes)}, and a device of"
-    needs = f"{format_bytes(min(reserved_bytes, enough_bytes))} is enough, by a model of it"
+    needs = f"{enough} is enough, by a model of it"
     return "; ".join(x for x in (solution.message, f"{reserved} {needs}") if x)

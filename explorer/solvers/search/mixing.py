@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from explorer.schedule import Schedule
+from explorer.solution import Finder
 from explorer.solvers.problem.frontier import Point
 from explorer.solvers.search.from_schedule import genes_of, places_of
 from explorer.solvers.search.plan_search import PlanSearch
@@ -56,7 +57,7 @@ def mixed(
         mixture = _with_a_stretch(genes, other, places, random)
         # Forms are chosen by the room there is: with less of it, a plan is another schedule.
         room_bytes = int(random.uniform(best.peak_bytes, budget_bytes))
-        found = search.tried(mixture, room_bytes, quicker_than_ms=best.time_ms)
+        found = search.tried(mixture, room_bytes, finder=Finder.MIXTURE, quicker_than_ms=best.time_ms)
         if found is None or (found.peak_bytes, found.time_ms) in tried:
             continue
         tried.add((found.peak_bytes, found.time_ms))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -139,21 +139,25 @@ class PlanSearch(PlanArchive):
             self._remember(plan, budget_bytes, finder)
         return self.frontier.best(budget_bytes)
 
-    def tried(self, genes: np.ndarray, budget_bytes: int, *, quicker_than_ms: float = np.inf) -> Point | None:
+    def tried(
+        self, genes: np.ndarray, budget_bytes: int, *, finder: Finder, quicker_than_ms: float = np.inf
+    ) -> Point | None:
         """What a plan is with so much room, if it can run, fits and is quicker; it is not kept.
 
         Args:
             genes: uint16, shape (genes,).
             budget_bytes: the peak allowed.
+            finder: of the plan.
             quicker_than_ms: what it is worth nothing without.
         """
         self._begun.result()
         with self._lock:
-            peak, time_ms, count = self._kernel(genes[None].copy(), budget_bytes)
+            beside = self._work, self._no_archive()
+            peak, time_ms, count = self._kernel(genes[None].copy(), budget_bytes, beside=beside)
             if count < 0 or peak > budget_bytes or time_ms >= quicker_than_ms:
                 return None
             order = self._work.trial.order[:count].tolist()
-        return judged(self.problem.profile, self._schedule(order, budget_bytes), Finder.MIXTURE)
+        return judged(self.problem.profile, self._schedule(order, budget_bytes), finder)
 
     def quickest_first(self, budget_bytes: int) -> list[Remembered]:
         """Everything remembered that fits, by time."""
@@ -162,9 +166,10 @@ class PlanSearch(PlanArchive):
             times_ms, peaks = self._archive.times_ms, self._archive.peaks
             cells = np.flatnonzero(np.isfinite(times_ms) & (peaks <= budget_bytes))
             archived = zip(times_ms[cells].tolist(), peaks[cells].tolist(), self._archive.genes[cells], strict=True)
-            found = [Remembered(x, partial(self.tried, genes, int(peak))) for x, peak, genes in archived]
+            make = partial(self.tried, finder=Finder.SEARCH)
+            found = [Remembered(x, partial(make, genes, int(peak))) for x, peak, genes in archived]
         known = [x for x in self.frontier.points() if x.peak_bytes <= budget_bytes]
-        found += [Remembered(x.time_ms, partial(replace, x)) for x in known]
+        found += [Remembered(x.time_ms, lambda point=x: point) for x in known]
         return sorted(found, key=lambda x: x.time_ms)
 
     def improve(

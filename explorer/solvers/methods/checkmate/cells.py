@@ -43,7 +43,8 @@ class Cells:
         for i in range(len(nodes) - 1, -1, -1):
             node, way = nodes.nodes[i], self.again(i)
             if way is not None:
-                again[i] = max((last[x] for x in way.writes if x not in nodes.held), default=-1)
+                wanted = max((last[x] for x in way.writes if x not in nodes.held), default=-1)
+                again[i] = min(wanted, nodes.last_again(i))
                 for x in way.reads:
                     last[x] = max(last[x], again[i])
             for x in node.first.reads:

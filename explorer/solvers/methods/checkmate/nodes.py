@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from explorer.device_profile import Profile
+from explorer.rearranging import UPDATE_WITHIN
 from explorer.schedule import Run, Schedule, with_frees
 from explorer.solvers.problem.building import problem_of
 from explorer.solvers.problem.problem import BackwardOperator, Form, ForwardOperator, Problem
@@ -119,6 +120,24 @@ class Nodes:
         return frozenset(x for x in self.bytes if x not in remade) | self.held
 
     @cached_property
+    def _updates(self) -> dict[int, int]:
+        """Parameter to the position of the node that updates it within the backward pass."""
+        graph, found = self.profile.graph, dict[int, int]()
+        for i, node in enumerate(self.nodes):
+            operator = graph.operators[node.operator]
+            if operator.target == UPDATE_WITHIN:
+                reads = operator.implementation(node.first.implementation).reads
+                found |= {x: i for x in reads if x in graph.persistent}
+        return found
+
+    def last_again(self, i: int) -> int:
+        """The last stage in which a node may be evaluated again: at its end, a parameter that it reads is updated."""
+        node = self.nodes[i]
+        assert node.again is not None
+        reads = self.profile.graph.operators[node.operator].implementation(node.again.implementation).reads
+        return min((self._updates.get(x, len(self.nodes)) for x in reads), default=len(self.nodes))
+
+    @cached_property
     def forward_ms(self) -> float:
         """Every forward node once."""
         return sum(node.first.time_ms for node in self.nodes[: self.boundary])
@@ -144,7 +163,7 @@ class Nodes:
             assert way is not None, "only what can be made again is evaluated again"
             seen.add(i)
             runs.append(Run(node.operator, way.implementation))
-        return with_frees(self.profile.graph, runs, method=method, budget_bytes=budget_bytes)
+        return with_frees(self.profile.graph, runs, method=method, budget_bytes=budget_bytes, as_eager=True)
 
 
 def without_workspace(profile: Profile) -> Profile:

@@ -107,7 +107,7 @@ def _answers(
         peak_bytes(number)
     every = len(peaks) == len(made)
     found = answers_from(profile, frontier, budgets_bytes, method=options.method, every=every)
-    cut = "" if every else f"; {len(peaks)} of {len(made)} schedules were judged in {options.time_limit:g} s a budget"
+    cut = "" if every else f"; {len(peaks)} of {len(made)} schedules were judged in time"
     return tuple(replace(x, message=f"{x.message}{cut}; {blocks.description}") for x in found)
 
 

@@ -221,9 +221,9 @@ def test_with_everything_kept_gradients_of_shared_weights_are_added_as_in_eager_
     asked = {"loss": functional.cross_entropy, "optimizer": optimizer, "update": update}
     profile = explorer.profile(model, batch, **asked)
     line = simulate(profile, keep_all(profile.graph))
-    for name in ("rotor", "checkpoint-sequential", "gist", "checkpoint-blocks"):
-        found = solve(profile, budget=line.peak_bytes, method=name)
-        assert found.status is Status.FEASIBLE, name
+    for name in METHODS:
+        found = solve(profile, budget=line.peak_bytes, method=name, time_limit=5, remember=False)
+        assert found.schedule is not None or found.status is Status.UNSUITED, name
         if name == "rotor":
             assert (found.peak_bytes, found.time_ms) == (line.peak_bytes, pytest.approx(line.time_ms))
             # This compares a step's results and gradients with eager mode's, bit by bit.
@@ -244,7 +244,7 @@ def test_where_time_is_short_those_that_are_likely_to_fit_are_judged_and_the_ans
     for seconds in (1, 5, 20):
         for budget, best in zip(budgets, whole, strict=True):
             found = METHODS["rotor"].solve(profile, [budget], options=Options("rotor", time_limit=seconds))[0]
-            assert f"schedules were judged in {seconds} s a budget" in found.message
+            assert "schedules were judged in time" in found.message
             if found.schedule is None:
                 assert found.status is Status.UNKNOWN
             else:
