@@ -20,8 +20,7 @@ from explorer.reserved import Allocator, Trace, play, reservation
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solution import Solution, Status, message_of
-from explorer.solvers.problem.frontier import Point, point_of
-from explorer.solvers.search.plan_search import Remembered
+from explorer.solvers.problem.frontier import Point, Remembered, point_of
 from explorer.units import format_bytes, shown
 
 _FIRST = 0.3  # of the time: for the budget itself, whose bounds are those of the answer

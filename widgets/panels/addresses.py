@@ -17,7 +17,6 @@ from explorer.harmless import in_html
 from explorer.reserved import Allocator
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import profile_for, simulate
-from explorer.solvers.ordering.schedules import least_memory
 from explorer.stays import places_exactly
 from explorer.units import format_bytes
 from widgets.elements.button import button
@@ -275,6 +274,8 @@ def ordered(profile: Profile, schedule: Schedule) -> Ordered:
     """The schedule's own order; where it has none, the one in which plain PyTorch's operators take the least memory."""
     if moved := len(schedule.moved(profile.graph)):
         return Ordered(schedule, f"In this schedule {moved} operators run in another place than captured.")
+    from explorer.solvers.ordering.schedules import least_memory  # whose compiled code is loaded when it is asked for
+
     plain = simulate(profile, keep_all(profile.graph))
     orders = [(simulate(profile, x), x) for x in least_memory(profile).schedules if x.moved(profile.graph)]
     orders.append((plain, keep_all(profile.graph)))

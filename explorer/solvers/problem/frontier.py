@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from explorer.device_profile import Profile
@@ -33,6 +34,19 @@ class Point:
             peak_bytes=self.peak_bytes,
             finder=self.finder,
         )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Remembered:
+    """Something that a search came across.
+
+    Attributes:
+        time_ms: of a step.
+        schedule: makes a schedule of it, with its peak and time; None where it cannot run after all.
+    """
+
+    time_ms: float
+    schedule: Callable[[], Point | None]
 
 
 def judged(profile: Profile, schedule: Schedule, finder: Finder = Finder.GIVEN) -> Point:

@@ -6,7 +6,7 @@ Nothing here is proven; every answer is a plan that the simulator judges like an
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from explorer.schedule import Schedule
 from explorer.solution import Finder
-from explorer.solvers.problem.frontier import Frontier, Point, judged
+from explorer.solvers.problem.frontier import Frontier, Point, Remembered, judged
 from explorer.solvers.problem.peak_bound import peak_lower_bound
 from explorer.solvers.problem.problem import Problem
 from explorer.solvers.problem.schedules import schedule_of
@@ -64,19 +64,6 @@ class Plan:
     def rank(self) -> tuple[float, float]:
         """Less is better."""
         return self.excess_bytes, self.time_ms
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Remembered:
-    """Something that a search came across.
-
-    Attributes:
-        time_ms: of a step.
-        schedule: makes a schedule of it, with its peak and time; None where it cannot run after all.
-    """
-
-    time_ms: float
-    schedule: Callable[[], Point | None]
 
 
 class PlanSearch(PlanArchive):
