@@ -215,6 +215,8 @@ class TestOneWidgetInOneKernel:
     def test_a_reloaded_page_shows_the_same(self, lab: Lab, page: Page, widget: Widget, tiny: str, shots: Path) -> None:
         said, areas, value = widget.status.inner_text(), widget.areas(), widget.readout.input_value()
         page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+        # JupyterLab asks a kernel for its widgets once, and has no patience with a busy one.
+        expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=LONG)
         lab.open(page, tiny, fresh=False)
         again = Widget(page)
         expect(again.status).to_have_text(said, timeout=LONG)
