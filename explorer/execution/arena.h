@@ -163,6 +163,7 @@ constexpr size_t kMostNoted = size_t{1} << 22;  // allocations of a step
 
 c10::DataPtr answer(size_t bytes) {
   if (bytes == 0 || !is_active) return plain->allocate(bytes);
+  std::shared_ptr<Arena> asked;  // outlives the lock: another thread may give it up meanwhile, and its buffer go with it
   std::unique_lock<std::mutex> lock(guard);
   if (!serves()) {
     lock.unlock();
@@ -171,17 +172,17 @@ c10::DataPtr answer(size_t bytes) {
   Arena& arena = *active;
   const auto size = static_cast<int64_t>(bytes);
   if (!arena.replaying) {
-    const std::shared_ptr<Arena> noting = active;
+    asked = active;
     lock.unlock();  // where memory is short, the allocator may call what releases some
     c10::DataPtr inner = plain->allocate(bytes);
     lock.lock();
-    if (active != noting || noting->bytes.size() == kMostNoted) return inner;
+    if (active != asked || asked->bytes.size() == kMostNoted) return inner;
     void* pointer = inner.get();
     const c10::Device device = inner.device();
-    held[pointer] = {nullptr, noting, static_cast<int64_t>(noting->bytes.size()), std::move(inner), stream};
-    noting->bytes.push_back(size);
-    noting->born.push_back(noting->events++);
-    noting->died.push_back(-1);
+    held[pointer] = {nullptr, asked, static_cast<int64_t>(asked->bytes.size()), std::move(inner), stream};
+    asked->bytes.push_back(size);
+    asked->born.push_back(asked->events++);
+    asked->died.push_back(-1);
     return {pointer, pointer, release, device};
   }
   const int64_t number = find(arena, size);
@@ -196,14 +197,14 @@ c10::DataPtr answer(size_t bytes) {
   }
   if (number < 0 || begin >= 0) arena.misses++;
   const int64_t step = arena.step;
-  const std::shared_ptr<Arena> serving = active;
+  asked = active;
   lock.unlock();
   c10::DataPtr inner = plain->allocate(bytes);
   if (!beside) return inner;
   lock.lock();
   void* pointer = inner.get();
   const c10::Device device = inner.device();
-  held[pointer] = {nullptr, serving, number, std::move(inner), stream, false, step};
+  held[pointer] = {nullptr, asked, number, std::move(inner), stream, false, step};
   return {pointer, pointer, release, device};
 }
 

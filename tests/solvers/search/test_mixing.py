@@ -11,7 +11,6 @@ from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.solvers.options import Options
-from explorer.solvers.problem.frontier import Point
 from explorer.solvers.search.mixing import mixed
 from explorer.solvers.search.plan_search import PlanSearch
 
@@ -56,7 +55,7 @@ def test_nothing_is_mixed_without_a_quicker_schedule_or_time(search: PlanSearch)
         raise AssertionError(schedule)
 
     points = search.collect().points()
-    quickest: Point = points[-1]
+    quickest = points[-1]
     assert mixed(search, quickest, budget_bytes=quickest.peak_bytes, enough=never, until=math.inf) is quickest
     assert mixed(search, points[0], budget_bytes=quickest.peak_bytes, enough=never, until=-math.inf) is points[0]
 
