@@ -292,6 +292,41 @@ def fake_implementation(operator: Any, implementation: Callable[..., Any] | None
                 table[operator] = value
 
 
+@contextmanager
+def dispatching_by(mode: Any, run: Callable[..., Any]) -> Iterator[None]:
+    """While open, operators of a mode of fake tensors run so: with the mode, the operator, its arguments and the rest.
+
+    The rest is a function without arguments, that runs it as PyTorch does without its cache.
+    """
+
+    def dispatch(operator: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return run(mode, operator, args, kwargs, lambda: mode._dispatch_impl(operator, types, args, kwargs))
+
+    before, mode.cache_enabled = mode.cache_enabled, True
+    mode._cached_dispatch_impl = dispatch
+    try:
+        yield
+    finally:
+        del mode._cached_dispatch_impl
+        mode.cache_enabled = before
+
+
+def fake_of(
+    mode: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """A fake tensor with memory of its own, where ``mode`` is dispatching."""
+    from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+
+    with in_kernel_invocation_manager(mode):
+        meta = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    return FakeTensor(mode, meta, device)
+
+
+def told_by_value(tensor: Any) -> bool:
+    """Does a fake tensor know the values of the real one, or what was once asked of them?"""
+    return tensor.constant is not None or tensor.real_tensor is not None
+
+
 def below_autograd() -> AbstractContextManager[Any]:
     """While open, operators run without a graph of autograd's, whether gradients are enabled or not."""
     private: Any = torch._C

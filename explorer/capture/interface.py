@@ -139,6 +139,32 @@ class Interface(nn.Module):
         with torch.no_grad():
             return *kept, *(x.clone() if storage_key(x) in states else x.detach() for _, x in found)
 
+    def named_parameters(
+        self,
+        prefix: str = "",
+        recurse: bool = True,  # noqa: FBT001, FBT002 - as PyTorch has it
+        remove_duplicate: bool = True,  # noqa: FBT001, FBT002 - likewise
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """As of any module; with all duplicates, those of a module that is registered several times once.
+
+        Tracing takes all, puts tensors of its own in their places, one after the other, and what it found there back
+        in the same order: a place that it knew by two names would keep a tensor of the trace.
+        """
+        if remove_duplicate or not recurse:
+            return super().named_parameters(prefix, recurse, remove_duplicate)
+        return _in_places(self, "_parameters", prefix)
+
+    def named_buffers(
+        self,
+        prefix: str = "",
+        recurse: bool = True,  # noqa: FBT001, FBT002 - as PyTorch has it
+        remove_duplicate: bool = True,  # noqa: FBT001, FBT002 - likewise
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Likewise."""
+        if remove_duplicate or not recurse:
+            return super().named_buffers(prefix, recurse, remove_duplicate)
+        return _in_places(self, "_buffers", prefix)
+
     def _whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with what was hidden from tracing."""
         if not self.hidden:
@@ -172,6 +198,16 @@ class Interface(nn.Module):
         before, is_plain = change.before, name in self.plain
         fits = before.shape == value.shape and before.dtype == value.dtype
         return Stored(change.place, name, is_plain, fits and not before.requires_grad and not value.requires_grad)
+
+
+def _in_places(root: nn.Module, kind: str, prefix: str) -> Iterator[tuple[str, Any]]:
+    """What the modules below hold in their dictionaries of a kind, each of which is looked at once."""
+    looked_at: set[int] = set()
+    for path, module in root.named_modules(prefix=prefix):
+        held = getattr(module, kind)
+        if id(held) not in looked_at:
+            looked_at.add(id(held))
+            yield from ((f"{path}.{name}" if path else name, x) for name, x in held.items() if x is not None)
 
 
 def _is_new(change: Change, value: torch.Tensor, own: dict[int, str]) -> bool:

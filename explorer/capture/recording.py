@@ -90,7 +90,7 @@ def _run(
     compiling: bool,
 ) -> Record:
     with ExitStack() as stack:
-        interface, distinct = stack.enter_context(as_traced(step, leaves, cached=True))
+        interface, distinct = stack.enter_context(as_traced(step, leaves))
         stack.enter_context(as_if_compiling() if compiling else nullcontext())
         calls = _Calls(distinct, step)
         stack.enter_context(calls.told_apart(modules))

@@ -26,6 +26,7 @@ from explorer.capture.explaining import DATA_DEPENDENT, explained
 from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
 from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
+from explorer.capture.known_results import results_known
 from explorer.capture.libraries import positions_of_the_model
 from explorer.capture.overflow import guards_without_questions
 from explorer.capture.products import ProductsOfEager, with_plain_calls
@@ -86,19 +87,18 @@ def _draws(target: Any) -> bool:
 
 
 @contextlib.contextmanager
-def as_traced(step: TrainingStep, leaves: list[Any], *, cached: bool = False) -> Iterator[tuple[Interface, list[Any]]]:
+def as_traced(step: TrainingStep, leaves: list[Any]) -> Iterator[tuple[Interface, list[Any]]]:
     """While open, a step runs on fake tensors as it does while it is traced.
 
     Args:
         step: of fake tensors, or of others that are left alone.
         leaves: of its batch.
-        cached: with PyTorch's cache of what operators return, which is quicker, and confuses some views.
 
     Yields:
         What to run, and the leaves to give it.
     """
     with contextlib.ExitStack() as stack:
-        mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves], cached=cached))
+        mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves]))
         for context in (
             TRACING,
             without_chance(step),
@@ -117,19 +117,11 @@ def as_traced(step: TrainingStep, leaves: list[Any], *, cached: bool = False) ->
 
 
 @contextlib.contextmanager
-def _fake_mode(tensors: list[Any], *, cached: bool) -> Iterator[FakeTensorMode]:
-    """The mode to trace in: that of the tensors if they are fake already. A trace remembers nothing of earlier ones.
-
-    PyTorch's cache of what an operator returns confuses views with tensors of their own, so that what is captured
-    would depend on what was captured before.
-    """
+def _fake_mode(tensors: list[Any]) -> Iterator[FakeTensorMode]:
+    """The mode to trace in: that of the tensors if they are fake already."""
     mode = detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
-    before, mode.cache_enabled = mode.cache_enabled, cached
-    try:
-        with mode:
-            yield mode
-    finally:
-        mode.cache_enabled = before
+    with mode, results_known(mode):
+        yield mode
 
 
 @contextlib.contextmanager

@@ -3,13 +3,15 @@
 One function for each family of constraints, with the paper's number. Time is in as many steps as there are operators;
 ``C[e,s]`` says that tensor ``e`` is made at step ``s``, ``P[e,s]`` that it is kept there. What the paper does not know
 and a step has is put in its terms: workspace is a tensor that nobody reads, an operator that makes nothing makes one of
-no bytes, and what is held is kept to the last step. A result that takes another's memory counts as a tensor of its own.
+no bytes, and what is held is kept to the last step. Where a result takes another's memory, that counts once while both
+are there; with addresses they are two tensors, as there.
 
 The program grows with the square of the operators: it is for small graphs, and to be looked at.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,13 +80,14 @@ def solve_as_published(task: Task, *, time_limit: float, addresses: bool = False
     program = PaperProgram(task, addresses=addresses)
     result = minimise(program.milp, time_limit=time_limit, gap=0.0)
     certain = 0.0 if result.bound is None else result.bound * program.unit_bytes * (1 - _TOLERANCE)
-    bound = round(certain - 0.499)
+    grain = max(1, math.gcd(*task.workspace_bytes, *task.tensor_bytes))  # every sum is a multiple of it
+    bound = math.ceil(certain / grain) * grain
     order = places = None
     if result.x is not None:
         order = program.order(result.x)
         places = program.placed(result.x) if addresses else None
     binaries = int(program.milp.integer.sum())
-    return PaperOrder(order, places, task.fixed_bytes + max(0, bound), binaries, program.rows)
+    return PaperOrder(order, places, task.fixed_bytes + bound, binaries, program.rows)
 
 
 class PaperProgram:
@@ -286,11 +289,18 @@ def held_to_the_end(p: PaperProgram) -> None:
 
 
 def peak_of_sums(p: PaperProgram) -> None:
-    """Σ_e S_e (C[e,s] + P[e,s]) ≤ peak: what order alone can do, with nothing lost between tensors (section 5.5)."""
+    """Σ_e S_e (C[e,s] + P[e,s]) ≤ peak: what order alone can do, with nothing lost between tensors (section 5.5).
+
+    Where an operator's result takes the memory of what it reads, less by that while it runs; not in the paper.
+    """
+    of_operator = {of.source: e for e, of in enumerate(p.edges)}
+    shared = {of_operator[at]: x / p.unit_bytes for at, x in enumerate(p.task.workspace_bytes) if x < 0}
     for s in range(p.steps):
         total: Amount = ({p.peak: -1.0}, 0.0)
         for e in range(len(p.edges)):
             total = added(total, p.alive(e, s), factor=p.size([e]))
+        for e, less in shared.items():
+            total = added(total, p.made(e, s), factor=less)
         p.at_most(total, ({}, 0.0))
 
 

@@ -8,7 +8,10 @@ from explorer.solvers.ordering.task import Task
 
 
 def random_task(random: np.random.Generator, *, most: int = 12) -> Task:
-    """Up to ``most`` operators with workspaces, tensors that are held or that nobody reads, and other precedences."""
+    """Up to ``most`` operators with workspaces, tensors that are held or that nobody reads, and other precedences.
+
+    Some results take the memory of what is read there last.
+    """
     count = int(random.integers(3, most + 1))
     reads: list[set[int]] = [set() for _ in range(count)]
     writes: list[list[int]] = [[] for _ in range(count)]
@@ -20,13 +23,22 @@ def random_task(random: np.random.Generator, *, most: int = 12) -> Task:
                 for reader in random.integers(at + 1, count, random.integers(0, 4)).tolist():
                     reads[reader].add(len(sizes))
             sizes.append(int(random.integers(0, 30)))
+    held = frozenset(x for x in range(len(sizes)) if random.random() < 0.15)
+    before = [{x for x in range(at) if random.random() < 0.05} for at in range(count)]
+    workspace = random.integers(0, 15, count).tolist()
+    for at in range(count):
+        last = [x for x in sorted(reads[at] - held) if not any(x in later for later in reads[at + 1 :])]
+        if last and writes[at] and random.random() < 0.4:
+            sizes[writes[at][0]] = sizes[last[0]]
+            workspace[at] -= sizes[last[0]]
+            before[at] |= {x for x in range(at) if last[0] in reads[x]}
     return Task(
         reads=tuple(tuple(sorted(x)) for x in reads),
         writes=tuple(map(tuple, writes)),
         tensor_bytes=tuple(sizes),
-        workspace_bytes=tuple(random.integers(0, 15, count).tolist()),
-        before=tuple(frozenset(x for x in range(at) if random.random() < 0.05) for at in range(count)),
-        held=frozenset(x for x in range(len(sizes)) if random.random() < 0.15),
+        workspace_bytes=tuple(workspace),
+        before=tuple(map(frozenset, before)),
+        held=held,
         fixed_bytes=int(random.integers(0, 50)),
     )
 
