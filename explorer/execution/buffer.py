@@ -74,6 +74,7 @@ class StepBuffer:
         self._noted = 0
         self._told = False
         self._surprised = False
+        self._anew = False  # the next step is to be noted
         self._amiss, self._patience = 0, _AMISS  # steps not as planned: the last ones, and how many are too many
         self.steps = 0
         """How many ran in it."""
@@ -86,9 +87,10 @@ class StepBuffer:
         """A step begins, in this thread and on its stream; None: without the buffer."""
         if self.given_up:
             return None
-        if self._amiss >= self._patience and self._arena.is_empty():
+        if (self._anew or self._amiss >= self._patience) and self._arena.is_empty():
             # What was noted is no longer what steps do. (What lies in a buffer would keep it beside the next one.)
-            self._noted, self._amiss, self._patience = NOTED - 1, 0, 2 * self._patience
+            self._patience *= 1 if self._anew else 2
+            self._noted, self._amiss, self._anew = min(self._noted, NOTED - 1), 0, False
             self._arena = None
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()  # what outlives the noted step would keep the whole of the old buffer reserved
@@ -105,6 +107,11 @@ class StepBuffer:
         """The next step allocates what libraries keep, once more: it is not a surprise."""
         self._surprised = False
         self._amiss = 0
+
+    def note_anew(self) -> None:
+        """The next steps are of another kind than those that it was placed for."""
+        self._anew = True
+        self.expect_more()
 
     def ended(self, arena: Any, *, among_others: bool) -> None:
         """A step is over.

@@ -23,7 +23,7 @@ from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike
 from explorer.execution.out_of_memory import named
 from explorer.execution.scheduled import ScheduledModule
-from explorer.execution.steps import keeps_results, persistent_bytes, step_of, unchanged
+from explorer.execution.steps import persistent_bytes, placed_for, step_of, unchanged
 from explorer.measurement import Measurement
 from explorer.torch_arguments import a_module
 from explorer.torch_private import cuda_memory_trace, forget_cublas_workspaces
@@ -70,18 +70,19 @@ def measure(
     tell = _silent if progress is None else progress
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     step = partial(step_of, module, batch, loss=loss, autocast=autocast, iterating=iterating)
-    run, buffer = step(), buffer_of(module)
+    buffer = buffer_of(module)
     look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     with (
         on_device(device),
         unchanged(module, batch, loss=loss, updates=iterating.updates),
         named("a training step", advice="Solve for a smaller budget, or take a smaller batch."),
         iterating.ready(look) as held,
+        placed_for(buffer, step) as keep_results,
     ):
+        run = step(keep_results=keep_results)
         base_bytes = persistent_bytes(module, batch, loss=loss, held=held)
         steps_before = 0
         if buffer is not None:
-            run = step(keep_results=keeps_results(buffer, run))
             base_bytes += 0 if buffer.use is None else buffer.use.buffer_bytes
             steps_before = buffer.steps
         # The watched step warms up for those that are timed.
@@ -135,13 +136,17 @@ def step_time_ms(
     device = device_of(module)
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     step = partial(step_of, module, batch, loss=loss, autocast=autocast, iterating=iterating)
-    run, buffer = step(), buffer_of(module)
+    buffer = buffer_of(module)
     look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     tell = _silent if progress is None else progress
     timed_ms = []
-    with on_device(device), unchanged(module, batch, loss=loss, updates=iterating.updates), iterating.ready(look):
-        if buffer is not None:
-            run = step(keep_results=keeps_results(buffer, run))
+    with (
+        on_device(device),
+        unchanged(module, batch, loss=loss, updates=iterating.updates),
+        iterating.ready(look),
+        placed_for(buffer, step) as keep_results,
+    ):
+        run = step(keep_results=keep_results)
         for done in range(steps + 1):
             tell(done, steps + 1)
             timed_ms.append(_timed(run, device))

@@ -18,7 +18,7 @@ from explorer.execution.memory import watch_cpu_memory
 from explorer.execution.optimizers import OptimizerLike
 from explorer.execution.other_batches import plan_for
 from explorer.execution.scheduled import ScheduledModule, following
-from explorer.execution.steps import keeps_results, persistent_bytes, step_of, unchanged
+from explorer.execution.steps import persistent_bytes, placed_for, step_of, unchanged
 from explorer.measurement import RunMeasurement
 from explorer.torch_arguments import a_batch, a_module
 from explorer.torch_private import forget_cublas_workspaces
@@ -68,12 +68,16 @@ def measure_runs(
         if ends_with_update:
             probe()
 
-    with on_device(device), unchanged(module, batch, updates=iterating.updates), iterating.ready(lambda: None) as held:
+    buffer = buffer_of(module)
+    with (
+        on_device(device),
+        unchanged(module, batch, updates=iterating.updates),
+        iterating.ready(lambda: None) as held,
+        placed_for(buffer, step) as keep,
+    ):
         base_bytes = persistent_bytes(module, batch, held=held)
-        run, buffer = step(), buffer_of(module)
         if buffer is None:
-            run()
-        keep = buffer is None or keeps_results(buffer, run)
+            step()()
         peaks = watch(run_with, base_bytes)
     return tuple(RunMeasurement(x) for x in peaks)
 

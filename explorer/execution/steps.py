@@ -95,17 +95,41 @@ def step_of(
     return run
 
 
-def keeps_results(buffer: StepBuffer, run: Callable[[], None]) -> bool:
-    """Were a step's results held until it had gone back when its buffer was placed?
+@contextlib.contextmanager
+def placed_for(buffer: StepBuffer | None, step: Callable[..., Callable[[], None]]) -> Iterator[bool]:
+    """While open, the buffer is placed for steps such as these; some are run before.
 
-    Where they were not, something else has their place by then, and a step that holds them needs more memory.
+    It may have been for steps whose results were not held until they had gone back: something else has their place by
+    then. Or for steps that train on other results: then it is noted what these allocate. What was noted here is not
+    kept for the steps that come after, which may be of yet another kind.
 
     Args:
-        buffer: in which nothing need have been noted yet.
-        run: a step that holds them, which is then run.
+        buffer: in which nothing need have been noted yet; None: steps run in PyTorch's memory.
+        step: makes what runs one; with ``keep_results``, as ``step_of`` has it.
+
+    Yields:
+        Whether steps are to hold their results.
     """
+    if buffer is None:
+        yield True
+        return
+    noted = not buffer.placed
+    keep_results = _is_as_planned(buffer, step())
+    if not keep_results and not _is_as_planned(buffer, step(keep_results=False)):
+        noted = True
+        buffer.note_anew()
+        keep_results = _is_as_planned(buffer, step())
+    try:
+        yield keep_results
+    finally:
+        if noted:
+            buffer.note_anew()
+
+
+def _is_as_planned(buffer: StepBuffer, run: Callable[[], None]) -> bool:
+    """Run a step in the buffer, after those of which it is noted what they allocate: is it one of the kind noted?"""
     steps = buffer.steps
-    for _ in range(NOTED + 1):  # of its first steps it is noted what they allocate
+    for _ in range(NOTED + 1):
         if buffer.steps == steps:
             buffer.expect_more()
             run()

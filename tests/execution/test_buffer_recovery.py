@@ -123,3 +123,33 @@ def test_what_is_never_as_planned_is_noted_ever_more_rarely(pair):
     assert noted == [0, 1, 6, 15, 32]  # the first two, then one after 4, 8 and 16 others
     eager(other, batch)
     assert_same(module, other)
+
+
+class _Losses(nn.Module):
+    """Returns a loss, and two more that need not be trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(*(x for _ in range(3) for x in (nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU())))
+        self.head, self.side = nn.Linear(32, 8), nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        features = self.trunk(x)
+        side = self.side(features).tanh()
+        return {"loss": self.head(features).square().mean(), "side": side.square().mean(), "size": side.abs().mean()}
+
+
+def test_measuring_trains_on_all_results_and_a_training_on_one():
+    """Each is placed for itself: nothing is missed, and what is measured does not depend on what came before."""
+    torch.manual_seed(0)
+    model, batch = _Losses(), torch.randn(64, 32)
+    module = explorer.apply(model, explorer.keep_all(explorer.profile(model, batch).graph), batch, buffer=True)
+    fresh = explorer.measure(module, batch)
+    for _ in range(8):
+        module(batch)["loss"].backward()
+        model.zero_grad()
+    assert buffer_of(module).use.misses == 0
+    again = explorer.measure(module, batch)
+    assert (again.peak_bytes, again.buffer) == (fresh.peak_bytes, fresh.buffer)
+    assert again.buffer.misses == 0
+    assert again.buffer.served > 0
