@@ -23,6 +23,7 @@ from explorer.device_profile import Profile
 from explorer.execution.device import device_of
 from explorer.execution.measuring import measure as measured
 from explorer.kinds import a_profile, a_schedule
+from explorer.operators.fusing import why_not
 from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
@@ -123,13 +124,15 @@ def compiled(
 
     Raises:
         ValueError: the schedule is for another model, batch or loss, or has what a compiled step cannot do (names it,
-            and what can), or the compiler cannot make one graph of the step.
+            and what can), or the compiler cannot make one graph of the step; or, with ``measure``, does not work here.
     """
     a_schedule(schedule)
     a_flag(measure, "measure")
     if profile is not None and not a_profile(profile).graph.compiled:
         raise ValueError(f"profile is {shown(profile)}, of a plain step; give that of explorer.profile_compiled")
     model = uncompiled(a_model(model))
+    if measure:
+        _check_compiler(model)
     traced = traced_of(model, batch, loss=loss)
     known = without_costs(traced) if profile is None else profile
     if schedule.identity.compiled:
@@ -140,6 +143,12 @@ def compiled(
     peak_bytes = simulate(known, found.schedule).peak_bytes
     made = _compiled(model, traced, found, loss, peak_bytes)
     return _measured(made, batch) if measure else made
+
+
+def _check_compiler(model: nn.Module) -> None:
+    """Raises ValueError where nothing can be compiled, for whatever model."""
+    if reason := why_not(device_of(model).type):
+        raise ValueError(f"{reason}, so that no compiled step runs: use explorer.apply, which needs no compiler")
 
 
 def _as_compiled(profile: Profile, schedule: Schedule) -> tuple[Schedule, tuple[str, ...]]:
@@ -215,6 +224,7 @@ class Planner:
         """Trace and profile; the arguments are those of ``compiled_within``."""
         a_number(time_limit, "time_limit", above=0, what="a positive number of seconds")
         model = uncompiled(a_model(model))
+        _check_compiler(model)
         traced = traced_of(model, batch, loss=loss)
         return cls(model, batch, loss, traced, profile_of(traced, device_of(model)), time_limit)
 

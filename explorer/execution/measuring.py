@@ -70,6 +70,7 @@ def measure(
     tell = _silent if progress is None else progress
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     step = partial(step_of, module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    step()  # what is wrong is refused before anything is copied
     buffer = buffer_of(module)
     look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     with (
@@ -136,6 +137,7 @@ def step_time_ms(
     device = device_of(module)
     iterating = Iterating(module, loss=loss, optimizer=optimizer, accumulate=accumulate)
     step = partial(step_of, module, batch, loss=loss, autocast=autocast, iterating=iterating)
+    step()  # what is wrong is refused before anything is copied
     buffer = buffer_of(module)
     look = partial(_seen, iterating, module, batch, loss=loss, autocast=autocast)
     tell = _silent if progress is None else progress

@@ -68,6 +68,7 @@ def measure_runs(
         if ends_with_update:
             probe()
 
+    step()  # what is wrong is refused before anything is copied
     buffer = buffer_of(module)
     with (
         on_device(device),

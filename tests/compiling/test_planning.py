@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -189,6 +190,26 @@ except ValueError as error:
         check=True,
     )
     assert "planned for an input float32[64, 32], and this one is float32[8, 32]" in found.stdout
+
+
+def test_without_a_compiler_that_is_what_is_said(tmp_path: Path) -> None:
+    """And not what may be wrong with model or batch."""
+    program = """
+import torch, explorer
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+try:
+    explorer.compiled_within(model, torch.randn(4, 8), budget="90 %")
+except ValueError as error:
+    print(error)
+"""
+    nowhere = os.environ | {"PATH": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    nowhere.pop("CXX", None)
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, env=nowhere
+    )
+    assert "PyTorch's compiler does not work here" in found.stdout
+    assert "use explorer.apply, which needs no compiler" in found.stdout
+    assert "batch" not in found.stdout
 
 
 def test_a_schedule_of_plain_operators_keeps_what_it_keeps(profile: Profile) -> None:
