@@ -212,4 +212,4 @@ def _part_name(storage: str) -> str:
         return storage
     operator, number, index = found[1], found[2] or "", int(found[3])
     words = _RESULTS.get(operator, ())
-    return f"{operator}{number}_{words[index - 1] if index <= len(words) else f'result_{index}'}"
+    return f"{operator}{number}_{words[index - 1] if 0 < index <= len(words) else f'result_{index}'}"

@@ -111,3 +111,21 @@ def test_a_file_of_a_small_model_is_short(tmp_path: Path) -> None:
     text = file_of(tmp_path, small(), batch(), loss=F.cross_entropy).read_text(encoding="utf-8")
     shown: Any = text.partition("modules=(")[2].splitlines()[1:6]
     assert shown[1].strip() == "('Linear(in_features=6, out_features=8, bias=True)', ('0',)),"
+
+
+class _InParts(nn.Module):
+    """Takes its first input, and a sum, apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        left, right = x.chunk(2, 1)
+        up, down = (x + y).unbind(0)
+        return self.head(left * right + y[:, :4]).sum() + (up * down).sum()
+
+
+def test_parts_of_a_batch_have_names(tmp_path: Path) -> None:
+    text = check_text(file_of(tmp_path, _InParts(), (torch.randn(2, 8), torch.randn(2, 8))))
+    assert "batch_0" in text

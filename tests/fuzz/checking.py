@@ -89,15 +89,23 @@ def check(program: Loaded, effort: Effort) -> Verdict:
         try:
             model = program.build()
             expected = train(copy.deepcopy(model), program)
+            places = _places(model)
         except Exception as error:  # noqa: BLE001  (whatever it is, it is eager mode's)
             return Verdict(Outcome.EAGER, f"{type(error).__name__}: {error}")
         try:
             with chains_joined() if effort.fuse else nullcontext():
                 return _Check(program, effort, model, expected).verdict()
         except ValueError as error:
-            return Verdict(Outcome.REFUSED, str(error))
+            left = "" if _places(model) == places else "; the model has other tensors now"
+            return Verdict(Outcome.DIFFERENT if left else Outcome.REFUSED, f"{error}{left}")
         except Exception as error:  # noqa: BLE001  (an error that no user should see)
             return Verdict(Outcome.CRASHED, _located(error))
+
+
+def _places(model: nn.Module) -> dict[str, int]:
+    """Where which tensor of a model is."""
+    named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return {name: id(x) for name, x in named}
 
 
 @contextmanager
@@ -141,11 +149,13 @@ class _Check:
         self.batch = program.batch(0)
 
     def verdict(self) -> Verdict:
-        before = {key: x.clone() for key, x in self.model.state_dict().items()}
+        before, places = {key: x.clone() for key, x in self.model.state_dict().items()}, _places(self.model)
         captured = capture(self.model, self.batch, loss=self.program.loss, fuse=self.effort.fuse)
         after = self.model.state_dict()
         if changed := [key for key in before if not same_bits(before[key], after[key])]:
             return Verdict(Outcome.DIFFERENT, f"capture changed {changed}")
+        if _places(self.model) != places:
+            return Verdict(Outcome.DIFFERENT, "the model has other tensors now")
         if self.effort.twice:
             again = capture(self.model, self.batch, loss=self.program.loss, fuse=self.effort.fuse)
             if said := captured.graph.identity.difference(again.graph.identity):

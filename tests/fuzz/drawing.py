@@ -310,7 +310,7 @@ def _batch(rng: random.Random, names: list[str]) -> tuple[str, tuple[str, ...], 
 
 
 def _finish(rng: random.Random, state: State) -> tuple[str, ...]:
-    """Parameters that are frozen, layers in evaluation mode."""
+    """Parameters that are frozen, layers in evaluation mode, layers and parameters with a second name."""
     lines = []
     parameters = [name for name, _ in state.module.named_parameters() if name != "last_weight"]
     layers = [name for name, _ in state.module.named_children()]
@@ -318,4 +318,8 @@ def _finish(rng: random.Random, state: State) -> tuple[str, ...]:
         lines.append(f"self.get_parameter('{rng.choice(parameters)}').requires_grad_(False)")
     if layers and rng.random() < 0.07:
         lines.append(f"self.{rng.choice(layers)}.eval()")
+    if layers and rng.random() < 0.1:
+        name = rng.choice(layers)
+        again = (f"self.{name}", f"nn.Sequential(self.{name})", f"copy.copy(self.{name})")
+        lines.append(f"self.again = {rng.choice(again)}")
     return tuple(lines)

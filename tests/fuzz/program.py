@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-HEADER = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
+HEADER = "import copy\n\nimport torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
 
 
 @dataclass(frozen=True)
