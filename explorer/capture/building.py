@@ -273,6 +273,8 @@ class _Builder:
         read = [self._storage_below(node) for node in argument_nodes(variant)]
         if None in read:
             return False
+        if variant.when is When.AGAIN and not self._changed.isdisjoint(read):
+            return False  # by then it is another value
         if variant.overwrites is None:
             return True
         storage = self.storages[self.storage_of[variant.overwrites]]
@@ -333,8 +335,12 @@ class _Builder:
     def _reads_changed_buffer(self, node: fx.Node) -> bool:
         if changes_its_arguments(node):
             return False  # a recomputation has a way of its own, which changes nothing
-        changed = {self.storage_of[graph_input.node] for graph_input in self.traced.changed}
-        return any(self._storage_below(x) in changed for x in node.all_input_nodes)
+        return any(self._storage_below(x) in self._changed for x in node.all_input_nodes)
+
+    @cached_property
+    def _changed(self) -> frozenset[int | None]:
+        """Storages of the model and the batch that the forward pass changes, at its end."""
+        return frozenset(self.storage_of[graph_input.node] for graph_input in self.traced.changed)
 
     def _add_update(self) -> None:
         """At the end of the forward pass, buffers take their new values."""

@@ -174,6 +174,14 @@ def _bags(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, .
     return first, bag_of_each, sizes, largest
 
 
+def _scattered(result: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:
+    """What is written to lies in a copy of all the memory that the source lies in, where no two elements share it."""
+    if any(size > 1 and stride == 0 for size, stride in zip(source.shape, source.stride(), strict=True)):
+        return _contiguous(result)
+    whole = source.new_empty(source.untyped_storage().nbytes() // source.element_size())
+    return whole.as_strided(source.shape, source.stride(), source.storage_offset())
+
+
 def grouped_product(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
     """Products of single precision too, of which the one on fake tensors, and on ``meta``, refuses all."""
     left, right, *rest = args
@@ -215,6 +223,10 @@ _MENDED = {
     aten.channel_shuffle.default: _usual_as_source,
     aten.binary_cross_entropy.default: _as_source,
     aten.binary_cross_entropy_backward.default: _gradient_as_source,
+    aten.select_scatter.default: _scattered,
+    aten.slice_scatter.default: _scattered,
+    aten.diagonal_scatter.default: _scattered,
+    aten.as_strided_scatter.default: _scattered,
     _LEGIT.default: _precise_statistics,
     _LEGIT.no_stats: _precise_statistics,
     aten._native_batch_norm_legit_functional.default: _precise_statistics,  # noqa: SLF001 - an operator of ATen

@@ -20,6 +20,7 @@ SOURCES = {
     "channels last": lambda: torch.rand(2, 4, 6, 4).to(memory_format=torch.channels_last),
     "rows": lambda: torch.rand(2, 6, 4).mT,
     "contiguous": lambda: torch.rand(2, 4, 6),
+    "a part": lambda: torch.rand(3, 6, 8)[1:, :4, 1:7],
 }
 
 
@@ -127,6 +128,9 @@ CALLS: dict[str, Callable[[torch.Tensor], list[Any]]] = {
     "cross-entropy, mean": lambda x: [aten.binary_cross_entropy.default, x, torch.rand(x.shape), None, 1],
     "cross-entropy's": lambda x: [aten.binary_cross_entropy_backward.default, torch.rand(x.shape), x, x, None, 0],
     "clamp": _of_source(aten.clamp.default, 0, 1),
+    "select scatter": lambda x: [aten.select_scatter.default, x, torch.rand(x.select(1, 0).shape), 1, 0],
+    "slice scatter": lambda x: [aten.slice_scatter.default, x, torch.rand(x[:, :2].shape), 1, 0, 2],
+    "diagonal scatter": lambda x: [aten.diagonal_scatter.default, x, torch.rand(x.diagonal().shape)],
     "tril": _of_source(aten.tril.default),
 }
 
@@ -140,7 +144,10 @@ def test_strides_are_the_real_ones(call: str, source: str) -> None:
     with mended(), FakeTensorMode() as mode:
         fake = operator(*(mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args))
     pairs = zip(*(x if isinstance(x, tuple) else (x,) for x in (real, fake)), strict=True)
-    assert all(a.stride() == b.stride() for a, b in pairs)
+    for a, b in pairs:
+        assert a.stride() == b.stride()
+        if a.ndim:  # the memory of sums that are losses is another matter: explorer/capture/eager_memory.py
+            assert a.untyped_storage().nbytes() == b.untyped_storage().nbytes()
 
 
 def test_bags_begin_more_memory_than_they_take() -> None:

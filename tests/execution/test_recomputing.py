@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
+import torch
+from torch import nn
 
 import explorer
+from explorer.capture import capture
 from explorer.graph import Phase
 from explorer.solvers.methods.baselines.forward_graph import articulation_points
 from explorer.solvers.methods.baselines.segments import every_root, segmented
@@ -12,6 +17,7 @@ from explorer.solvers.methods.checkmate.nodes import Nodes
 from explorer.solvers.methods.checkmate.recomputing import recompute
 from tests.execution.models import SAMPLES, applied
 from tests.execution.test_exactness import assert_trained_alike
+from tests.schedules import random_schedule
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -34,3 +40,31 @@ def test_any_recomputation_is_exact_and_predicted(name: str) -> None:
         scheduled = applied(SAMPLES[name], schedule, model)
         measured = explorer.measure(scheduled, batch, steps=1).peak_bytes
         assert abs(predicted - measured) <= 0.01 * measured, (number, predicted, measured)
+
+
+class _ChangesItsInput(nn.Module):
+    """A layer that can run again in a way of its own, and afterwards its input is changed in place."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.head = layer, nn.Conv2d(8, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.layer(x)
+        x.mul_(2)
+        return self.head(made).square().mean()
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm2d(8, affine=False), nn.Dropout(0.3), nn.Tanh()], ids=str)
+def test_what_reads_an_input_that_is_changed_later_does_not_run_again(layer: nn.Module) -> None:
+    torch.manual_seed(0)
+    model, batch = _ChangesItsInput(layer), torch.randn(2, 8, 5, 5)
+    schedule = random_schedule(capture(model, batch.clone()).graph, 0, keep=0.0)
+    trained = []
+    for made in (copy.deepcopy(model), explorer.apply(copy.deepcopy(model), schedule, batch.clone(), check=False)):
+        torch.manual_seed(1)
+        given = batch.clone()
+        loss = made(given)
+        loss.backward()
+        trained.append([loss, given, *(x.grad for x in made.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*trained, strict=True))
