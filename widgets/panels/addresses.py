@@ -202,12 +202,12 @@ class AddressesPanel:
         told, figure = _WAITING[view], None
         if shown is not None:
             told = sentence(shown)
-            figure = addresses_figure(shown, selected_layers=_layers(scene), chosen=self._chosen)
+            figure = addresses_figure(shown, view=view, selected_layers=_layers(scene), chosen=self._chosen)
         elif isinstance(found, str):
             told = found
         elif isinstance(found, Reserved):
             told = found.sentence
-            figure = addresses_figure(found.map, selected_layers=_layers(scene))
+            figure = addresses_figure(found.map, view=view, selected_layers=_layers(scene))
         elif isinstance(found, Ordered):
             told = found.sentence
             if found.schedule.moved(scene.profile.graph):

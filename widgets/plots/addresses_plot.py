@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ _MOST = 1500
 _THIN = 200
 """Of a rectangle less high than such a part of the buffer, an edge would be all that is seen."""
 _NAMED = 32  # characters
+_HEIGHT = 420  # pixels
+_LEGEND_BELOW = {"height": _HEIGHT + 80, "legend": {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}}
+"""Where there is little room: beside a plot it would take most of the width."""
 _MIB = 2**20
 _DARK = (Category.PARAMETER_GRADIENTS, Category.RECOMPUTED, Category.WORKSPACE)
 
@@ -31,12 +35,13 @@ def unit_of(amount_bytes: int) -> tuple[int, str]:
 
 
 def addresses_figure(
-    found: AddressMap, *, selected_layers: frozenset[str] = frozenset(), chosen: int | None = None
+    found: AddressMap, *, view: str = "", selected_layers: frozenset[str] = frozenset(), chosen: int | None = None
 ) -> Figure:
     """A map of a buffer; each rectangle's ``customdata`` is its block and its layer.
 
     Args:
         found: what to draw; of very many the largest.
+        view: of whose axes a reader's zoom is, where one plot shows several.
         selected_layers: whose rectangles have an outline.
         chosen: the block that can be dragged.
     """
@@ -60,7 +65,7 @@ def addresses_figure(
     if whole != found.load_bytes:
         traces.append(_line(of, whole, found.runs, unit, style.TEXT, "solid"))
     layout = dict(
-        **(base_layout(420, "Address of every tensor") | {"margin": {"l": 56, "r": 12, "t": 34, "b": 44}}),
+        **_base("Address of every tensor", zoom=f"{view}, {found.runs} runs in {name}"),
         barmode="overlay",
         bargap=0,
         hovermode="closest",
@@ -71,7 +76,18 @@ def addresses_figure(
         xaxis=axis("run", range=[0, found.runs], showgrid=False),
         yaxis=axis(f"address ({name})", range=[0, 1.06 * max(whole, found.buffer_bytes, found.load_bytes) / unit]),
     )
-    return Figure([x for x in traces if x["x"]], layout)
+    return Figure([x for x in traces if x["x"]], layout, _LEGEND_BELOW)
+
+
+def _base(description: str, *, zoom: str) -> dict[str, Any]:
+    """What the figures of this plot share.
+
+    Args:
+        description: for those who cannot see it.
+        zoom: what it has in common with a later figure to which the reader's zoom is of use.
+    """
+    margin = {"l": 56, "r": 12, "t": 34, "b": 44}
+    return base_layout(_HEIGHT, description) | {"margin": margin, "uirevision": zoom}
 
 
 def _rectangles(
@@ -220,15 +236,12 @@ def order_figure(graph: TrainingGraph, schedule: Schedule, *, selected: frozense
             ),
         ]
     layout = dict(
-        **(
-            base_layout(420, f"{len(moved)} operators in another place")
-            | {"margin": {"l": 56, "r": 12, "t": 34, "b": 44}}
-        ),
+        **_base(f"{len(moved)} operators in another place", zoom=f"order of {len(order)}"),
         hovermode="closest",
         xaxis=axis("place in the captured order", range=[0, len(order)]),
         yaxis=axis("place in this order", range=[0, len(order)]),
     )
-    return Figure([x for x in traces if x["x"]], layout)
+    return Figure([x for x in traces if x["x"]], layout, _LEGEND_BELOW)
 
 
 def _moved(graph: TrainingGraph, operator: int, by: int) -> str:

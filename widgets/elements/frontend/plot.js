@@ -11,6 +11,7 @@ const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRem
 const dark = () => document.body.dataset.jpThemeLight === "false";
 const DARK = { bgcolor: "#2b2b2b", bordercolor: "#888888", font: { color: "#eeeeee", size: 12 } }; // of what is pointed at
 const NEAR = 3; // pixels: a shorter way is no dragging, and so far from an edge is still at it
+const AXIS = /^[xy]axis\d*$/;
 const IDLE_MS = 300; // at most, until what is out of sight is drawn
 const REST_MS = 60; // at most, between two plots
 
@@ -60,6 +61,14 @@ function walk(event) {
   event.preventDefault();
 }
 
+// The range of each axis, none where plotly finds it. One that is another than before is seen whole: of a reader's zoom
+// plotly would keep the end at which both have the same number.
+function extents(layout) {
+  const axes = Object.entries(layout).filter(([name]) => AXIS.test(name));
+  for (const [, axis] of axes) axis.uirevision = `${axis.uirevision ?? layout.uirevision} ${axis.range ?? ""}`;
+  return axes.map(([name, axis]) => [name, [...(axis.range ?? [])]]); // a copy, for plotly writes a zoom into these
+}
+
 function render({ model, el }) {
   const place = document.createElement("div");
   place.className = `schedule-explorer-plot schedule-explorer-${model.get("name")}`;
@@ -86,7 +95,9 @@ function render({ model, el }) {
     narrow = place.clientWidth < NARROW;
     const layout = narrow ? { ...figure.layout, ...figure.narrow } : figure.layout;
     layout.hoverlabel = { ...layout.hoverlabel, ...(dark() ? DARK : {}) };
+    const whole = extents(layout);
     await plotly.react(place, figure.data, layout, CONFIG);
+    resetsTo(whole);
     if (fresh) {
       place.on("plotly_click", pick);
       place.on("plotly_hover", point);
@@ -94,6 +105,13 @@ function render({ model, el }) {
     }
     toolbar(place);
     place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
+  };
+  // "Reset axes" leads to all of this figure; plotly remembers the ranges of the first one.
+  const resetsTo = (whole) => {
+    for (const [name, [low, high]] of whole) {
+      const initial = { _rangeInitial0: low, _rangeInitial1: high, _autorangeInitial: low === undefined };
+      Object.assign(place._fullLayout[name], initial);
+    }
   };
   const pick = ({ points }) => {
     for (const { customdata, data, pointNumber } of points) {
