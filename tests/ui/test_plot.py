@@ -12,11 +12,12 @@ from playwright.sync_api import Locator, Page, expect
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
 from explorer.solvers import place
+from explorer.timeline import Category
 from tests.ui.alone import mounted
 from tests.widgets.trained import Trained
 from widgets.plots.addresses_plot import addresses_figure
 from widgets.plots.figure import Figure, axis, bar, base_layout
-from widgets.scene.addresses import address_map
+from widgets.scene.addresses import AddressMap, Rectangle, address_map
 
 pytestmark = pytest.mark.ui
 
@@ -45,9 +46,9 @@ def figure(runs: int, *, zoom: str = "", handle: Sequence[float] = ()) -> str:
     return Figure(bars, layout, {}).to_json()
 
 
-def drawn(page: Page, text: str, *, width: int = 900) -> Locator:
+def drawn(page: Page, text: str, *, width: int = 900, name: str = "map") -> Locator:
     """The plot of a figure, once it is there."""
-    plot = mounted(page, "plot.js", state={"name": "map", "figure": text, "follows": ""}, width=width)
+    plot = mounted(page, "plot.js", state={"name": name, "figure": text, "follows": ""}, width=width)
     page.evaluate("scheduleExplorerPlots.resolve(async () => Plotly)")
     expect(plot.locator("[data-drawn='1']")).to_be_attached()
     return plot.locator(".js-plotly-plot")
@@ -121,3 +122,48 @@ def test_a_map_has_most_of_the_width_that_there_is(plot_page: Page, trained: Tra
     assert labels is not None
     beside = legend["x"] > labels["x"] + labels["width"]
     assert beside or legend["y"] > plot.locator(".xtitle").evaluate("x => x.getBoundingClientRect().bottom")
+
+
+def test_the_handle_is_dragged_where_it_is_seen_and_stays_where_it_was_let_go(plot_page: Page) -> None:
+    plot = drawn(plot_page, figure(400, handle=(5, 35)))
+    handle = plot.locator(".shapelayer path")
+    shape, axes = handle.bounding_box(), area(plot)
+    assert shape is not None
+    start = (shape["x"] + shape["width"] / 2, shape["y"] + shape["height"] / 2)
+    drag(plot_page, start, (start[0], start[1] - 50))
+    (sent,) = plot_page.evaluate("sent")
+    assert sent["dragged"] == pytest.approx(100 * 50 / axes["height"])
+    expect(handle).to_have_css("transform", "matrix(1, 0, 0, 1, 0, -50)")
+    plot_page.evaluate("tell({ answered: true })")  # and no figure: it was moved to where it is
+    expect(handle).to_have_css("transform", "none")
+    change(plot_page, plot, figure(400, handle=(80, 300)))
+    shape = handle.bounding_box()
+    assert shape is not None
+    assert shape["y"] < axes["y"] - 100, "what lies above the axes is not seen"
+    plot_page.evaluate("window.sent = []")
+    for above in (20, -20):
+        start = (axes["x"] + axes["width"] / 2, axes["y"] - above)
+        drag(plot_page, start, (start[0], start[1] + 5))
+    assert ["dragged" in x for x in plot_page.evaluate("sent")] == [True], "beside the axes there is nothing to hold"
+
+
+def test_what_is_chosen_or_selected_is_outlined_in_the_colour_of_the_page(plot_page: Page) -> None:
+    spots = ((0, "conv", 90), (1, "conv", 1), (2, "other", 60))
+    starts = (0, 90, 91)
+    rectangles = tuple(
+        Rectangle(block, f"tensor {block}", "", layer, Category.SAVED, 0, 99, start * 2**20, size * 2**20)
+        for (block, layer, size), start in zip(spots, starts, strict=True)
+    )
+    found = AddressMap(rectangles, runs=100, load_bytes=2**27, bound_bytes=2**27)
+    text = addresses_figure(found, selected_layers=frozenset({"conv"}), chosen=2).to_json()
+    plot = drawn(plot_page, text, name="addresses")
+    plot_page.evaluate("document.querySelector('#here').style.setProperty('--jp-content-font-color1', '#abcdef')")
+    looks = "(found) => found.map(getComputedStyle).map((x) => [x.stroke, parseFloat(x.strokeWidth)])"
+    bars = plot.locator(".barlayer .point path").evaluate_all(looks)
+    assert sorted(width for _, width in bars) == [0.5, pytest.approx(0.7, abs=0.1), 2.5]
+    page_colour = "rgb(171, 205, 239)"
+    assert {width > 0.5 for stroke, width in bars if stroke == page_colour} == {True}
+    assert sum(stroke == page_colour for stroke, _ in bars) == 2
+    assert plot.locator(".shapelayer path").evaluate_all(looks) == [[page_colour, 3]]
+    expect(plot.locator(".bartext").first).to_have_css("fill", "rgb(0, 0, 0)")
+    expect(plot.locator(".xtick text").first).to_have_css("fill", page_colour)

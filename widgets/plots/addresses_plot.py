@@ -17,16 +17,17 @@ from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, scatter,
 from widgets.scene.addresses import AddressMap, Rectangle
 from widgets.scene.layers import NO_MODULE
 
-_MOST = 1500
+MOST_DRAWN = 1500
 """Rectangles drawn; more are too thin to be seen, and slow."""
 _THIN = 200
 """Of a rectangle less high than such a part of the buffer, an edge would be all that is seen."""
 _NAMED = 32  # characters
-_HEIGHT = 420  # pixels
+_HEIGHT, _WIDTH = 420, 900  # pixels
 _LEGEND_BELOW = {"height": _HEIGHT + 80, "legend": {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}}
 """Where there is little room: beside a plot it would take most of the width."""
 _MIB = 2**20
-_DARK = (Category.PARAMETER_GRADIENTS, Category.RECOMPUTED, Category.WORKSPACE)
+_DARK = (Category.ACTIVATION_GRADIENTS, Category.BUFFERS)
+"""Black would be hard to read on them."""
 
 
 def unit_of(amount_bytes: int) -> tuple[int, str]:
@@ -46,17 +47,11 @@ def addresses_figure(
         chosen: the block that can be dragged.
     """
     unit, name = unit_of(found.buffer_bytes)
-    drawn = sorted(found.rectangles, key=lambda x: -x.bytes * (x.last + 1 - x.first))[:_MOST]
+    drawn = sorted(found.rectangles, key=lambda x: -x.bytes * (x.last + 1 - x.first))[:MOST_DRAWN]
     # The legend has the looks of the first.
     drawn.sort(key=lambda x: x.layer in selected_layers)
     traces = [
-        _rectangles(
-            [x for x in drawn if x.category is category],
-            category,
-            unit,
-            selected_layers,
-            thin_bytes=found.buffer_bytes // _THIN,
-        )
+        _rectangles([x for x in drawn if x.category is category], category, unit, selected_layers, of=found)
         for category in CATEGORIES
     ]
     traces.append(_collisions(found, unit))
@@ -96,7 +91,7 @@ def _rectangles(
     unit: int,
     selected_layers: frozenset[str],
     *,
-    thin_bytes: int,
+    of: AddressMap,
 ) -> Trace:
     outlined = [x.layer in selected_layers for x in found]
     return bar(
@@ -119,13 +114,19 @@ def _rectangles(
             "color": style.CATEGORY_COLOUR[category],
             "pattern": {"shape": style.CATEGORY_HATCH.get(category, ""), "size": 6, "fillmode": "overlay"},
             "line": {
-                "width": [
-                    2.5 if x else 0.5 if y.bytes > thin_bytes else 0 for x, y in zip(outlined, found, strict=True)
-                ],
+                "width": [_outline(x, of, selected=y) for x, y in zip(found, outlined, strict=True)],
                 "color": ["#000000" if x else "rgba(0, 0, 0, 0.35)" for x in outlined],
             },
         },
     )
+
+
+def _outline(x: Rectangle, of: AddressMap, *, selected: bool) -> float:
+    """Pixels; of what is thin, an edge would be all that is seen."""
+    if not selected:
+        return 0.5 if x.bytes * _THIN > of.buffer_bytes else 0.0
+    thickness = min(x.bytes * _HEIGHT / of.buffer_bytes, (x.last + 1 - x.first) * _WIDTH / of.runs)
+    return min(2.5, max(0.5, thickness / 4))
 
 
 def _collisions(found: AddressMap, unit: int) -> Trace:

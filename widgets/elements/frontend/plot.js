@@ -61,6 +61,9 @@ function walk(event) {
   event.preventDefault();
 }
 
+const inside = ({ left, right, top, bottom }, x, y, more) =>
+  x >= left && x <= right && y >= top - more && y <= bottom + more;
+
 // The range of each axis, none where plotly finds it. One that is another than before is seen whole: of a reader's zoom
 // plotly would keep the end at which both have the same number.
 function extents(layout) {
@@ -83,6 +86,7 @@ function render({ model, el }) {
   let plotly = null;
   let meanwhile = null; // a figure that is shown for as long as a hand moves the budget
   let [alternative, narrow] = [false, false];
+  let left = null; // a shape that was dragged
   const draw = async () => {
     plotly ??= await (await shared.promise)();
     const text = meanwhile ?? model.get("figure");
@@ -124,24 +128,31 @@ function render({ model, el }) {
   };
   // A shape called "handle", the figure's first, can be dragged up and down. By plotly's own means, its edges as well.
   const grab = (event) => {
-    const shape = place.layout.shapes?.[0]?.name === "handle" ? place.querySelector(".shapelayer path") : null;
-    const box = shape?.getBoundingClientRect();
+    const shape = place.layout?.shapes?.[0]?.name === "handle" ? place.querySelector(".shapelayer path") : null;
+    if (!shape || event.button) return;
+    const [box, area] = [shape, place.querySelector(".nsewdrag")].map((part) => part.getBoundingClientRect());
     const [x, y] = [event.clientX, event.clientY];
-    if (!box || event.button || x < box.left || x > box.right || y < box.top - NEAR || y > box.bottom + NEAR) return;
+    const seen = inside(area, x, y, 0); // what is zoomed away cannot be taken hold of beside the axes
+    if (!seen || !inside(box, x, y, NEAR)) return;
     event.preventDefault(); // else plotly zooms
     place.setPointerCapture(event.pointerId);
-    const area = place.querySelector(".nsewdrag").getBoundingClientRect();
     const [low, high] = place.layout.yaxis.range;
     const over = new AbortController();
     const drop = ({ type, clientY }) => {
       over.abort();
-      shape.style.transform = "";
       const by = Math.abs(clientY - y) < NEAR ? 0 : y - clientY;
       if (type === "pointerup") model.send({ dragged: (by / area.height) * (high - low) });
+      if (type !== "pointerup" || !by) shape.style.transform = "";
+      else left = shape; // where it was let go, until the kernel has answered
     };
     const follow = ({ clientY }) => (shape.style.transform = `translateY(${clientY - y}px)`);
     place.addEventListener("pointermove", follow, over);
     for (const type of ["pointerup", "pointercancel"]) place.addEventListener(type, drop, over);
+  };
+  // A figure that comes with the answer has an outline of its own; else the old one goes back.
+  const answered = () => {
+    if (left && !queue.has(place)) left.style.transform = "";
+    left = null;
   };
   place.addEventListener("pointerdown", grab, { capture: true });
   // A matrix would need a text for every cell; its rows, columns and values have names instead.
@@ -187,12 +198,14 @@ function render({ model, el }) {
   });
   watched.observe(el);
   model.on("change:figure", settled);
+  model.on("msg:custom", answered);
   sized.observe(place);
   return () => {
     sized.disconnect();
     watched.disconnect();
     queue.delete(place);
     model.off("change:figure", settled);
+    model.off("msg:custom", answered);
     if (place.data) plotly.purge(place);
   };
 }
