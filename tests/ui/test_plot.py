@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def figure(runs: int, *, zoom: str = "", handle: Sequence[float] = ()) -> str:
 
 def drawn(page: Page, text: str, *, width: int = 900, name: str = "map") -> Locator:
     """The plot of a figure, once it is there."""
-    plot = mounted(page, "plot.js", state={"name": name, "figure": text, "follows": ""}, width=width)
+    plot = mounted(page, "bars.js", "plot.js", state={"name": name, "figure": text, "follows": ""}, width=width)
     page.evaluate("scheduleExplorerPlots.resolve(async () => Plotly)")
     expect(plot.locator("[data-drawn='1']")).to_be_attached()
     return plot.locator(".js-plotly-plot")
@@ -167,3 +168,27 @@ def test_what_is_chosen_or_selected_is_outlined_in_the_colour_of_the_page(plot_p
     assert plot.locator(".shapelayer path").evaluate_all(looks) == [[page_colour, 3]]
     expect(plot.locator(".bartext").first).to_have_css("fill", "rgb(0, 0, 0)")
     expect(plot.locator(".xtick text").first).to_have_css("fill", page_colour)
+
+
+def test_bars_are_reached_and_picked_by_keyboard(plot_page: Page) -> None:
+    names = ("first", "later", "above it")
+    rectangles = tuple(
+        Rectangle(block, name, "float32[4]", name, Category.SAVED, first, 90, low * 2**20, 20 * 2**20)
+        for block, (name, first, low) in enumerate(zip(names, (0, 50, 60), (0, 30, 60), strict=True))
+    )
+    found = AddressMap(rectangles, runs=100, load_bytes=2**27, bound_bytes=2**27)
+    plot = drawn(plot_page, addresses_figure(found).to_json())
+    stop = plot.locator(".barlayer [tabindex='0']")
+    expect(stop).to_have_count(1)
+    stop.focus()
+    for key, name in (("ArrowRight", "later"), ("ArrowUp", "above it"), ("ArrowLeft", "later"), ("ArrowDown", "first")):
+        plot_page.keyboard.press(key)
+        expect(stop).to_be_focused()
+        expect(stop).to_have_attribute("aria-label", re.compile(f"^{name}, float32"))
+        expect(plot.locator(".hoverlayer .hovertext")).to_contain_text(name)
+    plot_page.keyboard.press("ArrowRight")
+    plot_page.keyboard.press("Enter")
+    assert plot_page.evaluate("sent") == [{"picked": [1, "later"]}]
+    change(plot_page, plot, addresses_figure(found, selected_layers=frozenset({"later"}), chosen=1).to_json())
+    expect(stop).to_be_focused()
+    expect(stop).to_have_attribute("aria-label", re.compile("^later"))

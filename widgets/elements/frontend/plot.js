@@ -86,6 +86,7 @@ function render({ model, el }) {
   let plotly = null;
   let meanwhile = null; // a figure that is shown for as long as a hand moves the budget
   let [alternative, narrow] = [false, false];
+  const stops = barStops(place);
   let left = null; // a shape that was dragged
   const draw = async () => {
     plotly ??= await (await shared.promise)();
@@ -99,7 +100,7 @@ function render({ model, el }) {
     narrow = place.clientWidth < NARROW;
     const layout = narrow ? { ...figure.layout, ...figure.narrow } : figure.layout;
     layout.hoverlabel = { ...layout.hoverlabel, ...(dark() ? DARK : {}) };
-    const whole = extents(layout);
+    const [whole, focused] = [extents(layout), stops.focused()];
     await plotly.react(place, figure.data, layout, CONFIG);
     resetsTo(whole);
     if (fresh) {
@@ -108,6 +109,7 @@ function render({ model, el }) {
       place.on("plotly_unhover", () => (tip.hidden = true));
     }
     toolbar(place);
+    stops.drawn(focused);
     place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
   };
   // "Reset axes" leads to all of this figure; plotly remembers the ranges of the first one.
@@ -126,6 +128,14 @@ function render({ model, el }) {
       }
     }
   };
+  const press = (event) => {
+    const { picked, reached } = stops.press(event);
+    if (picked) model.send({ picked: picked.picks });
+    if (reached) plotly.Fx.hover(place, [reached.at]);
+    if (picked || reached) event.preventDefault();
+  };
+  place.addEventListener("keydown", press);
+  place.addEventListener("focusout", () => place.data && plotly.Fx.unhover(place));
   // A shape called "handle", the figure's first, can be dragged up and down. By plotly's own means, its edges as well.
   const grab = (event) => {
     const shape = place.layout?.shapes?.[0]?.name === "handle" ? place.querySelector(".shapelayer path") : null;
