@@ -1,5 +1,5 @@
-// The bars of a plot that can be picked, by keyboard: one stop. To the left and right arrows lead from one to the next in
-// the order in which they begin, up and down to what lies there at the same place. Enter and space pick.
+// The bars of a plot that can be picked, by keyboard: one stop. To the left and right arrows lead from one to the next
+// in the order in which they begin, up and down to what lies there at the same time. Enter and space pick.
 const ORDER = { ArrowLeft: -1, ArrowRight: 1 };
 const UPWARDS = { ArrowUp: -1, ArrowDown: 1 };
 
@@ -13,7 +13,8 @@ function barStops(place) {
       const [picks, path] = [trace.customdata?.[i], point.querySelector("path")];
       if (picks === undefined || !path) return [];
       const box = path.getBoundingClientRect();
-      const seen = box.width && box.height && box.right > area.left && box.left < area.right && box.bottom > area.top && box.top < area.bottom;
+      const across = box.width > 0 && box.right > area.left && box.left < area.right;
+      const seen = across && box.height > 0 && box.bottom > area.top && box.top < area.bottom;
       // Of bars that stand upright the name is below them, and what is said when pointed at only adds to it.
       const name = trace.orientation === "h" ? "" : `${trace.name}, ${trace.x[i]}`;
       const said = name + (trace.hovertext?.[i] ?? "").replaceAll("<br>", ", ").replaceAll(/<[^>]*>/g, "");
