@@ -13,6 +13,7 @@ from explorer import simulate
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule
 from explorer.timeline import Category, Stage, Timeline
+from widgets.plots.shown import ShownFigure
 
 BLUE, ORANGE, GREEN, GREY, RED = "#1f77b4", "#ff7f0e", "#2ca02c", "#bbbbbb", "#d62728"
 _OF_CATEGORY = {
@@ -70,7 +71,9 @@ def boxes(profile: Profile, schedule: Schedule, *, budget: int | None = None, ti
 def _two_rows(title: str) -> go.Figure:
     from plotly.subplots import make_subplots
 
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.06)
+    figure = make_subplots(
+        figure=ShownFigure(), rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.06
+    )
     figure.update_layout(
         title=title, template="plotly_white", height=480, barmode="overlay", margin={"l": 60, "r": 10, "t": 60, "b": 40}
     )
@@ -177,7 +180,7 @@ def tree(nodes: Sequence[Node], *, title: str = "Branch and bound") -> go.Figure
 
     for root in children[None]:
         put(root, 0)
-    figure = go.Figure()
+    figure = ShownFigure()
     for x in nodes:
         if x.parent is not None:
             (x0, y0), (x1, y1) = place[x.parent], place[x.number]
@@ -281,7 +284,7 @@ def rectangles(blocks: Sequence[tuple[str, int, int, int, int]], *, height: int,
         height: of the buffer, drawn as a line.
         title: above it.
     """
-    figure = go.Figure()
+    figure = ShownFigure()
     for number, (name, first, last, offset, size) in enumerate(blocks):
         colour = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fdd0a2", "#c7e9c0")[number % 6]
         figure.add_bar(

@@ -17,6 +17,10 @@ from explorer.schedule import Schedule
 from explorer.solution import Solution, Status
 from explorer.timeline import Stage, Timeline
 from teaching.drawing import BLUE, GREEN, GREY, ORANGE, RED
+from widgets.plots.shown import NO_SHARING
+from widgets.style import FAINT, TEXT
+
+_ABOVE = 1.05  # of the highest bar: the end of the axis
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,12 @@ class GameView(ipywidgets.VBox):
         self.message = ipywidgets.HTML()
         self.verdict = ipywidgets.HTML()
         self.figure = go.FigureWidget(layout=_layout(game))
+        self.figure.set_trait("_config", NO_SHARING)  # a widget's figure takes it nowhere else
         solve = ipywidgets.Button(description="Let the solver play", button_style="success", layout={"width": "auto"})
         solve.on_click(lambda _: self.let_the_solver_play())
         again = ipywidgets.Button(description="Keep everything", layout={"width": "auto"})
         again.on_click(lambda _: self.drop(()))
+        self._controls = (*self.buttons.values(), again, solve)
         self.best: Move | None = None
         self.played: Solution | None = None
         rows = ipywidgets.Box(list(self.buttons.values()), layout={"flex_flow": "row wrap"})
@@ -155,10 +161,18 @@ class GameView(ipywidgets.VBox):
     def let_the_solver_play(self) -> None:
         """Show the solver's own schedule, and by how much it is better; the buttons stay the player's."""
         self.verdict.value = "solving …"
-        self.played = self.game.solver()
+        self._offer(there=False)  # a move in between would be drawn first, and be gone with the solver's
+        try:
+            self.played = self.game.solver()
+        finally:
+            self._offer(there=True)
         if self.played.schedule is not None:
             self._draw(explorer.simulate(self.game.profile, self.played.schedule), title="The solver's schedule")
         self._judge()
+
+    def _offer(self, *, there: bool) -> None:
+        for control in self._controls:
+            control.disabled = not there
 
     def _draw(self, line: Timeline, *, title: str) -> None:
         peak, budget, unit = line.peak_bytes, self.game.budget_bytes, self.game.unit
@@ -217,15 +231,23 @@ def _layout(game: Game) -> dict[str, Any]:
         "y1": game.budget_bytes,
         "line": {"dash": "dash", "color": RED},
     }
+    # Nothing dropped takes most: moves are compared on one axis.
+    most = max(game.budget_bytes, game.play(()).timeline.peak_bytes)
+    faint = {"gridcolor": FAINT, "zerolinecolor": FAINT}
+    clear = "rgba(0, 0, 0, 0)"
     return {
-        "template": "plotly_white",
+        "template": "none",
+        "paper_bgcolor": clear,
+        "plot_bgcolor": clear,
+        "font": {"color": TEXT},
+        "modebar": {"bgcolor": clear, "color": TEXT},
         "height": 330,
         "shapes": [budget],
         "margin": {"l": 50, "r": 10, "t": 60, "b": 40},
         "title": {"text": "", "font": {"size": 14}, "y": 0.97},
         "bargap": 0,
-        "xaxis": {"title": "ms"},
-        "yaxis": {"title": game.unit, "rangemode": "tozero"},
+        "xaxis": {"title": "ms", **faint},
+        "yaxis": {"title": game.unit, "range": [0, _ABOVE * most], **faint},
         "legend": {"orientation": "h", "y": 1.15},
     }
 

@@ -17,6 +17,7 @@ from explorer.solvers.options import Options
 from explorer.solvers.programs.scip import minimise
 from explorer.solvers.strategy import Strategy
 from teaching.drawing import BLUE, GREEN, ORANGE
+from widgets.plots.shown import ShownFigure
 
 ANNEALING = Strategy(
     blueprints=False,
@@ -96,7 +97,7 @@ def branch_and_bound(profile: Profile, budget: int, *, seconds: float) -> list[M
 
 def race(ways: dict[str, list[Moment]], *, plain_ms: float) -> go.Figure:
     """Schedules from above and bounds from below, in per cent of a step without recomputation."""
-    figure = go.Figure()
+    figure = ShownFigure()
     known = [
         100 * (y / plain_ms - 1) for x in ways.values() for m in x for y in (m.time_ms, m.bound_ms) if y is not None
     ]

@@ -17,6 +17,7 @@ from widgets.animation import moving_picture
 from widgets.elements.frontend_file import frontend_file
 from widgets.panels.figures import figures
 from widgets.plots.figure import Figure
+from widgets.plots.shown import NO_SHARING
 from widgets.scene.scene import Scene
 from widgets.snippet import snippet
 
@@ -70,9 +71,7 @@ def _plots(found: Mapping[str, Figure]) -> list[str]:
     for name, figure in found.items():
         described = in_html(str(figure.layout.get("meta", name)))
         page = go.Figure(figure.to_dict()).update_layout(font_color=_INK)
-        drawn = page.to_html(
-            full_html=False, include_plotlyjs=False, div_id=f"plot-{name}", config={"showSendToCloud": False}
-        )
+        drawn = page.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{name}", config=NO_SHARING)
         made.append(f"<figure role='img' aria-label=\"{described}\" style='margin: 24px 0'>{drawn}</figure>")
     return made
 

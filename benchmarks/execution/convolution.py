@@ -113,7 +113,7 @@ def plot(found: list[Choice], layer: str) -> str:
     figure.update_layout(
         template="plotly_white", title=layer, width=330 * len(parts) + 80, height=460, showlegend=False
     )
-    return figure.to_html(include_plotlyjs=True)
+    return figure.to_html(include_plotlyjs=True, config={"showSendToCloud": False})
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def plot(losses: dict[str, list[float]]) -> str:
     for (name, found), colour, dash in zip(losses.items(), colours, dashes, strict=True):
         figure.add_scatter(y=found, name=name, mode="lines", line={"color": colour, "dash": dash, "width": 3})
     figure.update_layout(template="plotly_white", xaxis_title="step", yaxis_title="loss", width=800, height=420)
-    return figure.to_html(include_plotlyjs=True)
+    return figure.to_html(include_plotlyjs=True, config={"showSendToCloud": False})
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ def plot(reports: list[dict[str, Any]]) -> str:
         figure.update_xaxes(title_text="budget, % of PyTorch's peak", range=[37, 103], row=1, col=column)
     figure.update_yaxes(title_text="overhead, %", row=1, col=1)
     figure.update_layout(template="plotly_white", width=330 * len(reports) + 120, height=420, hovermode="x")
-    return figure.to_html(include_plotlyjs=True)
+    return figure.to_html(include_plotlyjs=True, config={"showSendToCloud": False})
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class Exhibit:
 
         display(HTML(f"<b>{escape(self.name)}</b> · {escape(', '.join(self.labels))}"))
         for figure in self.figures:
-            figure.show()
+            figure.show(config={"showSendToCloud": False})  # nothing leaves the page
         for table in self.tables:
             display(HTML(table.html()))
         paragraphs = [f"<p>{escape(x)}</p>" for x in self.note.split("\n\n") if x]

@@ -92,7 +92,7 @@ def plot(moments: list[Moment]) -> str:
     figure.update_xaxes(title_text="seconds", type="log")
     figure.update_yaxes(title_text="time of a step, ms")
     figure.update_layout(template="plotly_white", width=900, height=420, margin={"t": 20})
-    return figure.to_html(include_plotlyjs=True)
+    return figure.to_html(include_plotlyjs=True, config={"showSendToCloud": False})
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ def _still(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
         shown = {"data": figure["data"], "layout": figure["layout"]}
         if "frames" in figure:
             shown["frames"] = figure["frames"]
-        html = plotly.io.to_html(shown, include_plotlyjs=False, full_html=False, auto_play=False, validate=False)
+        looks = {"include_plotlyjs": False, "full_html": False, "auto_play": False}
+        html = plotly.io.to_html(shown, **looks, validate=False, config={"showSendToCloud": False})
         data["text/html"] = _when_loaded(html)
     if WIDGET in data:
         del data[WIDGET]

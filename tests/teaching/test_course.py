@@ -8,6 +8,7 @@ from typing import Any
 
 import cvxpy as cp
 import nbformat
+import plotly.io
 import pytest
 
 import explorer
@@ -16,7 +17,8 @@ from teaching.chain import Taught, taught_chain
 from teaching.drawing import Node, boxes, formulae, rectangles, tree
 from teaching.exercises import Exercises, Question
 from teaching.game import Game, GameView
-from teaching.racing import branch_and_bound, race
+from teaching.racing import Moment, branch_and_bound, race
+from widgets.plots.shown import NO_SHARING
 
 ROOT = Path(__file__).parents[2]
 CHAIN = Taught(times_ms=(1, 3, 1, 2, 4, 1, 2, 1), sizes=(5, 2, 4, 3, 2, 6, 3, 2), gradients=True)
@@ -104,6 +106,49 @@ def test_the_picture_is_the_solver_s_own_schedule(chain: Taught, budget: int) ->
     view.drop(())
     assert view.figure.layout.title.text == "Your move"
     assert "too many" in view.message.value
+
+
+def test_while_the_solver_plays_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = GameView(Game(taught_chain(CHAIN), budget_bytes=20))
+    offered: list[set[bool]] = []
+    controls = [*view.buttons.values(), *view.children[3].children]
+    solver = view.game.solver
+    monkeypatch.setattr(view.game, "solver", lambda: offered.append({x.disabled for x in controls}) or solver())
+    view.let_the_solver_play()
+    assert offered == [{True}]
+    assert not any(x.disabled for x in controls)
+    view.drop(["x_f0"])
+    assert view.figure.layout.title.text == "Your move"
+
+
+def test_moves_are_compared_on_one_axis() -> None:
+    view = GameView(Game(taught_chain(CHAIN), budget_bytes=20))
+    low, high = view.figure.layout.yaxis.range
+    tops = []
+    for names in ((), ["x_f0", "x_f2", "x_f3", "x_f5"]):
+        view.drop(names)
+        tops.append(max(max(x.y) for x in view.figure.data))
+    assert low == 0 and tops[1] < tops[0] < high < 1.1 * tops[0]
+    assert view.figure.layout.yaxis.range == (low, high)
+
+
+def test_no_figure_offers_to_be_uploaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a cell shows it: nothing leaves the page."""
+    profile = taught_chain(CHAIN)
+    figures = [
+        boxes(profile, explorer.keep_all(profile.graph)),
+        tree([Node(0, None, "", 2.0)]),
+        rectangles([("A", 0, 3, 2, 5)], height=7),
+        race({"search": [Moment(0.1, 2.0, 1.0)]}, plain_ms=1.0),
+    ]
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr("plotly.io.renderers._build_mime_bundle", lambda *_, **how: shown.append(how["config"]) or {})
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
+    monkeypatch.setattr(plotly.io.renderers, "render_on_display", True)
+    for figure in figures:
+        figure._ipython_display_()
+    assert shown == [NO_SHARING] * len(figures)
+    assert GameView(Game(profile, budget_bytes=20)).figure._config == NO_SHARING
 
 
 def test_bounds_are_shown_where_there_is_something_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:

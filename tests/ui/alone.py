@@ -25,6 +25,7 @@ _MOUNT = """([script, state, width]) => {
   window.sent = [];
   const widget = new Function(script.replace("export default", "return"))();
   widget.render({ model, el });
+  window.tell = (content) => (heard["msg:custom"] ?? []).forEach((call) => call(content));
   window.change = (more) => {
     Object.assign(state, more);
     const names = [...Object.keys(more).map((x) => `change:${x}`), "change"];
@@ -40,6 +41,9 @@ def empty_page(page: Page) -> None:
 
 
 def mounted(page: Page, *files: str, state: dict[str, Any], width: int = 700) -> Locator:
-    """A widget of these scripts, in place of the one before; ``window.change`` gives it another state."""
+    """A widget of these scripts, in place of the one before.
+
+    ``window.change`` gives it another state, ``window.tell`` a message.
+    """
     page.evaluate(_MOUNT, [widget_script(*files), state, width])
     return page.locator("#here")

@@ -13,6 +13,8 @@ import pytest
 import widgets
 from explorer.timeline import CATEGORIES
 from widgets import style
+from widgets.plots.addresses_plot import addresses_figure
+from widgets.scene.addresses import AddressMap, Rectangle
 from widgets.scene.module_graph import FATES
 
 _CSS = (Path(widgets.__file__).parent / "elements" / "frontend" / "style.css").read_text()
@@ -109,3 +111,12 @@ def test_each_curve_has_a_dash_of_its_own() -> None:
     from widgets.scene.curve import LOOKS
 
     assert len({dash for _, dash in LOOKS}) == len(LOOKS)
+
+
+def test_names_are_read_on_the_colours_of_their_tensors() -> None:
+    rectangles = tuple(Rectangle(i, "x", "", "", x, 0, 9, 100 * i, 100) for i, x in enumerate(CATEGORIES))
+    figure = addresses_figure(AddressMap(rectangles, runs=10, load_bytes=1, bound_bytes=1))
+    named = [x for x in figure.data if "insidetextfont" in x]
+    assert len(named) == len(CATEGORIES)
+    for trace in named:
+        assert contrast(trace["insidetextfont"]["color"], trace["marker"]["color"]) >= 4.5, trace["name"]

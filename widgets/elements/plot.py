@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import anywidget
@@ -49,7 +49,7 @@ class Plot(anywidget.AnyWidget):
         follows: name of an event of the page that brings a figure to show for as long as a hand moves the budget.
     """
 
-    _esm = widget_script("plot.js")
+    _esm = widget_script("bars.js", "plot.js")
     name = traitlets.Unicode().tag(sync=True)
     figure = traitlets.Unicode().tag(sync=True)
     follows = traitlets.Unicode().tag(sync=True)
@@ -64,10 +64,14 @@ class Plot(anywidget.AnyWidget):
     ) -> None:
         """Empty until something is drawn."""
         super().__init__(name=name, follows=follows)
-        heard = {"picked": on_pick, "dragged": on_drag}
+        heard = {"picked": on_pick, "dragged": on_drag and partial(self._dragged, on_drag)}
         for key, handler in heard.items():
             if handler is not None:
                 self.on_msg(lambda _, content, __, key=key, handler=handler: key in content and handler(content[key]))
+
+    def _dragged(self, on_drag: Callable[[float], None], by: float) -> None:
+        on_drag(by)
+        self.send({"answered": True})  # after the figure, if there is another
 
     def draw(self, figure: Figure) -> None:
         """Show a figure in place of the one before."""

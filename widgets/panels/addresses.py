@@ -17,12 +17,13 @@ from explorer.harmless import in_html
 from explorer.reserved import Allocator
 from explorer.schedule import Schedule, keep_all
 from explorer.simulation import profile_for, simulate
+from explorer.solution import Status
 from explorer.stays import places_exactly
 from explorer.units import format_bytes
 from widgets.elements.button import button
 from widgets.elements.plot import Plot
 from widgets.panels.panel import PanelOwner
-from widgets.plots.addresses_plot import addresses_figure, order_figure, unit_of
+from widgets.plots.addresses_plot import MOST_DRAWN, addresses_figure, order_figure, unit_of
 from widgets.scene.addresses import AddressMap, address_map, reserved_map
 from widgets.scene.scene import Scene
 
@@ -94,23 +95,23 @@ class AddressesPanel:
         wide = {"button_width": "auto"}
         self.of = ipywidgets.ToggleButtons(options=tuple(views), tooltips=tuple(views.values()), style=wide)
         self.told = ipywidgets.HTML()
+        self.told.add_class("schedule-explorer-two-lines")  # the plot stays where it is when more is told
         self.plot = Plot("addresses", on_pick=self._pick, on_drag=self._drag)
         self.offset = ipywidgets.BoundedFloatText(
             description="Address",
             tooltip="Where the selected tensor lies; type another, or drag it in the plot",
-            disabled=True,
             min=0.0,
             max=float(2**40),
             step=1.0,
             style={"description_width": "initial"},
-            layout=ipywidgets.Layout(width="200px"),
+            layout=ipywidgets.Layout(width="200px", visibility="hidden"),
         )
         self.back = button("As planned", "undo", "Everything that was moved by hand goes back")
         self.back.disabled = True
         self.of.observe(lambda _: self._redraw(), "value")
         self.offset.observe(lambda change: self._type(change["new"]), "value")
         self.back.on_click(lambda _: self._undo())
-        row = ipywidgets.HBox([self.of, self.offset, self.back], layout=ipywidgets.Layout(flex_flow="row wrap"))
+        row = ipywidgets.HBox([self.of, self.back, self.offset], layout=ipywidgets.Layout(flex_flow="row wrap"))
         self.box = ipywidgets.VBox([row, self.told, self.plot])
 
     def show(self, scene: Scene) -> None:
@@ -157,7 +158,8 @@ class AddressesPanel:
                 self._draw()
                 return
             unit, _ = unit_of(self._shown.buffer_bytes)
-            self._move(self._shown.of(self._chosen)[0].offset_bytes + by * unit)
+            let_go_bytes = self._shown.of(self._chosen)[0].offset_bytes + by * unit
+            self._move(self._shown.near(self._chosen, at_bytes=let_go_bytes))
 
     def _type(self, amount: float) -> None:
         with self._lock:
@@ -201,13 +203,13 @@ class AddressesPanel:
         self._offer_move(shown)
         told, figure = _WAITING[view], None
         if shown is not None:
-            told = sentence(shown)
-            figure = addresses_figure(shown, selected_layers=_layers(scene), chosen=self._chosen)
+            told = sentence(shown) + _not_drawn(shown)
+            figure = addresses_figure(shown, view=view, selected_layers=_layers(scene), chosen=self._chosen)
         elif isinstance(found, str):
             told = found
         elif isinstance(found, Reserved):
-            told = found.sentence
-            figure = addresses_figure(found.map, selected_layers=_layers(scene))
+            told = found.sentence + _not_drawn(found.map)
+            figure = addresses_figure(found.map, view=view, selected_layers=_layers(scene))
         elif isinstance(found, Ordered):
             told = found.sentence
             if found.schedule.moved(scene.profile.graph):
@@ -215,12 +217,14 @@ class AddressesPanel:
         self.plot.layout.display = "none" if figure is None else None
         if figure is not None:
             self.plot.draw(figure)
+        told = _instead(scene) + told
         self.told.value = f"<p>{in_html(told)}</p>"  # last: who reads it finds the plot that it is about
 
     def _offer_move(self, shown: AddressMap | None) -> None:
         """The address of what is chosen, and the way back."""
         self.back.disabled = shown is None or not shown.by_hand
-        self.offset.disabled = shown is None or self._chosen is None
+        # Where nothing is chosen there is no address; the box cannot be empty.
+        self.offset.layout.visibility = "hidden" if shown is None or self._chosen is None else None
         if shown is not None and self._chosen is not None:
             unit, name = unit_of(shown.buffer_bytes)
             offset_bytes = shown.of(self._chosen)[0].offset_bytes
@@ -235,6 +239,19 @@ def scheduled(scene: Scene) -> Schedule:
     """The schedule shown, or the plain step's where there is none."""
     found = None if scene.solution is None or scene.timeline is None else scene.solution.schedule
     return keep_all(scene.profile.graph) if found is None else found
+
+
+def _instead(scene: Scene) -> str:
+    """What is to be known of what is shown where it is no schedule for the budget."""
+    if scene.timeline is not None:
+        return ""
+    none = scene.solution is not None and scene.solution.status is Status.INFEASIBLE
+    return f"No schedule {'fits' if none else 'is known for'} this budget: this is the plain step. "
+
+
+def _not_drawn(found: AddressMap) -> str:
+    many = len(found.rectangles) - MOST_DRAWN
+    return f" The {many:,} smallest of {len(found.rectangles):,} rectangles are not drawn." if many > 0 else ""
 
 
 def sentence(found: AddressMap) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,17 @@ from widgets.plots.figure import Figure, Trace, axis, bar, base_layout, scatter,
 from widgets.scene.addresses import AddressMap, Rectangle
 from widgets.scene.layers import NO_MODULE
 
-_MOST = 1500
+MOST_DRAWN = 1500
 """Rectangles drawn; more are too thin to be seen, and slow."""
 _THIN = 200
 """Of a rectangle less high than such a part of the buffer, an edge would be all that is seen."""
 _NAMED = 32  # characters
+_HEIGHT, _WIDTH = 420, 900  # pixels
+_LEGEND_BELOW = {"height": _HEIGHT + 80, "legend": {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}}
+"""Where there is little room: beside a plot it would take most of the width."""
 _MIB = 2**20
-_DARK = (Category.PARAMETER_GRADIENTS, Category.RECOMPUTED, Category.WORKSPACE)
+_DARK = (Category.ACTIVATION_GRADIENTS, Category.BUFFERS)
+"""Black would be hard to read on them."""
 
 
 def unit_of(amount_bytes: int) -> tuple[int, str]:
@@ -31,27 +36,22 @@ def unit_of(amount_bytes: int) -> tuple[int, str]:
 
 
 def addresses_figure(
-    found: AddressMap, *, selected_layers: frozenset[str] = frozenset(), chosen: int | None = None
+    found: AddressMap, *, view: str = "", selected_layers: frozenset[str] = frozenset(), chosen: int | None = None
 ) -> Figure:
     """A map of a buffer; each rectangle's ``customdata`` is its block and its layer.
 
     Args:
         found: what to draw; of very many the largest.
+        view: of whose axes a reader's zoom is, where one plot shows several.
         selected_layers: whose rectangles have an outline.
         chosen: the block that can be dragged.
     """
     unit, name = unit_of(found.buffer_bytes)
-    drawn = sorted(found.rectangles, key=lambda x: -x.bytes * (x.last + 1 - x.first))[:_MOST]
+    drawn = sorted(found.rectangles, key=lambda x: -x.bytes * (x.last + 1 - x.first))[:MOST_DRAWN]
     # The legend has the looks of the first.
     drawn.sort(key=lambda x: x.layer in selected_layers)
     traces = [
-        _rectangles(
-            [x for x in drawn if x.category is category],
-            category,
-            unit,
-            selected_layers,
-            thin_bytes=found.buffer_bytes // _THIN,
-        )
+        _rectangles([x for x in drawn if x.category is category], category, unit, selected_layers, of=found)
         for category in CATEGORIES
     ]
     traces.append(_collisions(found, unit))
@@ -60,7 +60,7 @@ def addresses_figure(
     if whole != found.load_bytes:
         traces.append(_line(of, whole, found.runs, unit, style.TEXT, "solid"))
     layout = dict(
-        **(base_layout(420, "Address of every tensor") | {"margin": {"l": 56, "r": 12, "t": 34, "b": 44}}),
+        **_base("Address of every tensor", zoom=f"{view}, {found.runs} runs in {name}"),
         barmode="overlay",
         bargap=0,
         hovermode="closest",
@@ -71,7 +71,18 @@ def addresses_figure(
         xaxis=axis("run", range=[0, found.runs], showgrid=False),
         yaxis=axis(f"address ({name})", range=[0, 1.06 * max(whole, found.buffer_bytes, found.load_bytes) / unit]),
     )
-    return Figure([x for x in traces if x["x"]], layout)
+    return Figure([x for x in traces if x["x"]], layout, _LEGEND_BELOW)
+
+
+def _base(description: str, *, zoom: str) -> dict[str, Any]:
+    """What the figures of this plot share.
+
+    Args:
+        description: for those who cannot see it.
+        zoom: what it has in common with a later figure to which the reader's zoom is of use.
+    """
+    margin = {"l": 56, "r": 12, "t": 34, "b": 44}
+    return base_layout(_HEIGHT, description) | {"margin": margin, "uirevision": zoom}
 
 
 def _rectangles(
@@ -80,7 +91,7 @@ def _rectangles(
     unit: int,
     selected_layers: frozenset[str],
     *,
-    thin_bytes: int,
+    of: AddressMap,
 ) -> Trace:
     outlined = [x.layer in selected_layers for x in found]
     return bar(
@@ -103,13 +114,19 @@ def _rectangles(
             "color": style.CATEGORY_COLOUR[category],
             "pattern": {"shape": style.CATEGORY_HATCH.get(category, ""), "size": 6, "fillmode": "overlay"},
             "line": {
-                "width": [
-                    2.5 if x else 0.5 if y.bytes > thin_bytes else 0 for x, y in zip(outlined, found, strict=True)
-                ],
+                "width": [_outline(x, of, selected=y) for x, y in zip(found, outlined, strict=True)],
                 "color": ["#000000" if x else "rgba(0, 0, 0, 0.35)" for x in outlined],
             },
         },
     )
+
+
+def _outline(x: Rectangle, of: AddressMap, *, selected: bool) -> float:
+    """Pixels; of what is thin, an edge would be all that is seen."""
+    if not selected:
+        return 0.5 if x.bytes * _THIN > of.buffer_bytes else 0.0
+    thickness = min(x.bytes * _HEIGHT / of.buffer_bytes, (x.last + 1 - x.first) * _WIDTH / of.runs)
+    return min(2.5, max(0.5, thickness / 4))
 
 
 def _collisions(found: AddressMap, unit: int) -> Trace:
@@ -220,15 +237,12 @@ def order_figure(graph: TrainingGraph, schedule: Schedule, *, selected: frozense
             ),
         ]
     layout = dict(
-        **(
-            base_layout(420, f"{len(moved)} operators in another place")
-            | {"margin": {"l": 56, "r": 12, "t": 34, "b": 44}}
-        ),
+        **_base(f"{len(moved)} operators in another place", zoom=f"order of {len(order)}"),
         hovermode="closest",
         xaxis=axis("place in the captured order", range=[0, len(order)]),
         yaxis=axis("place in this order", range=[0, len(order)]),
     )
-    return Figure([x for x in traces if x["x"]], layout)
+    return Figure([x for x in traces if x["x"]], layout, _LEGEND_BELOW)
 
 
 def _moved(graph: TrainingGraph, operator: int, by: int) -> str:

@@ -71,7 +71,7 @@ def base_layout(height: int, description: str) -> dict[str, Any]:
         "hoverlabel": {"bgcolor": "#ffffff", "font": {"color": "#222222", "size": 12}, "align": "left"},
         "margin": {"l": 56, "r": 12, "t": 28, "b": 40},
         "modebar": {"bgcolor": "rgba(0, 0, 0, 0)", "color": style.TEXT, "activecolor": style.BLUE},
-        # The reader's zoom outlives a new figure.
+        # The reader's zoom outlives a new figure; those of other axes in one plot say so here.
         "uirevision": "kept",
     }
 

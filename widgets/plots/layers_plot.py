@@ -40,8 +40,9 @@ def layers_figure(
     bars, upper, lower, unit = _bars(profile, keep_all, timeline, selection=selection, single=single)
     named = _named(bars, blocks_of(profile.graph))
     titles = [title.format(unit=unit) for title in _TITLES]
+    zoom = f"{unit} of {', '.join(label for label, _ in bars)}"
     layout = dict(
-        **base_layout(310, "; ".join(titles)),
+        **(base_layout(310, "; ".join(titles)) | {"uirevision": zoom}),  # the reader's zoom is of these bars
         barmode="overlay",
         bargap=0.2,
         annotations=[subtitle(text, x=0.5, y=y) for text, y in zip(titles, (1.0, _SPLIT - 0.08), strict=True)],

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from explorer.harmless import in_figure
 from explorer.solvers.methods.comparison import Comparison, Curve
 from widgets import style
+from widgets.plots.shown import ShownFigure
 
 _COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.TEXT)
 _DASHES = ("solid", "dash", "dot")
@@ -26,7 +27,7 @@ def comparison_figure(comparison: Comparison, *, most_overhead: float | None = N
     Returns:
         A figure: budget, in the unit of the peak without recomputation, against extra time in per cent.
     """
-    figure = go.Figure()
+    figure = ShownFigure()
     unit = style.unit_of(comparison.plain_bytes)
     looks = product(_DASHES, _COLOURS)
     highest = 0.0

@@ -12,6 +12,7 @@ from explorer.sweeping.answers import fastest, largest
 from explorer.sweeping.table import Row, Sweep
 from explorer.units import format_bytes, shown
 from widgets import style
+from widgets.plots.shown import ShownFigure
 
 _COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
 
@@ -33,7 +34,7 @@ def devices_figure(sweep: Sweep, model: str) -> go.Figure:
     devices = dict.fromkeys(x.device for x in sweep.rows if x.model == model)
     rows = {x: found.get((model, x)) for x in devices}
     in_order = sorted(rows, key=lambda x: _speed(rows[x]))
-    figure = go.Figure()
+    figure = ShownFigure()
     figure.add_bar(
         x=[_speed(rows[x]) for x in in_order],
         y=[in_figure(x) for x in in_order],
@@ -51,7 +52,7 @@ def batches_figure(sweep: Sweep) -> go.Figure:
     """The largest batch of each model that has a schedule which fits the device, by device."""
     found = largest(sweep)
     devices = list(dict.fromkeys(x.device for x in sweep.rows))
-    figure = go.Figure()
+    figure = ShownFigure()
     for model, colour in zip(dict.fromkeys(x.model for x in sweep.rows), cycle(_COLOURS), strict=False):
         rows = [found.get((model, x)) for x in devices]
         figure.add_bar(

@@ -21,7 +21,7 @@ class Rectangle:
 
     Attributes:
         block: its number; tensors that take over each other's memory in place have one together.
-        name: of the tensor; ``workspace`` where it is none.
+        name: of the tensor; for workspace, whose it is.
         shape: such as ``float32[8, 64, 56, 56]``; empty for workspace.
         layer: that made it; empty for none.
         category: what it is for.
@@ -102,15 +102,18 @@ class AddressMap:
         """Of all other blocks: above it nothing is in the way."""
         return max((x.end_bytes for x in self.rectangles if x.block != block), default=0)
 
-    def moved(self, block: int, *, to_bytes: float) -> AddressMap:
-        """With a block elsewhere: near ``to_bytes``, at the edge of a neighbour if one is very near."""
+    def near(self, block: int, *, at_bytes: float) -> float:
+        """Where a hand meant that drags a block there: at the edge of a neighbour if one is very near."""
         own = self.of(block)
         size = max(x.bytes for x in own)
         others = [x for x in self.rectangles if x.block != block and any(x.meets(y) for y in own)]
         edges = [0, *(x.end_bytes for x in others), *(x.offset_bytes - size for x in others)]
-        edge = min((x for x in edges if x >= 0), key=lambda x: abs(x - to_bytes))
-        near = abs(edge - to_bytes) <= self.buffer_bytes / _SNAP
-        offset = edge if near else max(0, round(to_bytes))
+        edge = min((x for x in edges if x >= 0), key=lambda x: abs(x - at_bytes))
+        return edge if abs(edge - at_bytes) <= self.buffer_bytes / _SNAP else at_bytes
+
+    def moved(self, block: int, *, to_bytes: float) -> AddressMap:
+        """With a block elsewhere, to the byte; there is nothing below 0."""
+        offset = max(0, round(to_bytes))
         rectangles = tuple(replace(x, offset_bytes=offset) if x.block == block else x for x in self.rectangles)
         return replace(self, rectangles=rectangles, by_hand=self.by_hand | {block})
 
@@ -160,8 +163,9 @@ def _of_block(
     graph = profile.graph
     place = (block.offset_bytes, block.bytes)
     if block.is_workspace:
-        layer = graph.operators[timeline.operators[block.first]].layer
-        yield Rectangle(number, "workspace", "", layer, Category.WORKSPACE, block.first, block.last, *place)
+        user = graph.operators[timeline.operators[block.first]]
+        name = f"workspace of {user.name}"
+        yield Rectangle(number, name, "", user.layer, Category.WORKSPACE, block.first, block.last, *place)
         return
     first = block.first
     for name in block.storages:

@@ -434,7 +434,7 @@ def _addresses(made: Explorer, said: str) -> Any:
 def test_a_tensor_is_moved_by_hand_and_back(opened: Explorer) -> None:
     open_tab(opened, "addresses")
     panel = _addresses(opened, "holds all that the step makes")
-    assert panel.offset.disabled
+    assert panel.offset.layout.visibility == "hidden"
     assert panel.back.disabled
     bars = [x for x in json.loads(panel.plot.figure)["data"] if x["type"] == "bar"]
     block, layer = max(
@@ -443,7 +443,7 @@ def test_a_tensor_is_moved_by_hand_and_back(opened: Explorer) -> None:
     )[1]
     panel.plot._handle_custom_msg({"picked": [block, layer]}, [])
     assert opened.selection == layer
-    assert not panel.offset.disabled
+    assert panel.offset.layout.visibility is None
     before = panel.offset.value
     panel.plot._handle_custom_msg({"dragged": 7.0 if before < 7 else -before}, [])
     assert panel.offset.value != before
@@ -454,7 +454,7 @@ def test_a_tensor_is_moved_by_hand_and_back(opened: Explorer) -> None:
     assert "holds all that the step makes" in panel.told.value
     assert panel.offset.value == pytest.approx(before)
     panel.plot._handle_custom_msg({"dragged": 0.0}, [])
-    assert panel.offset.disabled
+    assert panel.offset.layout.visibility == "hidden"
 
 
 @pytest.mark.parametrize("view", ["Caching allocator", "Expandable segments"])
@@ -468,10 +468,10 @@ def test_what_the_caching_allocator_does_is_drawn_and_not_to_be_dragged(opened: 
     bar = next(x for x in figure["data"] if x["type"] == "bar" and x["customdata"][0][1])
     panel.plot._handle_custom_msg({"picked": bar["customdata"][0]}, [])
     assert opened.selection == bar["customdata"][0][1]
-    assert panel.offset.disabled
+    assert panel.offset.layout.visibility == "hidden"
     panel.of.value = "One buffer"
     assert "holds" in panel.told.value
-    assert panel.offset.disabled
+    assert panel.offset.layout.visibility == "hidden"
 
 
 def test_the_order_of_operators_is_told(opened: Explorer) -> None:
@@ -481,7 +481,7 @@ def test_the_order_of_operators_is_told(opened: Explorer) -> None:
     _addresses(opened, "the captured order")
     # What profiling measured as scratch memory decides whether another order takes less.
     assert (panel.plot.layout.display == "none") == ("No order was found" in panel.told.value)
-    assert panel.offset.disabled
+    assert panel.offset.layout.visibility == "hidden"
 
 
 @pytest.mark.parametrize("name", ["googlenet-a100-80gb", "googlenet-p100-16gb"])

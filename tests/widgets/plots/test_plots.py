@@ -222,6 +222,22 @@ def test_the_map_of_addresses_draws_bars_where_tensors_lie(trained: Trained) -> 
     assert ("collision" in by_name(addresses_figure(moved))) is bool(moved.collisions)
 
 
+def test_a_zoom_is_of_one_view_of_one_length_in_one_unit(trained: Trained) -> None:
+    profile = trained.profile
+    schedules = [random_schedule(profile.graph, 4, keep=x) for x in (0.0, 1.0)]
+    maps = [address_map(profile, simulate(profile, x), place(profile, x)) for x in schedules]
+    assert maps[0].runs != maps[1].runs
+    larger = replace(maps[0], rectangles=(replace(maps[0].rectangles[0], offset_bytes=2**30),))
+    figures = [addresses_figure(x, view="One buffer") for x in (*maps, larger)]
+    figures += [addresses_figure(maps[0], view="Caching allocator"), order_figure(profile.graph, schedules[0])]
+    assert len({x.layout["uirevision"] for x in figures}) == len(figures)
+    again = addresses_figure(maps[0], view="One buffer", chosen=maps[0].rectangles[0].block)
+    assert again.layout["uirevision"] == figures[0].layout["uirevision"]
+    plain = simulate(profile, keep_all(profile.graph))
+    bars = [layers_figure(profile, plain, simulate(profile, x)) for x in schedules]
+    assert len({tuple(x.data[0]["x"]) for x in bars}) == len({x.layout["uirevision"] for x in bars})
+
+
 def test_the_order_names_what_moved(trained: Trained) -> None:
     graph = trained.profile.graph
     solution = solve(trained.profile, budget=10**12, method="model")

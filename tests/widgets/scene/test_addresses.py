@@ -61,7 +61,8 @@ def test_an_edge_that_is_near_attracts(trained: Trained) -> None:
     found = mapped(trained.profile, keep_all(trained.profile.graph))
     own = max(found.rectangles, key=lambda x: x.bytes)
     edge = max(x.end_bytes for x in found.rectangles if x.block != own.block and x.meets(own))
-    assert found.moved(own.block, to_bytes=edge + found.buffer_bytes / 200).of(own.block)[0].offset_bytes == edge
+    assert found.near(own.block, at_bytes=edge + found.buffer_bytes / 200) == edge
+    assert found.near(own.block, at_bytes=edge + found.buffer_bytes / 50) != edge
 
 
 def test_a_bundled_network_has_every_block(subtests: pytest.Subtests) -> None:

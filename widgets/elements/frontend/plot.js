@@ -11,6 +11,7 @@ const CONFIG = { displaylogo: false, showSendToCloud: false, modeBarButtonsToRem
 const dark = () => document.body.dataset.jpThemeLight === "false";
 const DARK = { bgcolor: "#2b2b2b", bordercolor: "#888888", font: { color: "#eeeeee", size: 12 } }; // of what is pointed at
 const NEAR = 3; // pixels: a shorter way is no dragging, and so far from an edge is still at it
+const AXIS = /^[xy]axis\d*$/;
 const IDLE_MS = 300; // at most, until what is out of sight is drawn
 const REST_MS = 60; // at most, between two plots
 
@@ -60,6 +61,17 @@ function walk(event) {
   event.preventDefault();
 }
 
+const inside = ({ left, right, top, bottom }, x, y, more) =>
+  x >= left && x <= right && y >= top - more && y <= bottom + more;
+
+// The range of each axis, none where plotly finds it. One that is another than before is seen whole: of a reader's zoom
+// plotly would keep the end at which both have the same number.
+function extents(layout) {
+  const axes = Object.entries(layout).filter(([name]) => AXIS.test(name));
+  for (const [, axis] of axes) axis.uirevision = `${axis.uirevision ?? layout.uirevision} ${axis.range ?? ""}`;
+  return axes.map(([name, axis]) => [name, [...(axis.range ?? [])]]); // a copy, for plotly writes a zoom into these
+}
+
 function render({ model, el }) {
   const place = document.createElement("div");
   place.className = `schedule-explorer-plot schedule-explorer-${model.get("name")}`;
@@ -74,6 +86,8 @@ function render({ model, el }) {
   let plotly = null;
   let meanwhile = null; // a figure that is shown for as long as a hand moves the budget
   let [alternative, narrow] = [false, false];
+  const stops = barStops(place);
+  let left = null; // a shape that was dragged
   const draw = async () => {
     plotly ??= await (await shared.promise)();
     const text = meanwhile ?? model.get("figure");
@@ -86,14 +100,24 @@ function render({ model, el }) {
     narrow = place.clientWidth < NARROW;
     const layout = narrow ? { ...figure.layout, ...figure.narrow } : figure.layout;
     layout.hoverlabel = { ...layout.hoverlabel, ...(dark() ? DARK : {}) };
+    const [whole, focused] = [extents(layout), stops.focused()];
     await plotly.react(place, figure.data, layout, CONFIG);
+    resetsTo(whole);
     if (fresh) {
       place.on("plotly_click", pick);
       place.on("plotly_hover", point);
       place.on("plotly_unhover", () => (tip.hidden = true));
     }
     toolbar(place);
+    stops.drawn(focused);
     place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
+  };
+  // "Reset axes" leads to all of this figure; plotly remembers the ranges of the first one.
+  const resetsTo = (whole) => {
+    for (const [name, [low, high]] of whole) {
+      const initial = { _rangeInitial0: low, _rangeInitial1: high, _autorangeInitial: low === undefined };
+      Object.assign(place._fullLayout[name], initial);
+    }
   };
   const pick = ({ points }) => {
     for (const { customdata, data, pointNumber } of points) {
@@ -104,26 +128,41 @@ function render({ model, el }) {
       }
     }
   };
+  const press = (event) => {
+    const { picked, reached } = stops.press(event);
+    if (picked) model.send({ picked: picked.picks });
+    if (reached) plotly.Fx.hover(place, [reached.at]);
+    if (picked || reached) event.preventDefault();
+  };
+  place.addEventListener("keydown", press);
+  place.addEventListener("focusout", () => place.data && plotly.Fx.unhover(place));
   // A shape called "handle", the figure's first, can be dragged up and down. By plotly's own means, its edges as well.
   const grab = (event) => {
-    const shape = place.layout.shapes?.[0]?.name === "handle" ? place.querySelector(".shapelayer path") : null;
-    const box = shape?.getBoundingClientRect();
+    const shape = place.layout?.shapes?.[0]?.name === "handle" ? place.querySelector(".shapelayer path") : null;
+    if (!shape || event.button) return;
+    const [box, area] = [shape, place.querySelector(".nsewdrag")].map((part) => part.getBoundingClientRect());
     const [x, y] = [event.clientX, event.clientY];
-    if (!box || event.button || x < box.left || x > box.right || y < box.top - NEAR || y > box.bottom + NEAR) return;
+    const seen = inside(area, x, y, 0); // what is zoomed away cannot be taken hold of beside the axes
+    if (!seen || !inside(box, x, y, NEAR)) return;
     event.preventDefault(); // else plotly zooms
     place.setPointerCapture(event.pointerId);
-    const area = place.querySelector(".nsewdrag").getBoundingClientRect();
     const [low, high] = place.layout.yaxis.range;
     const over = new AbortController();
     const drop = ({ type, clientY }) => {
       over.abort();
-      shape.style.transform = "";
       const by = Math.abs(clientY - y) < NEAR ? 0 : y - clientY;
       if (type === "pointerup") model.send({ dragged: (by / area.height) * (high - low) });
+      if (type !== "pointerup" || !by) shape.style.transform = "";
+      else left = shape; // where it was let go, until the kernel has answered
     };
     const follow = ({ clientY }) => (shape.style.transform = `translateY(${clientY - y}px)`);
     place.addEventListener("pointermove", follow, over);
     for (const type of ["pointerup", "pointercancel"]) place.addEventListener(type, drop, over);
+  };
+  // A figure that comes with the answer has an outline of its own; else the old one goes back.
+  const answered = () => {
+    if (left && !queue.has(place)) left.style.transform = "";
+    left = null;
   };
   place.addEventListener("pointerdown", grab, { capture: true });
   // A matrix would need a text for every cell; its rows, columns and values have names instead.
@@ -169,12 +208,14 @@ function render({ model, el }) {
   });
   watched.observe(el);
   model.on("change:figure", settled);
+  model.on("msg:custom", answered);
   sized.observe(place);
   return () => {
     sized.disconnect();
     watched.disconnect();
     queue.delete(place);
     model.off("change:figure", settled);
+    model.off("msg:custom", answered);
     if (place.data) plotly.purge(place);
   };
 }
