@@ -41,8 +41,22 @@ def _(
     keepdim: bool,  # noqa: FBT001 - as above
     cumulative: bool,  # noqa: FBT001 - as above
 ) -> torch.Tensor:
-    del dim, keepdim, cumulative
-    return torch.empty_like(source, dtype=gradient.dtype)
+    return _without_zeros(gradient, source, dim, keepdim=keepdim, cumulative=cumulative)
+
+
+def _without_zeros(
+    gradient: torch.Tensor, source: torch.Tensor, dim: int | None, *, keepdim: bool, cumulative: bool
+) -> torch.Tensor:
+    """The formula for factors of which none is zero: of interest is how its result lies in memory."""
+    result = _product(source, dim, keepdim=keepdim, cumulative=cumulative)
+    if cumulative:
+        assert dim is not None, "as PyTorch has it"
+        if source.numel() <= 1 or source.shape[dim] == 1:
+            return gradient.clone()
+        return (result * gradient).flip(dim).cumsum(dim).flip(dim) / source
+    if dim is not None and not keepdim and source.ndim:
+        gradient, result = gradient.unsqueeze(dim), result.unsqueeze(dim)
+    return gradient * (result / source)
 
 
 def with_plain_calls(graph: fx.Graph) -> None:
@@ -59,11 +73,18 @@ def product_gradient(
     keepdim: bool,  # noqa: FBT001 - as above
     cumulative: bool,  # noqa: FBT001 - as above
 ) -> torch.Tensor:
-    """The gradient of a product's factors, by eager mode's own derivative."""
+    """The gradient of a product's factors, by eager mode's own derivative; laid out as without zeros among them."""
     with torch.enable_grad():
         leaf = source.detach().requires_grad_()
         (found,) = torch.autograd.grad(_product(leaf, dim, keepdim=keepdim, cumulative=cumulative), leaf, gradient)
-    return found
+    grown, factors = (
+        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") for x in (gradient, source)
+    )
+    usual = _without_zeros(grown, factors, dim, keepdim=keepdim, cumulative=cumulative)
+    is_the_gradient = source.numel() <= 1 or (dim is not None and source.shape[dim] == 1)  # or a view of it
+    if found.stride() == usual.stride() and not is_the_gradient:
+        return found
+    return torch.empty_strided(usual.shape, usual.stride(), dtype=found.dtype, device=found.device).copy_(found)
 
 
 def _product(source: torch.Tensor, dim: int | None, *, keepdim: bool, cumulative: bool) -> torch.Tensor:

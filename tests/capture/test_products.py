@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import explorer
-from explorer.capture import capture
+from explorer.capture import capture, products
 from tests.schedules import random_schedule
 
 
@@ -29,6 +30,43 @@ PRODUCTS = {
     "of all": torch.prod,
     "cumulative": lambda x: x.cumprod(1),
 }
+
+
+_ORDERS = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0)]
+
+
+@pytest.mark.parametrize("zeros", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 8, 3), (1, 5, 2), (3, 1, 4)], ids=str)
+@pytest.mark.parametrize(
+    ("dim", "keepdim", "cumulative"),
+    [
+        (None, False, False),
+        *((x, y, False) for x in range(3) for y in (False, True)),
+        *((x, False, True) for x in range(3)),
+    ],
+)
+def test_gradients_of_products_lie_in_memory_as_traced(
+    dim: int | None, *, keepdim: bool, cumulative: bool, shape: tuple[int, ...], zeros: int
+) -> None:
+    """Whatever the source and the gradient do, and in memory of their own."""
+    how = (dim, keepdim, cumulative)
+    for order in _ORDERS:
+        source = _in_order(shape, order)
+        source[0, 0, :zeros] = 0
+        result = products._product(source, dim, keepdim=keepdim, cumulative=cumulative)
+        for other in _ORDERS if result.ndim == 3 else ((0, 1), (1, 0)) if result.ndim else ((),):
+            gradient = _in_order(tuple(result.shape), other)
+            real = products.product_gradient(gradient, source, *how)
+            with FakeTensorMode() as mode:
+                fake = products.product_backward(mode.from_tensor(gradient), mode.from_tensor(source), *how)
+            assert (real.shape, real.stride()) == (fake.shape, fake.stride())
+            assert real.data_ptr() != gradient.data_ptr()
+
+
+def _in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> torch.Tensor:
+    """Dimensions lie in memory in this order."""
+    made = torch.rand([shape[x] for x in order]) + 0.5
+    return made.permute([order.index(x) for x in range(len(order))])
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
