@@ -294,13 +294,17 @@ def fake_implementation(operator: Any, implementation: Callable[..., Any] | None
 
 @contextmanager
 def dispatching_by(mode: Any, run: Callable[..., Any]) -> Iterator[None]:
-    """While open, operators of a mode of fake tensors run so: with the mode, the operator, its arguments and the rest.
+    """While open, operators of a mode of fake tensors run so: with the operator, its arguments and the rest.
 
-    The rest is a function without arguments, that runs it as PyTorch does without its cache.
+    The rest is a function without arguments, that runs it as PyTorch does without its cache. Within another such region
+    all is as there.
     """
+    if "_cached_dispatch_impl" in vars(mode):
+        yield
+        return
 
     def dispatch(operator: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return run(mode, operator, args, kwargs, lambda: mode._dispatch_impl(operator, types, args, kwargs))
+        return run(operator, args, kwargs, lambda: mode._dispatch_impl(operator, types, args, kwargs))
 
     before, mode.cache_enabled = mode.cache_enabled, True
     mode._cached_dispatch_impl = dispatch

@@ -165,6 +165,7 @@ class GameView(ipywidgets.VBox):
         try:
             self.played = self.game.solver()
         finally:
+            self.verdict.value = ""
             self._offer(there=True)
         if self.played.schedule is not None:
             self._draw(explorer.simulate(self.game.profile, self.played.schedule), title="The solver's schedule")

@@ -243,7 +243,8 @@ class _Builder:
         name = self._operator_name(node)
         for index, output in outputs.items():
             self._own(output, name if index == 0 else f"{name}[{index}]", role)
-        variants = [x for x in self.variants[node] if self._possible(x)]
+        default, *others = self.variants[node]
+        variants = [default, *(x for x in others if self._possible(x, phase))]
         for part in dict.fromkeys(x.part for x in variants):
             implementations = [self._implementation(node, x, outputs, phase) for x in variants if x.part == part]
             self._append(node, f"{name} {part}".rstrip(), phase, implementations, optional=bool(part))
@@ -268,12 +269,13 @@ class _Builder:
         found = tuple(implementations)
         self.operators.append(Operator(len(self.operators), name, target, phase, layer, found, optional=optional))
 
-    def _possible(self, variant: Variant) -> bool:
+    def _possible(self, variant: Variant, phase: Phase) -> bool:
         """Is all that it reads made by now, and what it overwrites free to take?"""
         read = [self._storage_below(node) for node in argument_nodes(variant)]
         if None in read:
             return False
-        if variant.when is When.AGAIN and not self._changed.isdisjoint(read):
+        late = phase is Phase.BACKWARD or variant.when is When.AGAIN
+        if late and not self._changed.isdisjoint(read):
             return False  # by then it is another value
         if variant.overwrites is None:
             return True

@@ -177,7 +177,7 @@ def _bags(result: tuple[torch.Tensor, ...], *args: Any) -> tuple[torch.Tensor, .
 def _scattered(result: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:
     """What is written to lies in a copy of all the memory that the source lies in, where no two elements share it."""
     if any(size > 1 and stride == 0 for size, stride in zip(source.shape, source.stride(), strict=True)):
-        return _contiguous(result)
+        return torch.empty_like(source, dtype=result.dtype)
     whole = source.new_empty(source.untyped_storage().nbytes() // source.element_size())
     return whole.as_strided(source.shape, source.stride(), source.storage_offset())
 

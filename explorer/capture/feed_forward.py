@@ -14,18 +14,20 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from explorer.capture.joining import OtherwiseError, products_of, replace_by, require
 from explorer.capture.middles import MOST_STEPS, VIEWS, Tracing
 from explorer.operators import feed_forward as ways
 from explorer.operators.feed_forward import Begin, FeedForward, Middle, Value, parts_of
 from explorer.operators.registry import AS_EAGER, value_of
+from explorer.torch_private import storage_key
 
 aten = torch.ops.aten
 
 
 def join_feed_forward(
-    graph: fx.Graph, named: Collection[fx.Node], backward: Collection[fx.Node]
+    graph: fx.Graph, named: Collection[fx.Node], backward: Collection[fx.Node], changed: Collection[int]
 ) -> dict[fx.Node, fx.Node]:
     """Join the backward pass of every feed-forward layer.
 
@@ -33,6 +35,7 @@ def join_feed_forward(
         graph: joint, without what nobody reads; it is changed in place.
         named: nodes that are results or gradients.
         backward: nodes of the backward pass.
+        changed: storages that the forward pass changes, of which the backward pass must read nothing.
 
     Returns:
         For each node that another one stands for now, that one.
@@ -42,6 +45,7 @@ def join_feed_forward(
         if node.target is aten.mm.default and node in backward and node.users:
             try:
                 found = _Found(node, named, backward)
+                require(not any(storage_key(value_of(x)) in changed for x in found.read()))
             except OtherwiseError:
                 continue
             replaced |= found.join(graph)
@@ -219,6 +223,13 @@ class _Found:
         found = [self.all.layers[x] for x in layers]
         sources, weights, biases = (tuple(getattr(x, y) for x in found) for y in ("source", "weight", "bias"))
         return Begin(tuple(given), sources, weights, biases), layers, [*layers, *given]
+
+    def read(self) -> set[fx.Node]:
+        """All that the joined calls read, in one way or another, of what was there before them."""
+        wide = [] if self.partner is None else [self.partner[1]]
+        begin, _, there = self._again([*self.saved, *wide])
+        nodes = pytree.tree_leaves(begin.arguments())
+        return {*self.saved, *self.sources, *self.weights, *there, *(x for x in nodes if isinstance(x, fx.Node))}
 
     def join(self, graph: fx.Graph) -> dict[fx.Node, fx.Node]:
         """Put the joined calls in; returns what stands for what."""

@@ -366,6 +366,7 @@ def plain_tensors_as_buffers(step: nn.Module) -> Iterator[frozenset[str]]:
     try:
         for path, module in step.named_modules():
             for name, value in plain_tensors(module).items():
+                _refuse_copies(module, name, value, f"{path}.{name}".removeprefix("step.model."))
                 moved.append((module, name, value))
                 names.add(f"{path}.{name}")
                 del module.__dict__[name]
@@ -375,6 +376,15 @@ def plain_tensors_as_buffers(step: nn.Module) -> Iterator[frozenset[str]]:
         for module, name, value in moved:
             module._buffers.pop(name, None)  # noqa: SLF001 - likewise
             module.__dict__[name] = value
+
+
+def _refuse_copies(module: nn.Module, name: str, value: torch.Tensor, path: str) -> None:
+    """Buffers of a shallow copy are the original's; its attributes are not."""
+    if module._buffers.get(name, value) is not value:  # noqa: SLF001 - likewise
+        raise ValueError(
+            f"{path} is another tensor than that of the module which this one is a shallow copy of (copy.copy), with "
+            "which it shares its buffers: copy.deepcopy, or the same tensor in both"
+        )
 
 
 def plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:

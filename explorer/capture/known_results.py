@@ -31,35 +31,42 @@ _known: dict[Any, _Result | None] = {}
 @contextlib.contextmanager
 def results_known(mode: FakeTensorMode) -> Iterator[None]:
     """While open, calls in ``mode`` whose results are known are not run; where all sizes are numbers."""
-    before, mode.cache_enabled = mode.cache_enabled, False
-    try:
-        with dispatching_by(mode, _run) if mode.shape_env is None else contextlib.nullcontext():
-            yield
-    finally:
-        mode.cache_enabled = before
+    with dispatching_by(mode, _Results(mode)) if mode.shape_env is None else contextlib.nullcontext():
+        yield
 
 
 class _OtherError(Exception):
     """A call has an argument that does not tell all of itself."""
 
 
-def _run(
-    mode: FakeTensorMode, operator: Any, args: Sequence[Any], kwargs: dict[str, Any], make: Callable[[], Any]
-) -> Any:
-    if not _makes_its_results(operator):
-        return make()
-    try:
-        call = operator, _settings(), _told(mode, args), _told(mode, sorted(kwargs.items()))
-    except _OtherError:
-        return make()
-    if call in _known:
-        found = _known[call]
-        return make() if found is None else _made(mode, *found)
-    result = make()
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
-    _known[call] = _described(mode, result, (args, kwargs))
-    return result
+class _Results:
+    """Of calls in one mode; not of those that they are taken apart into, where an operator may be as PyTorch has it."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+        self._within = False
+
+    def __call__(self, operator: Any, args: Sequence[Any], kwargs: dict[str, Any], make: Callable[[], Any]) -> Any:
+        if self._within or not _makes_its_results(operator):
+            return make()
+        mode = self._mode
+        try:
+            call = operator, _settings(), _told(mode, args), _told(mode, sorted(kwargs.items()))
+        except _OtherError:
+            return make()
+        found = _known.get(call)
+        if found is not None:
+            return _made(mode, *found)
+        self._within = True
+        try:
+            result = make()
+        finally:
+            self._within = False
+        if call not in _known:
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            _known[call] = _described(mode, result, (args, kwargs))
+        return result
 
 
 @cache
@@ -74,14 +81,16 @@ def _makes_its_results(operator: Any) -> bool:
 
 
 def _settings() -> tuple[Any, ...]:
-    """What results depend on besides the arguments: the last three by the choice of a convolution's kernel."""
+    """What results depend on besides the arguments, most of it by the choice of a convolution's kernel."""
     return (
         torch.get_default_dtype(),
         torch.get_default_device(),
         torch.is_inference_mode_enabled(),
         torch.are_deterministic_algorithms_enabled(),
+        torch.get_num_threads(),
         torch.backends.mkldnn.enabled,
         torch.backends.cudnn.enabled,
+        torch.backends.cudnn.deterministic,
     )
 
 
@@ -91,8 +100,8 @@ def _told(mode: FakeTensorMode, value: Any) -> Any:
     if kind is FakeTensor:
         if not _is_plain(mode, value):
             raise _OtherError
-        place = value.device, value.storage_offset(), value.requires_grad, value.is_conj(), value.is_neg()
-        return tuple(value.shape), value.stride(), value.dtype, *place
+        kind = value.dtype, value.device, value.requires_grad, value.is_conj(), value.is_neg(), value.is_inference()
+        return tuple(value.shape), value.stride(), value.storage_offset(), value.untyped_storage().nbytes(), *kind
     if kind in _PLAIN:
         return kind, value  # True is 1
     if kind in (float, complex):

@@ -70,7 +70,8 @@ def normalise(traced: Traced, step: nn.Module) -> Traced:
     for join in (join_linear_layers, join_sums):
         _sweep(traced)
         traced = _with(traced, join(traced.graph, _named(traced)))
-    traced = _with(traced, join_feed_forward(traced.graph, _named(traced), backward_nodes(traced)))
+    joined = join_feed_forward(traced.graph, _named(traced), backward_nodes(traced), changed_storages(traced))
+    traced = _with(traced, joined)
     traced = _own_gradients(traced)
     mark_sums_of_gradients(backward_nodes(traced))
     _sweep(traced)

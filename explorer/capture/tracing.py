@@ -98,9 +98,9 @@ def as_traced(step: TrainingStep, leaves: list[Any]) -> Iterator[tuple[Interface
         What to run, and the leaves to give it.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(TRACING)  # first: a mode of fake tensors may be another thread's, too
         mode = stack.enter_context(_fake_mode([*step.parameters(), *step.buffers(), *leaves]))
         for context in (
-            TRACING,
             without_chance(step),
             _clean_notes(),
             fx_traceback.preserve_node_meta(),
@@ -108,6 +108,7 @@ def as_traced(step: TrainingStep, leaves: list[Any]) -> Iterator[tuple[Interface
         ):
             stack.enter_context(context)
         stack.enter_context(_as_in_eager_mode())
+        stack.enter_context(results_known(mode))
         stack.enter_context(positions_of_the_model(leaves))
         stack.enter_context(guards_without_questions())
         interface = Interface(step, stack.enter_context(plain_tensors_as_buffers(step)))
@@ -118,10 +119,14 @@ def as_traced(step: TrainingStep, leaves: list[Any]) -> Iterator[tuple[Interface
 
 @contextlib.contextmanager
 def _fake_mode(tensors: list[Any]) -> Iterator[FakeTensorMode]:
-    """The mode to trace in: that of the tensors if they are fake already."""
+    """The mode to trace in, without PyTorch's cache: that of the tensors if they are fake already."""
     mode = detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
-    with mode, results_known(mode):
-        yield mode
+    before, mode.cache_enabled = mode.cache_enabled, False
+    try:
+        with mode:
+            yield mode
+    finally:
+        mode.cache_enabled = before
 
 
 @contextlib.contextmanager

@@ -103,6 +103,11 @@ class StepBuffer:
         """Is what a step allocates known, and where it goes?"""
         return self._noted >= NOTED
 
+    @property
+    def keeps(self) -> bool:
+        """Is that of use for the next step?"""
+        return self.placed and not self._anew
+
     def expect_more(self) -> None:
         """The next step allocates what libraries keep, once more: it is not a surprise."""
         self._surprised = False
@@ -168,7 +173,7 @@ class StepBuffer:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            self.given_up = True
+            self.given_up, self.use = True, None
             warnings.warn(
                 f"there is no memory for a buffer of {format_bytes(packing.buffer_bytes)} beside what outlives the "
                 "step: steps run without it",

@@ -113,13 +113,13 @@ def placed_for(buffer: StepBuffer | None, step: Callable[..., Callable[[], None]
     if buffer is None:
         yield True
         return
-    noted = not buffer.placed
-    keep_results = _is_as_planned(buffer, step())
-    if not keep_results and not _is_as_planned(buffer, step(keep_results=False)):
-        noted = True
-        buffer.note_anew()
-        keep_results = _is_as_planned(buffer, step())
+    noted = not buffer.keeps
     try:
+        keep_results = _is_as_planned(buffer, step())
+        if not keep_results and not _is_as_planned(buffer, step(keep_results=False)):
+            noted = True
+            buffer.note_anew()
+            keep_results = _is_as_planned(buffer, step())
         yield keep_results
     finally:
         if noted:

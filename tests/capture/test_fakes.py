@@ -131,8 +131,17 @@ CALLS: dict[str, Callable[[torch.Tensor], list[Any]]] = {
     "select scatter": lambda x: [aten.select_scatter.default, x, torch.rand(x.select(1, 0).shape), 1, 0],
     "slice scatter": lambda x: [aten.slice_scatter.default, x, torch.rand(x[:, :2].shape), 1, 0, 2],
     "diagonal scatter": lambda x: [aten.diagonal_scatter.default, x, torch.rand(x.diagonal().shape)],
+    "as strided scatter": lambda x: [aten.as_strided_scatter.default, x, torch.rand(2), [2], [1], x.storage_offset()],
     "tril": _of_source(aten.tril.default),
 }
+
+
+@pytest.mark.parametrize("call", ["select scatter", "slice scatter", "diagonal scatter"])
+def test_what_is_scattered_into_an_expanded_tensor_lies_as_a_copy_of_it(call: str) -> None:
+    operator, *args = CALLS[call](torch.rand(4, 6).t().expand(3, 6, 4))
+    with mended(), FakeTensorMode() as mode:
+        fake = operator(*(mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args))
+    assert fake.stride() == operator(*args).stride()
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -21,6 +21,9 @@ from tests.capture.wide import CASES
 aten = torch.ops.aten
 
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's, of samples
+
+
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(known_results, "_known", {})
@@ -64,6 +67,81 @@ def test_a_capture_is_the_same_as_one_that_knows_nothing(name: str, monkeypatch:
     once, again = (_told(model, batch, loss) for _ in range(2))
     monkeypatch.setattr(tracing, "results_known", lambda _: contextlib.nullcontext())
     assert once == again == _told(model, batch, loss)
+
+
+def _part(later: bool) -> tuple[nn.Module, Any]:  # noqa: FBT001 - of samples
+    """Writes to a part of a tensor, or to a tensor of that size."""
+
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = self.linear(x)
+            some = made.tanh()[:4] if later else made[:4].tanh()
+            return torch.select_scatter(some, some[0] * 2, 0, 0).square().mean()
+
+    return Part(), torch.rand(64, 4)
+
+
+def _groups(memory_format: torch.memory_format) -> tuple[nn.Module, Any]:
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.GroupNorm(2, 4)).bfloat16()
+    return model, torch.rand(2, 4, 6, 6).bfloat16().to(memory_format=memory_format)
+
+
+@pytest.mark.parametrize(
+    ("make", "kinds"),
+    [(_part, (False, True)), (_groups, (torch.contiguous_format, torch.channels_last))],
+    ids=["a part", "group norm"],
+)
+def test_a_capture_does_not_depend_on_those_before(make: Any, kinds: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch):
+    """Calls that look alike."""
+    alone = []
+    for kind in kinds:
+        monkeypatch.setattr(known_results, "_known", {})
+        alone.append(_told(*make(kind), None))
+    for order in ((0, 1), (1, 0)):
+        monkeypatch.setattr(known_results, "_known", {})
+        assert [_told(*make(kinds[x]), None) for x in order] == [alone[x] for x in order]
+
+
+def test_samples_are_captured_the_same_in_any_order():
+    names = list(CASES)[::4]
+    first, again = {}, {}
+    for found, order in ((first, names), (again, names[::-1])):
+        for name in order:
+            torch.manual_seed(0)
+            found[name] = _told(*CASES[name]())
+        known_results._known.clear()
+    assert first == again
+
+
+def test_the_number_of_threads_makes_another_call():
+    def strides(threads: int) -> tuple[int, ...]:
+        torch.set_num_threads(threads)
+        with FakeTensorMode() as mode, results_known(mode):
+            source = torch.empty(2, 8, 4, 4, 4).to(memory_format=torch.channels_last_3d)
+            return F.conv3d(source, torch.empty(8, 8, 1, 1, 1)).stride()
+
+    before = torch.get_num_threads()
+    try:
+        alone = []
+        for threads in (1, 2):
+            known_results._known.clear()
+            alone.append(strides(threads))
+        known_results._known.clear()
+        assert [strides(x) for x in (1, 2)] == alone
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_within_another_one_it_is_as_there():
+    with FakeTensorMode() as mode, results_known(mode):
+        with results_known(mode):
+            torch.exp(torch.rand(3))
+        assert "_cached_dispatch_impl" in vars(mode)
+    assert "_cached_dispatch_impl" not in vars(mode)
 
 
 def test_equal_layers_are_asked_once(run: Counter[str]):

@@ -10,7 +10,7 @@ from torch import nn
 
 import explorer
 from explorer.capture import capture
-from explorer.graph import Phase
+from explorer.graph import Phase, Role
 from explorer.solvers.methods.baselines.forward_graph import articulation_points
 from explorer.solvers.methods.baselines.segments import every_root, segmented
 from explorer.solvers.methods.checkmate.nodes import Nodes
@@ -53,6 +53,24 @@ class _ChangesItsInput(nn.Module):
         made = self.layer(x)
         x.mul_(2)
         return self.head(made).square().mean()
+
+
+def test_a_joined_layer_makes_nothing_again_from_an_input_that_is_changed_later() -> None:
+    class FeedForward(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.narrow = nn.Linear(32, 128), nn.Linear(128, 32)
+            self.wide.weight.requires_grad_(False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = self.narrow(torch.nn.functional.gelu(self.wide(x)))
+            x.mul_(2)
+            return made.square().mean()
+
+    graph = capture(FeedForward(), torch.randn(512, 32)).graph
+    (changed,) = (x.id for x in graph.storages if x.role is Role.INPUT)
+    reading = [x.name for x in graph.backward for y in x.implementations if changed in y.reads]
+    assert not reading
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm2d(8, affine=False), nn.Dropout(0.3), nn.Tanh()], ids=str)

@@ -93,6 +93,18 @@ def test_trains_like_eager(name: str, *, frozen: bool) -> None:
     )
 
 
+def test_a_shallow_copy_with_a_tensor_of_its_own_is_refused() -> None:
+    layer = nn.Linear(6, 6)
+    layer.scale = torch.tensor(2.0)
+    other = copy.copy(layer)
+    other.scale = torch.tensor(5.0)
+    model = _Body(lambda m, x: m.other(m.layer(x) * m.layer.scale) * m.other.scale, layer=layer, other=other)
+    with pytest.raises(ValueError, match=r"other\.scale is another tensor .* copy\.deepcopy"):
+        explorer.profile(model, torch.randn(5, 6))
+    assert layer.scale.item() == 2.0
+    assert other.scale.item() == 5.0
+
+
 def test_a_refused_model_is_as_before() -> None:
     layer = nn.Linear(6, 6)
     model = _Body(lambda m, x: m.one(x) if x.sum() > 0 else m.other(x), one=layer, other=layer)

@@ -70,8 +70,10 @@ class Plot(anywidget.AnyWidget):
                 self.on_msg(lambda _, content, __, key=key, handler=handler: key in content and handler(content[key]))
 
     def _dragged(self, on_drag: Callable[[float], None], by: float) -> None:
-        on_drag(by)
-        self.send({"answered": True})  # after the figure, if there is another
+        try:
+            on_drag(by)
+        finally:
+            self.send({"answered": True})  # after the figure, if there is another
 
     def draw(self, figure: Figure) -> None:
         """Show a figure in place of the one before."""
