@@ -24,7 +24,7 @@ def vgg() -> Profile:
 def test_the_better_of_both_orders_is_told(vgg: Profile) -> None:
     peak = simulate(vgg, keep_all(vgg.graph)).peak_bytes
     heard = Heard()
-    with SessionInOrders(vgg, on_event=heard.queue.put, time_limit=2.0, remember=False) as session:
+    with SessionInOrders(vgg, on_event=heard.queue.put, time_limit=5.0, remember=False) as session:
         request = session.request(round(0.6 * peak))
         found = heard.final(request).solution
         assert found.schedule is not None
