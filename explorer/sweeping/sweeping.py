@@ -109,8 +109,9 @@ def _client(workers: int | None, scheduler: str | None) -> Iterator[Client]:
         from distributed import Client, LocalCluster
     if scheduler is None:
         # A thread each: solvers have threads of their own. What Dask warns of is that solves are long; what it calls
-        # errors, workers that died and cells that failed, is done again or told in a row.
-        local = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": CRITICAL}
+        # errors, workers that died and cells that failed, is done again or told in a row. Two sweeps may run at a time.
+        local = {"n_workers": workers, "threads_per_worker": 1, "silence_logs": CRITICAL}
+        local["dashboard_address"] = "127.0.0.1:0"
         with LocalCluster(**local) as cluster, Client(cluster) as client:
             yield client
         return

@@ -37,7 +37,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         (tmp_path / name).mkdir()
     monkeypatch.syspath_prepend(tmp_path / "both")
     monkeypatch.chdir(tmp_path / "there")
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
         monkeypatch.chdir(tmp_path / "here")
         yield cluster.scheduler_address
 

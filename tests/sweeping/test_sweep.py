@@ -99,7 +99,7 @@ def test_what_is_damaged_or_gone_is_asked_again(answered, tmp_path):
 
 def test_a_schedule_that_is_gone_or_damaged_is_made_again(tmp_path):
     axes = {**AXES, "batches": [2048], "budgets": ["100 %"], "methods": ["eager"], "folder": tmp_path}
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", processes=False) as cluster:
         axes["scheduler"] = cluster.scheduler_address
         (row,) = explorer.sweep([SMALL], **axes).rows
         schedule = tmp_path / "schedules" / f"{row.key}.json.gz"
@@ -155,7 +155,7 @@ def test_a_stopped_sweep_goes_on(tmp_path):
             raise KeyboardInterrupt
 
     axes = {**{x: AXES[x] for x in ("devices", "budgets", "time_limit")}, "methods": ["monet"], "folder": tmp_path}
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", processes=False) as cluster:
         axes["scheduler"] = cluster.scheduler_address
         with pytest.raises(KeyboardInterrupt):
             explorer.sweep([EVEN], batches=[2048, 4096], progress=stop, **axes)
