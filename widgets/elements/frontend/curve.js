@@ -3,7 +3,7 @@ const LEFT = 46, RIGHT = 16, TOP = 26;
 const HEIGHT = 264;
 const BELOW = 40;
 const REACH = 12; // pixels around a point
-const HALF = 3.5; // of the width of a tick's character, at most
+const HALF = 4; // of the width of a tick's character, at most: "%" is wide
 const EMPTY = "no schedule is known to fit here";
 const STEP = { ArrowUp: 1, ArrowRight: -1, ArrowDown: -1, ArrowLeft: 1 };
 
