@@ -4,7 +4,7 @@ One function for each family of constraints, with the paper's number. Time is in
 ``C[e,s]`` says that tensor ``e`` is made at step ``s``, ``P[e,s]`` that it is kept there. What the paper does not know
 and a step has is put in its terms: workspace is a tensor that nobody reads, an operator that makes nothing makes one of
 no bytes, and what is held is kept to the last step. Where a result takes another's memory, that counts once while both
-are there; with addresses they are two tensors, as there.
+are there; with addresses they are two tensors, as in the paper.
 
 The program grows with the square of the operators: it is for small graphs, and to be looked at.
 """
@@ -137,6 +137,11 @@ class PaperProgram:
         for at in reversed(range(self.steps)):
             after[at] = max((after[x] + 1 for x in self.task.followers[at]), default=0)
         return tuple((first[at], self.steps - 1 - after[at]) for at in range(self.steps))
+
+    @cached_property
+    def edge_of(self) -> dict[int, int]:
+        """One tensor of each operator; all of them are made together."""
+        return {of.source: e for e, of in enumerate(self.edges)}
 
     def made(self, edge: int, step: int) -> Amount:
         """``C[e,s]``: 0 outside the span of its source (equation 10)."""
@@ -272,13 +277,12 @@ def made_together(p: PaperProgram) -> None:
 
 def after_others(p: PaperProgram) -> None:
     """C[e,s] ≤ Σ_{t<s} C[f,t] where an operator comes before another whatever it makes; not in the paper."""
-    of_operator = {of.source: e for e, of in enumerate(p.edges)}
     for at, others in enumerate(p.task.before):
         for other in others:
             past: Amount = ({}, 0.0)
             for s in range(p.steps):
-                p.at_most(p.made(of_operator[at], s), past)
-                past = added(past, p.made(of_operator[other], s))
+                p.at_most(p.made(p.edge_of[at], s), past)
+                past = added(past, p.made(p.edge_of[other], s))
 
 
 def held_to_the_end(p: PaperProgram) -> None:
@@ -293,8 +297,7 @@ def peak_of_sums(p: PaperProgram) -> None:
 
     Where an operator's result takes the memory of what it reads, less by that while it runs; not in the paper.
     """
-    of_operator = {of.source: e for e, of in enumerate(p.edges)}
-    shared = {of_operator[at]: x / p.unit_bytes for at, x in enumerate(p.task.workspace_bytes) if x < 0}
+    shared = {p.edge_of[at]: x / p.unit_bytes for at, x in enumerate(p.task.workspace_bytes) if x < 0}
     for s in range(p.steps):
         total: Amount = ({p.peak: -1.0}, 0.0)
         for e in range(len(p.edges)):
