@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import cycle, product
+from itertools import cycle
 
 import numpy as np
 
@@ -19,11 +19,11 @@ from explorer.solvers.placing.rectangles import Rectangles
 
 _RACERS = ("WAT", "TAW", "TWA", "AWT", "WTA", "ATW")  # of ``Rectangles.orders``
 _FIRST_STATES = 16  # times as many as there are rectangles: of each racer's first turn
-_SHORT_STATES = (4, 20, 100)  # likewise, of perturbed orders in turn
+_SHORT_STATES = 8  # likewise, of each perturbed order: many short searches find what few long ones do not
 _PERTURBED = 4.0  # states for perturbed orders, of those for racers
 # Of the measures' standard deviations: noise in a perturbed order, and what e times the mean failures weigh, in turn.
-_NOISE = 0.3
-_BLAME = (0.0, 0.5, 1.0, 2.0)
+_NOISE = 0.05
+_BLAME = (0.5, 1.0, 2.0, 4.0)
 _REMEMBERED = 0.95  # of the failures before, in each turn
 _SEED = 0
 
@@ -71,7 +71,7 @@ class Race:
     def _alternating(self) -> Iterator[tuple[np.ndarray, int]]:
         """Orders and states for each turn."""
         orders = self._rectangles.orders()
-        perturbed, kinds = _Perturbed(self._rectangles), cycle(product(_SHORT_STATES, _BLAME))
+        perturbed, blames = _Perturbed(self._rectangles), cycle(_BLAME)
         n = len(self._rectangles)
         limit = _FIRST_STATES * n
         yield orders[_RACERS[0]], n  # how quick it is: no turn is longer than there is time
@@ -81,8 +81,7 @@ class Race:
                 yield orders[name], limit
             short = self.states + int(_PERTURBED * (self.states - before))
             while self.states < short:
-                states, blame = next(kinds)
-                yield perturbed.order(self._failed, blame), states * n
+                yield perturbed.order(self._failed, next(blames)), _SHORT_STATES * n
             limit *= 2
 
     def _turn(self, order: np.ndarray, limit: int, seconds: float) -> int:
