@@ -287,6 +287,9 @@ def _presence(made: Machine) -> dict[str, Any]:
             library.fake_set_device(ctypes.c_int64(device))
         return before
 
+    def maybe_exchange(device: int) -> int:  # a function of its own: torch.compile tells them apart
+        return exchange(device)
+
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
@@ -296,7 +299,7 @@ def _presence(made: Machine) -> dict[str, Any]:
         "is_bf16_supported": lambda *_args, **_kwargs: True,
         "current_device": made.index,
         "_exchange_device": exchange,
-        "_maybe_exchange_device": exchange,
+        "_maybe_exchange_device": maybe_exchange,
         "set_device": lambda device: exchange(made.index(device)) and None,
         "synchronize": lambda *_args: library.fake_host_waits_for_all(),
     }
