@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from explorer.capture.batch import TrainingStep, with_scalar_gradients
 from explorer.capture.chance import own_chance_only
 from explorer.capture.explaining import called_from_outside, foreign, line_of
+from explorer.capture.places import in_places
 from explorer.capture.refusing import is_traced
 from explorer.capture.results import ResultStructure, take_apart, tensors_of_result
 from explorer.capture.state import Change, ObjectState
@@ -152,7 +153,7 @@ class Interface(nn.Module):
         """
         if remove_duplicate or not recurse:
             return super().named_parameters(prefix, recurse, remove_duplicate)
-        return _in_places(self, "_parameters", prefix)
+        return in_places(self, "_parameters", prefix)
 
     def named_buffers(
         self,
@@ -163,7 +164,7 @@ class Interface(nn.Module):
         """Likewise."""
         if remove_duplicate or not recurse:
             return super().named_buffers(prefix, recurse, remove_duplicate)
-        return _in_places(self, "_buffers", prefix)
+        return in_places(self, "_buffers", prefix)
 
     def _whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with what was hidden from tracing."""
@@ -198,16 +199,6 @@ class Interface(nn.Module):
         before, is_plain = change.before, name in self.plain
         fits = before.shape == value.shape and before.dtype == value.dtype
         return Stored(change.place, name, is_plain, fits and not before.requires_grad and not value.requires_grad)
-
-
-def _in_places(root: nn.Module, kind: str, prefix: str) -> Iterator[tuple[str, Any]]:
-    """What the modules below hold in their dictionaries of a kind, each of which is looked at once."""
-    looked_at: set[int] = set()
-    for path, module in root.named_modules(prefix=prefix):
-        held = getattr(module, kind)
-        if id(held) not in looked_at:
-            looked_at.add(id(held))
-            yield from ((f"{path}.{name}" if path else name, x) for name, x in held.items() if x is not None)
 
 
 def _is_new(change: Change, value: torch.Tensor, own: dict[int, str]) -> bool:
@@ -352,56 +343,3 @@ def _overlaps(tensor: Any) -> bool:
 
 def _foreign(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor | FunctionalTensor)
-
-
-@contextlib.contextmanager
-def plain_tensors_as_buffers(step: nn.Module) -> Iterator[frozenset[str]]:
-    """While open, the tensors that modules keep as plain attributes are buffers of theirs, and so part of a trace.
-
-    Yields:
-        Their names.
-    """
-    moved: list[tuple[nn.Module, str, torch.Tensor]] = []
-    names: set[str] = set()
-    try:
-        for path, module in step.named_modules():
-            for name, value in plain_tensors(module).items():
-                _refuse_copies(module, name, value, f"{path}.{name}".removeprefix("step.model."))
-                moved.append((module, name, value))
-                names.add(f"{path}.{name}")
-                del module.__dict__[name]
-                module._buffers[name] = value  # noqa: SLF001 - register_buffer refuses names that are in use
-        yield frozenset(names)
-    finally:
-        for module, name, value in moved:
-            module._buffers.pop(name, None)  # noqa: SLF001 - likewise
-            module.__dict__[name] = value
-
-
-def _refuse_copies(module: nn.Module, name: str, value: torch.Tensor, path: str) -> None:
-    """Buffers of a shallow copy are the original's; its attributes are not."""
-    if module._buffers.get(name, value) is not value:  # noqa: SLF001 - likewise
-        raise ValueError(
-            f"{path} is another tensor than that of the module which this one is a shallow copy of (copy.copy), with "
-            "which it shares its buffers: copy.deepcopy, or the same tensor in both"
-        )
-
-
-def plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors that one module keeps as plain attributes."""
-    return {name: x for name, x in vars(module).items() if isinstance(x, torch.Tensor)}
-
-
-def distinct_leaves(mode: FakeTensorMode, leaves: list[Any]) -> list[Any]:
-    """Fake tensors for the leaves of a batch, each an object of its own.
-
-    Tracing tells tensors apart by identity: one that is passed twice, or is a parameter too, would be read as one of
-    the two for both. Those that share memory still do.
-    """
-    return [_distinct(mode, x) if isinstance(x, torch.Tensor) else x for x in leaves]
-
-
-def _distinct(mode: FakeTensorMode, leaf: torch.Tensor) -> torch.Tensor:
-    with mode, torch.no_grad():
-        fake = leaf if isinstance(leaf, FakeTensor) and leaf.fake_mode is mode else mode.from_tensor(leaf)
-        return fake.detach().requires_grad_(leaf.requires_grad)

@@ -25,10 +25,11 @@ from explorer.capture.chance import SETS_CHANCE, without_chance
 from explorer.capture.explaining import DATA_DEPENDENT, explained
 from explorer.capture.fakes import mended
 from explorer.capture.in_place import InPlaceAsInEager
-from explorer.capture.interface import Interface, distinct_leaves, plain_tensors_as_buffers
+from explorer.capture.interface import Interface
 from explorer.capture.known_results import results_known
 from explorer.capture.libraries import positions_of_the_model
 from explorer.capture.overflow import guards_without_questions
+from explorer.capture.places import distinct_leaves, plain_tensors_as_buffers
 from explorer.capture.products import ProductsOfEager, with_plain_calls
 from explorer.capture.recurrent import size_workspaces
 from explorer.capture.resolving import resolve

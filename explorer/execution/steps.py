@@ -15,7 +15,7 @@ from explorer.autocast import Autocast
 from explorer.capture import Batch, Loss
 from explorer.capture.ambient import an_autocast, autocast_region
 from explorer.capture.batch import TrainingStep, call_arguments, with_scalar_gradients
-from explorer.capture.interface import plain_tensors
+from explorer.capture.places import plain_tensors
 from explorer.capture.results import tensors_of_result
 from explorer.capture.state import ObjectState
 from explorer.device_profile import round_up

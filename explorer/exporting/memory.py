@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from explorer.capture.interface import plain_tensors
+from explorer.capture.places import plain_tensors
 from explorer.torch_private import storage_key, written_by
 
 _FRESH = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
