@@ -49,9 +49,9 @@ _SENTENCE = 40
 """Characters of what is long enough to be a sentence of its own."""
 QUICK = {
     "4-annealing-and-branch-and-bound": "SECONDS = 2.0",
-    "compare": "SECONDS = 1.5",
-    "language-models": "SECONDS = 0.3",
-    "sweep": "SECONDS = 0.5",
+    "compare": "SECONDS = 1.0",
+    "language-models": "SECONDS, LONGEST = 0.3, 8192",
+    "sweep": "BATCHES, SECONDS = [8], 0.5",
     "train": "ITERATIONS = 21",
 }
 """What follows a notebook's cell with the tag ``parameters``, as by Papermill: all run in less than five minutes."""
