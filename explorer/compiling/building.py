@@ -16,6 +16,7 @@ from torch import fx
 
 from explorer.compiling.joint import Joint
 from explorer.compiling.kernels import Kernel, base, bytes_of, is_view, kernels_of, val
+from explorer.compiling.ordering import in_order_of_the_compiler
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
 
 INPLACE = "in place of "
@@ -93,14 +94,14 @@ class _Building:
         self.saved = {self._owner(x) for x in saved if x is not None}
         held = {base(x).name for x in own if x is not None}
         self._given()
-        kernels = kernels_of(forward)
+        kernels = in_order_of_the_compiler(kernels_of(forward), forward)
         sizes = [bytes_of(x) for kernel in kernels for x in kernel.writes]
         self.small_bytes = max(sizes, default=0) // _SMALL
         self.fixed = {x.name for kernel in kernels for x in kernel.writes if bytes_of(x) <= self.small_bytes}
         for kernel in kernels:
             self._forward(kernel, held)
         made = {base(x).name for x in gradients if x is not None}
-        for kernel in kernels_of(backward):
+        for kernel in in_order_of_the_compiler(kernels_of(backward), backward):
             self._backward(kernel, made)
         graph = TrainingGraph(model, batch, parameters, tuple(self.storages), tuple(self.operators), compiled=True)
         return Built(graph, self.work, frozenset(self.fixed), frozenset(self.saved))
@@ -254,7 +255,7 @@ class _Building:
             reads |= {base(x) for x in node.all_input_nodes if base(x) not in inside and base(x).name in self.number}
         reads = {x for x in reads if x.name in self.number}
         ordered = sorted(reads, key=lambda x: self.number[x.name])
-        return Kernel(tuple(nodes), tuple(ordered), tuple(wanted), kernel.outside)
+        return Kernel(tuple(x for x in kernel.nodes if x in nodes), tuple(ordered), tuple(wanted), kernel.outside)
 
 
 def _behind(nodes: set[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -131,6 +131,28 @@ def is_outside(node: fx.Node) -> bool:
     return name_of(node) in _SCATTER or computed_outside(node.target)
 
 
+def product_added(node: fx.Node) -> fx.Node | None:
+    """The product of matrices that is computed with a sum, as ``addmm``: of nothing else, and added to what fits it.
+
+    ``post_grad.is_valid_addmm_fusion``; of two products, the second. On a GPU, a sum that only loops read is a part of
+    theirs instead.
+    """
+    if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
+        return None
+    if val(node).device.type != "cpu" and all(
+        torch.Tag.pointwise in getattr(x.target, "tags", ()) for x in readers(node)
+    ):
+        return None
+    for product, other in (node.args[::-1], node.args):
+        if not (isinstance(product, fx.Node) and isinstance(other, fx.Node)):
+            return None
+        made, added = val(product), val(other)
+        alike = product.target is aten.mm.default and isinstance(added, torch.Tensor) and added.dtype == made.dtype
+        if alike and len(product.users) == 1 and val(node).shape == made.shape and product is not other:
+            return product
+    return None
+
+
 def readers(node: fx.Node) -> Iterator[fx.Node]:
     """What computes from it, also by its views."""
     for user in node.users:
@@ -175,6 +197,8 @@ class _Lowering:
         self.outputs = {base(x) for x in output.all_input_nodes}
         self.in_memory: dict[fx.Node, _Loop | None] = {}
         self.inlined: dict[fx.Node, tuple[set[fx.Node], set[fx.Node]]] = {}  # nodes, reads
+        self.products = {x: product for x in graph.nodes if (product := product_added(x)) is not None}  # by their sums
+        self.in_sums = set(self.products.values())
 
     def kernels(self) -> list[Kernel]:
         loops = [x for node in self.graph.nodes if (x := self._lowered(node)) is not None]
@@ -231,14 +255,17 @@ class _Lowering:
             else:
                 nodes |= self.inlined[x][0]
                 reads |= self.inlined[x][1]
-        outside = is_outside(node)
-        if not (outside or self._is_kept(node, reads)):
+        outside = self._is_outside(node)
+        if node in self.in_sums or not (outside or self._is_kept(node, reads)):
             self.inlined[node] = nodes, reads
             return None
         single = isinstance(val(node), torch.Tensor)
         loop = _Loop(node, self.place[node], nodes, reads, [node] if single else [], outside)
         self.in_memory[node] = loop
         return loop
+
+    def _is_outside(self, node: fx.Node) -> bool:
+        return is_outside(node) or node in self.products
 
     def _is_kept(self, node: fx.Node, reads: set[fx.Node]) -> bool:
         """Is a result of a loop put into memory, for the time being?"""
@@ -247,7 +274,7 @@ class _Lowering:
         if is_constant(node):
             return False
         users = set(readers(node))
-        if any(is_outside(x) for x in users) or any(base(x) in self.outputs for x in node.users if is_view(x)):
+        if any(map(self._is_outside, users)) or any(base(x) in self.outputs for x in node.users if is_view(x)):
             return True
         heavy = name_of(node) in _HEAVY
         return (len(users) > 1 and (len(reads) > _MOST_READS or heavy)) or len(reads) > _MOST_READS_ALONE
@@ -257,8 +284,9 @@ class _Lowering:
         for loop in loops:
             if loop.outside:
                 continue
-            near = [x for read in loop.reads if (x := self.in_memory[read]) is not None]
-            near += [x for read in loop.reads for x in reading.get(read, ())]
+            reads = sorted(loop.reads, key=self.place.__getitem__)  # the same groups each time
+            near = [x for read in reads if (x := self.in_memory[read]) is not None]
+            near += [x for read in reads for x in reading.get(read, ())]
             for other in dict.fromkeys(near):
                 if other.outside or other.group is loop.group or not _alike(other, loop):
                     continue
@@ -267,7 +295,7 @@ class _Lowering:
                     joined = [*other.group, *loop.group]
                     for x in joined:
                         x.group = joined
-            for read in loop.reads:
+            for read in reads:
                 reading.setdefault(read, []).append(loop)
 
     def _between(self, first: list[_Loop], second: list[_Loop]) -> bool:
@@ -293,7 +321,7 @@ class _Lowering:
         members = set(group)
         writes = [
             x
-            for loop in group
+            for loop in sorted(group, key=lambda x: x.place)
             for x in loop.writes
             if loop.outside or x in self.outputs or any(y not in members for y in self.after[loop] if x in y.reads)
         ]
@@ -309,35 +337,3 @@ def _alike(first: _Loop, second: _Loop) -> bool:
     if not (innermost and innermost_2):
         return first.domain == second.domain and first.node not in second.reads
     return outer * inner == outer_2 * inner_2 or outer == outer_2
-
-
-def bytes_at_once(kernels: Iterable[Kernel], *, given: Iterable[fx.Node], outputs: Iterable[fx.Node]) -> list[int]:
-    """Bytes in memory while each kernel runs, of what is given and freed, and what is made.
-
-    Args:
-        kernels: in order.
-        given: what is in memory before, and freed after its last use.
-        outputs: what stays.
-    """
-    kernels = list(kernels)
-    last: dict[fx.Node, int] = {}
-    for at, kernel in enumerate(kernels):
-        last |= dict.fromkeys((*kernel.reads, *kernel.writes), at)
-    stays = set(outputs)
-    alive = {x: bytes_of(x) for x in given}
-    now = sum(alive.values())
-    seen = []
-    for at, kernel in enumerate(kernels):
-        over = {x for x in kernel.reads if x in alive and last[x] == at and x not in stays}
-        for written in kernel.writes:
-            taken = next((x for x in over if kernel.may_overwrite(x, written)), None)
-            if taken is not None:
-                over.discard(taken)
-                now -= alive.pop(taken)
-            alive[written] = bytes_of(written)
-            now += alive[written]
-        seen.append(now)
-        for x in (*kernel.reads, *kernel.writes):
-            if last[x] == at and x not in stays and x in alive:
-                now -= alive.pop(x)
-    return seen

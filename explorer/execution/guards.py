@@ -17,13 +17,14 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from explorer.capture.mentions import is_of_a_library, mentioned_by
-from explorer.capture.refusing import is_traced
+from explorer.capture.refusing import OF_ALL_MODULES, is_traced
 from explorer.execution.watched import AGAIN, Watched, attributes
 from explorer.torch_arguments import SHARDED, gathers
 from explorer.torch_private import dict_versions
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PLAIN = frozenset(vars(nn.Module())) - {"training"}
+_ALL_MODULES = "all modules"
 _DEPTH = 4
 _MOST_HELD = 256
 """Of a container in which objects are looked for."""
@@ -74,8 +75,10 @@ class ModelGuards:
         self._children = [(path, module._modules, list(module._modules.values())) for path, module in modules.items()]  # noqa: SLF001
         self._absent = [(path, vars(x), _absent_names(path, x)) for path, x in modules.items()]
         self._own_pre_hooks = model._forward_pre_hooks  # noqa: SLF001 - the module itself must not be kept alive
-        self._no_hooks: list[dict[Any, Any]] = []
-        self._hooks: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []
+        self._no_hooks: list[dict[Any, Any]] = [x for x in OF_ALL_MODULES if not x]
+        self._hooks: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = [
+            (_ALL_MODULES, x, dict(x)) for x in OF_ALL_MODULES if x
+        ]
         for path, module in modules.items():
             # Otherwise the model's own run around the step, as they always do.
             for name in _HOOKS if path or with_own_hooks else ():
@@ -85,6 +88,7 @@ class ModelGuards:
                 else:
                     self._no_hooks.append(found)
         self._of_hooks = {id(getattr(module, name)): path for path, module in modules.items() for name in _HOOKS}
+        self._of_hooks |= dict.fromkeys(map(id, OF_ALL_MODULES), _ALL_MODULES)
         self._containers = [x for x in self._watched if x.has_containers]
         self._versions = Versions(
             [x.values for x in self._watched if isinstance(x.values, dict)]
