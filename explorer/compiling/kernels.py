@@ -137,7 +137,7 @@ def product_added(node: fx.Node) -> fx.Node | None:
     ``post_grad.is_valid_addmm_fusion``; of two products, the second. On a GPU, a sum that only loops read is a part of
     theirs instead.
     """
-    if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
+    if node.target is not aten.add.Tensor or node.kwargs or not isinstance(val(node), torch.Tensor):
         return None
     if val(node).device.type != "cpu" and all(
         torch.Tag.pointwise in getattr(x.target, "tags", ()) for x in readers(node)
