@@ -16,6 +16,8 @@ COURSE = (
     *("5-implementations", "6-addresses-and-fragmentation", "7-whole-iterations"),
 )
 PAPERS = ("checkmate", "model", "monet", "rotor")
+LESSONS = [x for x in NOTEBOOKS if x.stem in (*COURSE, *PAPERS, "teach-checkpointing")]
+"""Run by ``test_notebook_lessons``, beside the others."""
 PRINTED = {
     **dict.fromkeys(COURSE, "answers hold"),
     **dict.fromkeys(PAPERS, ""),  # tests/test_papers.py knows what they show
@@ -52,7 +54,7 @@ QUICK = {
     "compare": "SECONDS = 1.0",
     "language-models": "SECONDS, LONGEST = 0.3, 8192",
     "sweep": "BATCHES, SECONDS = [8], 0.5",
-    "train": "ITERATIONS = 21",
+    "train": "ITERATIONS = 11",
 }
 """What follows a notebook's cell with the tag ``parameters``, as by Papermill: all run in less than five minutes."""
 
@@ -61,8 +63,15 @@ def test_each_has_a_test():
     assert {path.stem for path in NOTEBOOKS} == PRINTED.keys() | IN_A_BROWSER
 
 
-@pytest.mark.parametrize("path", [x for x in NOTEBOOKS if x.stem not in IN_A_BROWSER], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [x for x in NOTEBOOKS if x not in LESSONS and x.stem not in IN_A_BROWSER], ids=lambda path: path.stem
+)
 def test_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_notebook(path, tmp_path, monkeypatch)
+
+
+def check_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs, quickly where it may, and shows what it is about."""
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))

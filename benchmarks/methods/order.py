@@ -105,7 +105,7 @@ def main() -> None:
     """Print the tables; write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     everything = [*MODELS, ALEXNET, TENSORS]
-    parser.add_argument("models", nargs="*", choices=everything, default=everything)
+    parser.add_argument("models", nargs="*", choices=everything)
     parser.add_argument("--random", type=int, default=500, help="random tasks")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -116,7 +116,7 @@ def main() -> None:
         row = {"model": RANDOM, "count": arguments.random, "equal": equal, "proven": proven}
         add_rows(arguments.json, [row], provenance, by="model")
     print("model         batch  optimizer  operators  within     order   at most  step alone  seconds")
-    for name in arguments.models:
+    for name in arguments.models or everything:
         if name == TENSORS:
             gains = [gain(x, batch, "sgd", tensors_alone=True) for x, batch in OF_TENSORS]
         else:
