@@ -105,10 +105,12 @@ def main() -> None:
     """Print the tables; write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     everything = [*MODELS, ALEXNET, TENSORS]
-    parser.add_argument("models", nargs="*", choices=everything)
+    parser.add_argument("models", nargs="*", help=f"of {', '.join(everything)}; all of them unless said")
     parser.add_argument("--random", type=int, default=500, help="random tasks")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if unknown := set(arguments.models) - set(everything):
+        parser.error(f"no model is called {', '.join(sorted(unknown))}; there are: {', '.join(everything)}")
     provenance = record(arguments, seeds=(0,))
     equal, proven = random_tasks(arguments.random)
     print(f"random tasks: {equal} of {arguments.random} equal to exhaustive search, {proven} proven")
