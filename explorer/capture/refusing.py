@@ -11,8 +11,9 @@ from torch.nn.modules import module as every_module
 from torch.nn.modules.batchnorm import _NormBase
 
 _LIBRARIES = ("torch", "transformers", "accelerate", "peft", "diffusers", "timm")
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-OF_ALL_MODULES = tuple(getattr(every_module, f"_global{kind}") for kind in _HOOKS)
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""What a module has its hooks in."""
+OF_ALL_MODULES = tuple(getattr(every_module, f"_global{kind}") for kind in HOOKS)
 """What ``torch.nn.modules.module.register_module_forward_hook`` and its like have registered."""
 
 
@@ -38,7 +39,7 @@ def check_modules(model: nn.Module, *, with_loss: bool) -> None:
                 "many steps there were; a schedule is for steps that are all alike: give it a momentum (0.1 is usual)"
             )
         _check_quantization(path, module)
-        for kind in _HOOKS if path or with_loss else ():
+        for kind in HOOKS if path or with_loss else ():
             if any(not is_traced(x) for x in getattr(module, kind).values()):
                 raise ValueError(
                     f"{path or 'the model'} has hooks, which a schedule cannot run: it runs operators, not submodules. "
@@ -70,7 +71,7 @@ def _check_quantization(path: str, module: nn.Module) -> None:
 @contextmanager
 def own_hooks_aside(model: nn.Module) -> Iterator[None]:
     """While open, the model's own hooks are not there: they run around every step, and are no part of it."""
-    hooks: list[dict[int, Any]] = [getattr(model, kind) for kind in _HOOKS]
+    hooks: list[dict[int, Any]] = [getattr(model, kind) for kind in HOOKS]
     before = [dict(x) for x in hooks]
     for found in hooks:
         _fill(found, {key: hook for key, hook in found.items() if is_traced(hook)})

@@ -1,14 +1,14 @@
 """In which order a compiled graph runs its kernels: of four orders the one that takes the least memory.
 
 The rules are those of ``torch._inductor.memory`` 2.13 (``reorder_for_peak_memory``): as they come; least peak memory
-first (a greedy order); what waits for the earliest first; the smallest first, each after what it reads. By the
-compiler's own count nothing is overwritten in these.
+first (a greedy order); what waits for the earliest first; the smallest first, each after what it reads. The compiler
+counts as if no kernel wrote over what it reads.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -112,7 +112,7 @@ class _Task:
             now += self.size[chosen]
             most = max(most, now)
             now -= freed[chosen]
-            ready |= set(self._released(chosen, waiting))
+            ready.update(self._released(chosen, waiting))
             for x in self.reads[chosen]:
                 unread[x] -= 1
                 if unread[x] == 1:
@@ -140,13 +140,13 @@ class _Task:
             pending = [first]
             while pending:
                 missing = [x for x in self.before[pending[-1]] if x not in order]
-                if missing and pending[-1] not in order:
+                if missing:
                     pending.append(min(missing, key=lambda x: (size[x], x)))
                 else:
                     order[pending.pop()] = None
         return list(order)
 
-    def _released(self, chosen: int, waiting: list[int]) -> Iterable[int]:
+    def _released(self, chosen: int, waiting: list[int]) -> list[int]:
         """What no longer waits, now that one has run."""
         for x in self.after[chosen]:
             waiting[x] -= 1

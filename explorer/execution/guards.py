@@ -17,12 +17,11 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from explorer.capture.mentions import is_of_a_library, mentioned_by
-from explorer.capture.refusing import OF_ALL_MODULES, is_traced
+from explorer.capture.refusing import HOOKS, OF_ALL_MODULES, is_traced
 from explorer.execution.watched import AGAIN, Watched, attributes
 from explorer.torch_arguments import SHARDED, gathers
 from explorer.torch_private import dict_versions
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PLAIN = frozenset(vars(nn.Module())) - {"training"}
 _ALL_MODULES = "all modules"
 _DEPTH = 4
@@ -81,13 +80,13 @@ class ModelGuards:
         ]
         for path, module in modules.items():
             # Otherwise the model's own run around the step, as they always do.
-            for name in _HOOKS if path or with_own_hooks else ():
+            for name in HOOKS if path or with_own_hooks else ():
                 found = getattr(module, name)
                 if found:
                     self._hooks.append((path, found, dict(found)))
                 else:
                     self._no_hooks.append(found)
-        self._of_hooks = {id(getattr(module, name)): path for path, module in modules.items() for name in _HOOKS}
+        self._of_hooks = {id(getattr(module, name)): path for path, module in modules.items() for name in HOOKS}
         self._of_hooks |= dict.fromkeys(map(id, OF_ALL_MODULES), _ALL_MODULES)
         self._containers = [x for x in self._watched if x.has_containers]
         self._versions = Versions(

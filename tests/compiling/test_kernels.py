@@ -132,7 +132,7 @@ def test_orders_are_possible_and_take_no_more_memory_than_the_one_before() -> No
     assert better > 30
 
 
-def test_the_greedy_order_is_the_best_of_small_ones_more_often_than_not() -> None:
+def test_of_few_kernels_it_is_mostly_the_best_order_there_is() -> None:
     random = np.random.default_rng(1)
     best = 0
     for _ in range(60):
