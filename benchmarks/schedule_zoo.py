@@ -19,7 +19,8 @@ from benchmarks.provenance import record
 from explorer.device_profile import Profile
 from explorer.profiles.loading import bundled_path, bundled_profiles
 from explorer.solution import Solution
-from explorer.timeline import Timeline
+from explorer.solvers.options import Options
+from explorer.solvers.service.cache import problem_key
 from explorer.units import format_bytes
 from explorer.zoo.entries import FOLDER, SHARES, SMALLEST, Entry, fingerprint, write_zoo, zoo
 
@@ -36,9 +37,12 @@ def main() -> None:
     arguments = parser.parse_args()
     record(arguments, seeds=(0,))
     for name in arguments.profiles:
-        there = {} if arguments.afresh else {x.share: x for x in known() if x.profile == name and is_good(x)}
+        profile = explorer.load_profile(name)
+        problem = problem_key(profile, Options())
+        of_it = [] if arguments.afresh else [x for x in known() if x.profile == name and x.problem == problem]
+        there = {x.share for x in of_it if is_good(x)}
         missing = [x for x in ALL if x not in there]
-        for entry, solution in solved(name, missing, arguments) if missing else ():
+        for entry, solution in solved(name, profile, missing, arguments) if missing else ():
             if solution.schedule is not None:
                 solution.schedule.save(entry.path)
             write_zoo([*(x for x in known() if x.name != entry.name), entry])
@@ -58,10 +62,10 @@ def is_good(entry: Entry) -> bool:
     return not entry.is_older_than_profile and (entry.peak_bytes is None or entry.path.exists())
 
 
-def solved(name: str, shares: Sequence[str], options: argparse.Namespace) -> Iterator[tuple[Entry, Solution]]:
+def solved(
+    name: str, profile: Profile, shares: Sequence[str], options: argparse.Namespace
+) -> Iterator[tuple[Entry, Solution]]:
     """The entries of a profile for these shares, with their solutions."""
-    path = bundled_path(name)
-    profile = explorer.load_profile(name)
     plain = explorer.simulate(profile, explorer.keep_all(profile.graph))
     least = explorer.smallest_budget(profile, time_limit=options.time_limit)
     assert least.peak_bytes is not None, "there is always a smallest schedule"
@@ -71,30 +75,24 @@ def solved(name: str, shares: Sequence[str], options: argparse.Namespace) -> Ite
         found = explorer.solve(profile, budget=budget, steps=options.steps)
         if found.schedule is None and budget >= least.peak_bytes:
             found = least
-        entry = entry_of(name, fingerprint(path), share, plain, found, budget=budget, smallest=least.peak_bytes)
+        entry = Entry(
+            profile=name,
+            profile_sha256=fingerprint(bundled_path(name)),
+            problem=problem_key(profile, Options()),
+            share=share,
+            budget_bytes=budget,
+            plain_peak_bytes=plain.peak_bytes,
+            plain_time_ms=plain.time_ms,
+            peak_bytes=found.peak_bytes,
+            time_ms=found.time_ms,
+            bound_ms=None if found.schedule is None else found.bound_ms(),
+            smallest_bytes=least.peak_bytes,
+        )
         check(profile, entry, found)
         gap = "nothing proven" if entry.gap is None else f"gap {entry.gap:.2%}"
         peak = "none fits" if entry.peak_bytes is None else f"{format_bytes(entry.peak_bytes)}, {entry.time_ms:.1f} ms"
         print(f"{entry.name}: {found.status}, {peak}, {gap}, {time.monotonic() - began:.1f} s", flush=True)
         yield entry, found
-
-
-def entry_of(
-    name: str, sha256: str, share: str, plain: Timeline, found: Solution, *, budget: int, smallest: int
-) -> Entry:
-    """What the table says."""
-    return Entry(
-        profile=name,
-        profile_sha256=sha256,
-        share=share,
-        budget_bytes=budget,
-        plain_peak_bytes=plain.peak_bytes,
-        plain_time_ms=plain.time_ms,
-        peak_bytes=found.peak_bytes,
-        time_ms=found.time_ms,
-        bound_ms=None if found.schedule is None else found.bound_ms(),
-        smallest_bytes=smallest,
-    )
 
 
 def check(profile: Profile, entry: Entry, found: Solution) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from explorer.solvers.placing.placing import place
     from explorer.solvers.sequences import largest_sequence
     from explorer.solvers.service.in_orders import SessionInOrders
+    from explorer.solvers.service.memory import shipped_solutions
     from explorer.solvers.service.messages import SolveEvent
     from explorer.solvers.service.session import SolveSession
     from explorer.solvers.solving import smallest_budget, solve, trade_off
@@ -27,6 +28,7 @@ _HOMES = {
     "largest_batch": "methods.batch_size",
     "largest_sequence": "sequences",
     "place": "placing.placing",
+    "shipped_solutions": "service.memory",
     "smallest_budget": "solving",
     "solve": "solving",
     "trade_off": "solving",
@@ -39,6 +41,7 @@ __all__ = [
     "largest_batch",
     "largest_sequence",
     "place",
+    "shipped_solutions",
     "smallest_budget",
     "solve",
     "trade_off",

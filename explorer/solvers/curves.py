@@ -15,7 +15,7 @@ from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.options import Optimizations, Options, parse_optimizations
 from explorer.solvers.ordering.joint import Reordered
-from explorer.solvers.problem.frontier import Frontier, Point
+from explorer.solvers.problem.frontier import Frontier, Point, point_of
 from explorer.solvers.problem.pins import PinsLike, parse_pins
 
 _CURVE_EFFORTS = (0.15, 1.0)  # of the search at each of its points: to see something soon, then to see it well
@@ -30,6 +30,7 @@ def trade_off_in_steps(
     exact: bool = False,
     pins: PinsLike | None = None,
     order: bool = False,
+    known: Iterable[Solution] = (),
     should_stop: Callable[[bool], bool] | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
     """MONeT's curve for those who watch: its two ends at once, more and more of it as ``trade_off`` does, then better.
@@ -41,6 +42,7 @@ def trade_off_in_steps(
         exact: as in ``solve``.
         pins: as in ``solve``.
         order: as in ``trade_off``: the better of both orders' curves.
+        known: schedules in the captured order, found with the same choices, such as ``shipped_solutions``.
         should_stop: called before each of the searches, which take a tenth of a second or so, with whether they only
             improve a curve that is there; may wait while others need the processor. True ends the curve.
 
@@ -49,7 +51,7 @@ def trade_off_in_steps(
     """
     chosen = parse_optimizations(optimizations)
     options = Options(optimizations=chosen, exact=exact, pins=parse_pins(pins), order=order)
-    return _curves(profile, points, options, efforts=_CURVE_EFFORTS, should_stop=should_stop)
+    return _curves(profile, points, options, efforts=_CURVE_EFFORTS, known=known, should_stop=should_stop)
 
 
 def whole_curve(profile: Profile, points: int, options: Options) -> tuple[Solution, ...]:
@@ -64,10 +66,11 @@ def _curves(
     options: Options,
     *,
     efforts: Iterable[float],
+    known: Iterable[Solution] = (),
     should_stop: Callable[[bool], bool] | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
     """In the captured order; with ``order``, what is best of that and of the order with the least memory."""
-    captured = _in_its_order(profile, points, options, efforts=efforts, should_stop=should_stop)
+    captured = _in_its_order(profile, points, options, efforts=efforts, known=known, should_stop=should_stop)
     reordered = Reordered.of(profile, seed=options.seed) if options.order else None
     if reordered is None or reordered.as_captured:
         yield from captured
@@ -105,10 +108,13 @@ def _in_its_order(
     options: Options,
     *,
     efforts: Iterable[float],
+    known: Iterable[Solution] = (),
     should_stop: Callable[[bool], bool] | None = None,
 ) -> Iterator[tuple[Solution, ...]]:
     """In the order that the profile is in."""
     knowledge = Knowledge(options.problem(profile))
+    for solution in known:
+        knowledge.add(point_of(solution))
     search = knowledge.search
     search.ready()
     knowledge.seek_minimum(timeout=0.0)

@@ -33,6 +33,7 @@ from explorer.solvers.problem.pins import PinsLike, parse_pins
 from explorer.solvers.reserving import Fitting, Of, a_measure, solve_reserved
 from explorer.solvers.search.mixing import mixed
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
+from explorer.solvers.service.memory import recalled
 from explorer.solvers.updates import solve_with_updates
 from explorer.units import shown
 
@@ -207,7 +208,7 @@ def _remembered(pursuit: Pursuit) -> Solution:
     """Start from what earlier solves found, and keep what this one finds."""
     knowledge, budget_bytes, options = pursuit.knowledge, pursuit.budget_bytes, pursuit.options
     cache, problem = AnswerCache(), problem_key(knowledge.profile, options)
-    knowledge.recall(cache.recall(problem), partial(cache.schedule, problem))
+    knowledge.recall(*recalled(cache, problem))
     known = pursuit.settled()
     if known is not None:
         return known

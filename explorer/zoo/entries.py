@@ -11,7 +11,7 @@ from pathlib import Path
 from explorer.profiles.loading import bundled_path, bundled_profiles
 from explorer.storage import storage_format
 
-SCHEMA = 1
+SCHEMA = 2
 FOLDER = Path(__file__).parent
 SHARES = (0.8, 0.6, 0.5, 0.4)
 """Of the peak of a plain step, those that there are schedules for."""
@@ -26,6 +26,8 @@ class Entry:
     Attributes:
         profile: a bundled profile's name.
         profile_sha256: of its file, as it was when this was made.
+        problem: what was solved, as the memory of past solves calls it (``problem_key``): for the very same one these
+            schedules and bounds are known without a search.
         share: of the peak of a plain step, as in the name; ``"smallest"`` for the smallest peak.
         budget_bytes: what was asked.
         plain_peak_bytes: of a step that keeps everything.
@@ -38,6 +40,7 @@ class Entry:
 
     profile: str
     profile_sha256: str
+    problem: str
     share: str
     budget_bytes: int
     plain_peak_bytes: int
@@ -85,6 +88,19 @@ class Zoo:
 def zoo() -> tuple[Entry, ...]:
     """Every entry, those without a schedule and those older than their profile included."""
     return storage_format.read(FOLDER / "zoo.json.gz", Zoo, schema=SCHEMA).entries
+
+
+@cache
+def _by_problem() -> dict[str, tuple[Entry, ...]]:
+    found: dict[str, tuple[Entry, ...]] = {}
+    for entry in zoo():
+        found[entry.problem] = (*found.get(entry.problem, ()), entry)
+    return found
+
+
+def entries_of(problem: str) -> tuple[Entry, ...]:
+    """Those of a problem that have a schedule; none of a problem that nothing comes with."""
+    return tuple(x for x in _by_problem().get(problem, ()) if x.peak_bytes is not None)
 
 
 def write_zoo(entries: Iterable[Entry]) -> None:

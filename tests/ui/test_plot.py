@@ -10,14 +10,16 @@ import plotly.offline
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from explorer.profiles.loading import load_profile
 from explorer.schedule import keep_all
 from explorer.simulation import simulate
-from explorer.solvers import place
+from explorer.solvers import place, solve
 from explorer.timeline import Category
 from tests.ui.alone import mounted
 from tests.widgets.trained import Trained
-from widgets.plots.addresses_plot import addresses_figure
-from widgets.plots.figure import Figure, axis, bar, base_layout
+from widgets.plots.addresses_plot import addresses_figure, order_figure
+from widgets.plots.figure import Figure, axis, bar, base_layout, scatter
+from widgets.plots.matrix_plot import matrix_figure
 from widgets.scene.addresses import AddressMap, Rectangle, address_map
 
 pytestmark = pytest.mark.ui
@@ -49,7 +51,9 @@ def figure(runs: int, *, zoom: str = "", handle: Sequence[float] = ()) -> str:
 
 def drawn(page: Page, text: str, *, width: int = 900, name: str = "map") -> Locator:
     """The plot of a figure, once it is there."""
-    plot = mounted(page, "bars.js", "plot.js", state={"name": name, "figure": text, "follows": ""}, width=width)
+    plot = mounted(
+        page, "points.js", "cells.js", "plot.js", state={"name": name, "figure": text, "follows": ""}, width=width
+    )
     page.evaluate("scheduleExplorerPlots.resolve(async () => Plotly)")
     expect(plot.locator("[data-drawn='1']")).to_be_attached()
     return plot.locator(".js-plotly-plot")
@@ -192,3 +196,79 @@ def test_bars_are_reached_and_picked_by_keyboard(plot_page: Page) -> None:
     change(plot_page, plot, addresses_figure(found, selected_layers=frozenset({"later"}), chosen=1).to_json())
     expect(stop).to_be_focused()
     expect(stop).to_have_attribute("aria-label", re.compile("^later"))
+
+
+def test_operators_that_moved_are_reached_and_picked_by_keyboard(plot_page: Page) -> None:
+    profile = load_profile("resnet50-small-cpu")
+    graph = profile.graph
+    schedule = solve(profile, budget=10**12, method="model").schedule
+    assert schedule is not None
+    text = order_figure(graph, schedule).to_json()
+    plot = drawn(plot_page, text)
+    stop = plot.locator(".scatterlayer [tabindex='0']")
+    expect(stop).to_have_count(1)
+    stop.focus()
+    said = [stop.get_attribute("aria-label")]
+    for _ in schedule.moved(graph)[1:]:
+        plot_page.keyboard.press("ArrowRight")
+        expect(stop).to_be_focused()
+        said.append(stop.get_attribute("aria-label"))
+        expect(plot.locator(".hoverlayer .hovertext").first).to_contain_text((said[-1] or "").split(",")[0])
+    assert sorted((x or "").split(",")[0] for x in said) == sorted(
+        graph.operators[x].name for x in schedule.moved(graph)
+    )
+    plot_page.keyboard.press("Enter")
+    ((_, layer),) = [x["picked"] for x in plot_page.evaluate("sent")]
+    assert layer in {graph.operators[x].layer for x in schedule.moved(graph)}
+    change(plot_page, plot, text)
+    expect(stop).to_be_focused()
+    expect(stop).to_have_attribute("aria-label", said[-1] or "")
+
+
+def test_points_of_two_plots_in_one_are_reached_by_keyboard(plot_page: Page) -> None:
+    looks = {"mode": "lines+markers", "marker": {"size": 6}}
+    layout = base_layout(300, "two plots") | {"xaxis": {"domain": [0, 0.4]}, "xaxis2": {"domain": [0.6, 1]}}
+    layout |= {"yaxis": {"anchor": "x"}, "yaxis2": {"anchor": "x2"}}
+    traces = [
+        scatter(name="left", x=[1, 2], y=[10, 20], **looks),
+        scatter(name="unsaid", x=[1, 2], y=[15, 15], hoverinfo="skip", **looks),
+        scatter(name="right", x=[1], y=[0.123456], hovertext=["the <b>gap</b>"], xaxis="x2", yaxis="y2", **looks),
+    ]
+    plot = drawn(plot_page, Figure(traces, layout, {}).to_json())
+    stop = plot.locator(".scatterlayer [tabindex='0']")
+    stop.focus()
+    found = [stop.get_attribute("aria-label")]
+    for _ in range(3):
+        plot_page.keyboard.press("ArrowRight")
+        found.append(stop.get_attribute("aria-label"))
+    assert found == ["left, 1, 10", "left, 2, 20", "the gap", "the gap"]
+    plot_page.keyboard.press("Enter")
+    assert plot_page.evaluate("sent") == [], "nothing is to be picked there"
+
+
+def test_cells_of_a_matrix_are_reached_and_picked_by_keyboard(plot_page: Page, trained: Trained) -> None:
+    graph = trained.profile.graph
+    figure = matrix_figure(graph, simulate(trained.profile, keep_all(graph)))
+    plot = drawn(plot_page, figure.to_json())
+    names = figure.data[0]["meta"]
+    cell, tip = plot_page.locator(".schedule-explorer-cell"), plot_page.locator(".schedule-explorer-tip")
+    cell.focus()
+    expect(tip).to_have_text(re.compile(f"^{re.escape(names['columns'][0])}: .* at {re.escape(names['rows'][0])}$"))
+    for key in ("ArrowUp", "ArrowLeft", "ArrowRight", "Shift+ArrowDown", "ArrowDown"):
+        plot_page.keyboard.press(key)
+    column, row = (re.escape(x) for x in (names["columns"][1], names["rows"][11]))
+    expect(cell).to_have_attribute("aria-label", re.compile(f"^{column}: .* at {row}$"))
+    expect(tip).to_be_visible()
+    plot_page.keyboard.press("Enter")
+    assert plot_page.evaluate("sent") == [{"picked": names["picks"][1]}]
+    inside, outside = cell.bounding_box(), plot.locator(".nsewdrag").bounding_box()
+    assert inside is not None
+    assert outside is not None
+    middle = inside["x"] + inside["width"] / 2 - outside["x"], inside["y"] + inside["height"] / 2 - outside["y"]
+    shape = len(names["columns"]), len(names["rows"])
+    expected = 1.5 / shape[0] * outside["width"], 11.5 / shape[1] * outside["height"]
+    assert middle == pytest.approx(expected, abs=1.5)
+    cell.blur()
+    expect(tip).to_be_hidden()
+    drawn(plot_page, order_figure(graph, keep_all(graph)).to_json())
+    expect(cell).to_be_hidden()

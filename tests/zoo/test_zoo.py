@@ -14,6 +14,8 @@ import explorer
 from explorer import model_source
 from explorer.command_line.commands import app
 from explorer.profiles.loading import bundled_profiles
+from explorer.solvers.options import Options
+from explorer.solvers.service.cache import problem_key
 from explorer.zoo import entries, loading
 from explorer.zoo.entries import SHARES, SMALLEST, Entry, zoo
 
@@ -41,6 +43,7 @@ def test_schedules_are_what_the_table_says(name):
     plain = explorer.simulate(profile, explorer.keep_all(profile.graph))
     for share, entry in entries_of(name).items():
         assert not entry.is_older_than_profile
+        assert entry.problem == problem_key(profile, Options())
         assert (entry.plain_peak_bytes, entry.plain_time_ms) == (plain.peak_bytes, pytest.approx(plain.time_ms))
         assert entry.budget_bytes == (
             entry.smallest_bytes if share == SMALLEST else int(float(share) * plain.peak_bytes)

@@ -49,7 +49,7 @@ class Plot(anywidget.AnyWidget):
         follows: name of an event of the page that brings a figure to show for as long as a hand moves the budget.
     """
 
-    _esm = widget_script("bars.js", "plot.js")
+    _esm = widget_script("points.js", "cells.js", "plot.js")
     name = traitlets.Unicode().tag(sync=True)
     figure = traitlets.Unicode().tag(sync=True)
     follows = traitlets.Unicode().tag(sync=True)

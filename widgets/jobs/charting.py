@@ -57,9 +57,12 @@ class Charting:
         self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
 
     def begin(self, profile: Profile, choice: Choice) -> tuple[Solution, ...]:
-        """The ends of a curve; what to wait for is said if they take long."""
-        curve = self._curve(profile, choice)
+        """The ends of a curve, or all that comes with the package; what to wait for is said if they take long."""
+        shipped = solvers.shipped_solutions(profile, choice.options)
+        curve = self._curve(profile, choice, known=shipped)
         self._begun = choice, curve
+        if shipped:
+            return shipped
         self._display.say("Finding the smallest feasible budget", "busy")
         said = Timer(_LOADED_S, self._say_why)
         said.start()
@@ -115,15 +118,19 @@ class Charting:
         self._solver.wait_for_news(PATIENCE_S)
         if begun is not None and begun[0] == choice:
             return begun[1]
-        return self._curve(self._display.present.profile, choice)
+        profile = self._display.present.profile
+        return self._curve(profile, choice, known=solvers.shipped_solutions(profile, choice.options))
 
-    def _curve(self, profile: Profile, choice: Choice) -> Iterator[tuple[Solution, ...]]:
+    def _curve(
+        self, profile: Profile, choice: Choice, *, known: tuple[Solution, ...]
+    ) -> Iterator[tuple[Solution, ...]]:
         return solvers.trade_off_in_steps(
             profile,
             optimizations=choice.optimizations,
             exact=choice.exact,
             pins=choice.pins,
             order=choice.order,
+            known=known,
             should_stop=self._step_aside,
         )
 

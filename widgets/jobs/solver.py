@@ -8,7 +8,7 @@ from dataclasses import replace
 from threading import Event, Lock
 
 from explorer.device_profile import Profile
-from explorer.solution import BoundScope, Solution
+from explorer.solution import BoundScope, Finder, Solution
 from explorer.solvers import SessionInOrders, SolveEvent, SolveSession
 from widgets import text
 from widgets.choices.choice import Choice
@@ -42,6 +42,7 @@ class Solver:
         self._started = self._first = 0  # what is added to the numbers of requests: of the session made last, and asked
         self._asked_at = 0.0
         self._heard = Event()
+        self._answers = False  # did this session's process say anything so far?
         self._news: list[News] = []
         self._log: list[str] = []
         self._events: Latest[SolveEvent] = Latest(
@@ -89,6 +90,7 @@ class Solver:
         """Ask this session, which was started last, from now on; the one before, for the caller to close."""
         with self._lock:
             before, self._session, self._first, self._request = self._session, session, self._started, -1
+            self._answers = False
             self._news, self._log = [], []
         return before
 
@@ -106,6 +108,12 @@ class Solver:
             self._asked_at = time.monotonic()
             self._heard.clear()
             self._request = self._first + self._session.request(budget_bytes, known=known)
+            if known is not None and known.finder is Finder.RECALLED and not self._answers:
+                # Its process has work to do for seconds before it can say so itself.
+                told = replace(known, budget_bytes=budget_bytes, elapsed_s=0.0)
+                event = SolveEvent(self._request, told, final=False)
+                self._note(event)
+                self._events.put(event, urgent=True)
 
     def wait_for_news(self, timeout: float) -> None:
         """Wait until the latest request has its first answer, or for ``timeout`` seconds."""
@@ -132,6 +140,7 @@ class Solver:
         """Called by the session, in its thread; drawing happens in another."""
         with self._lock:
             if event.request == self._request:
+                self._answers = True
                 self._note(event)
                 self._heard.set()
         self._events.put(event, urgent=event.final or bool(event.restart) or event.request != self._passed)

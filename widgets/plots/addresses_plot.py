@@ -231,6 +231,7 @@ def order_figure(graph: TrainingGraph, schedule: Schedule, *, selected: frozense
                     "color": colour,
                     "line": {"width": [2 if x in selected else 0 for x in these], "color": "#000000"},
                 },
+                ids=[str(x) for x in these],
                 customdata=[[None, graph.operators[x].layer] for x in these],
                 hovertext=[_moved(graph, x, now[x] - captured[x]) for x in these],
                 hovertemplate="%{hovertext}<extra></extra>",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ def model_table(profile: Profile) -> dict[str, Any]:
     layers = tuple(dict.fromkeys(x.layer for x in graph.operators))
     place = {layer: i for i, layer in enumerate(layers)}
     labels: dict[str, int] = {}
+    paths = {path for layer in layers for path in accumulate(layer.split("."), "{}.{}".format)}
     chains = [[labels.setdefault(x, len(labels)) for x in chain] for chain in _chains(graph, layers)]
     return {
         "operators": [x.name for x in graph.operators],
@@ -43,7 +45,7 @@ def model_table(profile: Profile) -> dict[str, Any]:
         "storages": [x.name for x in graph.storages],
         "sizes": np.array([profile.allocated_bytes(x) for x in graph.storages], dtype=np.float64),
         "labels": list(labels),
-        "picks": [x if any(layer == x or layer.startswith(f"{x}.") for layer in layers) else "" for x in labels],
+        "picks": [x if x in paths else "" for x in labels],
         "chains": chains,
     }
 

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO
@@ -29,6 +28,7 @@ from explorer.solvers.monet.knowledge import Knowledge
 from explorer.solvers.monet.pipeline import Pursuit
 from explorer.solvers.monet.wording import Progress, solution_of
 from explorer.solvers.service.cache import AnswerCache, label_of, problem_key
+from explorer.solvers.service.memory import recalled
 from explorer.solvers.service.messages import Ask, Cancel, Setup, SolveEvent
 
 _LADDER, _LADDER_EFFORT = 24, 0.3  # budgets that are looked at in idle time, and how closely
@@ -48,7 +48,7 @@ class _Subject:
             self.knowledge.add(point)
         self.key = problem_key(setup.profile, setup.options)
         if setup.remember:
-            self.knowledge.recall(cache.recall(self.key), partial(cache.schedule, self.key))
+            self.knowledge.recall(*recalled(cache, self.key))
 
     def ladder(self, stop: np.ndarray) -> Iterator[bool]:
         """Look at what is remembered, then search at one budget after the other; each is a true.

@@ -86,7 +86,8 @@ function render({ model, el }) {
   let plotly = null;
   let meanwhile = null; // a figure that is shown for as long as a hand moves the budget
   let [alternative, narrow] = [false, false];
-  const stops = barStops(place);
+  const stops = pointStops(place);
+  const cells = cellStop(place, el);
   let left = null; // a shape that was dragged
   const draw = async () => {
     plotly ??= await (await shared.promise)();
@@ -107,9 +108,11 @@ function render({ model, el }) {
       place.on("plotly_click", pick);
       place.on("plotly_hover", point);
       place.on("plotly_unhover", () => (tip.hidden = true));
+      place.on("plotly_afterplot", cells.settle);
     }
     toolbar(place);
     stops.drawn(focused);
+    cells.settle();
     place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
   };
   // "Reset axes" leads to all of this figure; plotly remembers the ranges of the first one.
@@ -129,12 +132,15 @@ function render({ model, el }) {
     }
   };
   const press = (event) => {
-    const { picked, reached } = stops.press(event);
-    if (picked) model.send({ picked: picked.picks });
-    if (reached) plotly.Fx.hover(place, [reached.at]);
-    if (picked || reached) event.preventDefault();
+    const { picked, reached, said } = { ...stops.press(event), ...cells.press(event) };
+    if (picked !== undefined) model.send({ picked });
+    if (reached) plotly.Fx.hover(place, [reached.at], reached.subplot);
+    if (said) tell(said, cells.cursor.getBoundingClientRect());
+    if (picked !== undefined || reached || said) event.preventDefault();
   };
-  place.addEventListener("keydown", press);
+  el.addEventListener("keydown", press);
+  cells.cursor.addEventListener("focus", () => tell(cells.settle(), cells.cursor.getBoundingClientRect()));
+  cells.cursor.addEventListener("blur", () => (tip.hidden = true));
   place.addEventListener("focusout", () => place.data && plotly.Fx.unhover(place));
   // A shape called "handle", the figure's first, can be dragged up and down. By plotly's own means, its edges as well.
   const grab = (event) => {
@@ -168,15 +174,17 @@ function render({ model, el }) {
   // A matrix would need a text for every cell; its rows, columns and values have names instead.
   const point = ({ points: [{ data, pointNumber, z }], event }) => {
     const names = data.meta?.rows && data.meta;
-    tip.hidden = !names;
-    if (!names) return;
-    const [row, column] = pointNumber;
-    tip.textContent = `${names.columns[column]}: ${names.values[z]} at ${names.rows[row]}`;
-    const { left, top } = el.getBoundingClientRect();
-    const right = event.clientX - left > el.clientWidth / 2;
-    tip.style.left = right ? "" : `${event.clientX - left + 14}px`;
-    tip.style.right = right ? `${el.clientWidth - (event.clientX - left) + 14}px` : "";
-    tip.style.top = `${event.clientY - top + 14}px`;
+    if (names) tell(cellSaid(data, ...pointNumber, z), { right: event.clientX, bottom: event.clientY });
+    else tip.hidden = true;
+  };
+  const tell = (said, { right, bottom }) => {
+    tip.hidden = false;
+    tip.textContent = said;
+    const outer = el.getBoundingClientRect();
+    const onTheRight = right - outer.left > el.clientWidth / 2;
+    tip.style.left = onTheRight ? "" : `${right - outer.left + 14}px`;
+    tip.style.right = onTheRight ? `${el.clientWidth - (right - outer.left) + 14}px` : "";
+    tip.style.top = `${bottom - outer.top + 14}px`;
   };
   // Drawn where it has a width, which the page gives it after this call, or when its tab is opened.
   let stale = true;
