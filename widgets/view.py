@@ -20,6 +20,9 @@ from widgets.scene.layers import module_paths
 from widgets.scene.packed import packed_json
 from widgets.scene.scene import Scene
 
+_WAITING = "schedule-explorer-waiting"
+"""Class of a panel that was never drawn: the page says so where the kernel, busy with a cell, leaves it empty."""
+
 
 class View:
     """Controls above the panels: some always in sight, the others behind tabs.
@@ -45,7 +48,8 @@ class View:
         self._heading = ipywidgets.HTML(self._hiding + in_html(title))
         self._heading.add_class("schedule-explorer-heading")
         tabs = [self.panels[name] for name in self._tabbed]
-        self._tabs = ipywidgets.Tab([_behind(x) for x in tabs], titles=[x.title for x in tabs])
+        self._behind = {x.name: _behind(x) for x in tabs}
+        self._tabs = ipywidgets.Tab([*self._behind.values()], titles=[x.title for x in tabs])
         self._tabs.observe(lambda _: self._draw(self._in_sight()), "selected_index")
         main = ipywidgets.Box([x.box for name, x in self.panels.items() if name in MAIN])
         main.add_class("schedule-explorer-main")
@@ -105,6 +109,8 @@ class View:
                 if self._outdated(name, self._scene):
                     self.panels[name].show(self._scene)
                     self._drawn[name] = self._scene
+                    if name in self._behind:
+                        self._behind[name].remove_class(_WAITING)
 
     def _outdated(self, name: str, scene: Scene) -> bool:
         """Is anything new that a panel draws from?"""
@@ -117,7 +123,9 @@ def _behind(panel: Panel) -> ipywidgets.VBox:
     """A panel below the question that it answers."""
     question = ipywidgets.HTML(in_html(panel.question))
     question.add_class("schedule-explorer-question")
-    return ipywidgets.VBox([question, panel.box])
+    box = ipywidgets.VBox([question, panel.box])
+    box.add_class(_WAITING)
+    return box
 
 
 def _same(before: object, after: object) -> bool:

@@ -289,6 +289,30 @@ def test_other_cells_run_while_it_solves(lab: Lab, page: Page, trained: Trained)
     expect(Widget(page).status).to_have_text(SOLVED, timeout=LONG)
 
 
+def test_a_tab_says_that_the_kernel_is_busy(lab: Lab, page: Page, trained: Trained) -> None:
+    trained.profile.save(lab.root / "tiny.json")
+    write_notebook(
+        lab,
+        "busy.ipynb",
+        opening("tiny.json") + "view",
+        "import pathlib, time\nview.wait()\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\n'awake'",
+    )
+    lab.open(page, "busy.ipynb")
+    page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    expect(Widget(page).status).to_have_text(SOLVED, timeout=LONG)
+    page.get_by_role("tab", name="Graph").click()
+    graph = page.locator(".schedule-explorer-waiting:visible")
+    expect(graph).to_have_count(1)
+    said = "x => [getComputedStyle(x, '::after').content, getComputedStyle(x, '::after').visibility]"
+    assert graph.evaluate(said)[1] == "hidden", "the answer mostly comes at once"
+    page.wait_for_timeout(2000)
+    assert graph.evaluate(said) == ['"The kernel draws this as soon as it is free."', "visible"]
+    (lab.root / "go").touch()
+    expect(page.locator(".jp-OutputArea-output pre", has_text="awake")).to_have_count(1)
+    expect(page.locator("svg.modules .module").first).to_be_visible()
+    expect(graph).to_have_count(0)
+
+
 def test_profiling_shows_progress_and_errors_say_what_to_do(lab: Lab, page: Page, shots: Path) -> None:
     write_notebook(
         lab,
