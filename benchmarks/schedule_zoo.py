@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import explorer
 from benchmarks.provenance import record
@@ -46,6 +47,7 @@ def main() -> None:
             if solution.schedule is not None:
                 solution.schedule.save(entry.path)
             write_zoo([*(x for x in known() if x.name != entry.name), entry])
+        carry_over(name)
     forget_what_is_gone()
     files = [*FOLDER.glob("*.json.gz")]
     print(f"{len(files) - 1} schedules, {sum(x.stat().st_size for x in files) / 2**20:.2f} MiB\n")
@@ -93,6 +95,21 @@ def solved(
         peak = "none fits" if entry.peak_bytes is None else f"{format_bytes(entry.peak_bytes)}, {entry.time_ms:.1f} ms"
         print(f"{entry.name}: {found.status}, {peak}, {gap}, {time.monotonic() - began:.1f} s", flush=True)
         yield entry, found
+
+
+def carry_over(name: str) -> None:
+    """Whatever was found for a smaller budget serves the larger ones that nothing as quick was found for."""
+    entries = [x for x in known() if x.profile == name]
+    having = [x for x in entries if x.time_ms is not None and x.peak_bytes is not None]
+    for entry in entries:
+        fitting = [x for x in having if (x.peak_bytes or 0) <= entry.budget_bytes]
+        best = min(fitting, key=lambda x: x.time_ms or 0.0, default=entry)
+        if best.time_ms != entry.time_ms and best is not entry:
+            schedule = replace(explorer.load_schedule(best.name), budget_bytes=entry.budget_bytes)
+            schedule.save(entry.path)
+            carried = replace(entry, time_ms=best.time_ms, peak_bytes=best.peak_bytes)
+            write_zoo([*(x for x in known() if x.name != entry.name), carried])
+            print(f"{entry.name}: {best.name} is quicker")
 
 
 def check(profile: Profile, entry: Entry, found: Solution) -> None:

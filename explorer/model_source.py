@@ -78,7 +78,8 @@ def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
         Model, batch and loss; no loss where the function returns two things only.
 
     Raises:
-        ValueError: there is no such module or function, it takes no ``sizes``, or it returns something else.
+        ValueError: there is no such module or function, it takes no ``sizes`` or pays no heed to them, or it returns
+            something else.
     """
     module_name, _, function_name = path.partition(":")
     if not module_name or not function_name:
@@ -86,9 +87,14 @@ def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
-        function = getattr(import_module(module_name), function_name)
+        module = import_module(module_name)
+        function = getattr(module, function_name)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"cannot find {path!r}: {error}") from error
+        found = sys.modules.get(module_name)
+        # A folder of that name, such as that of a sweep's answers, is taken for a package.
+        is_folder = found is not None and getattr(found, "__file__", None) is None
+        why = f"there is a folder {module_name!r}, but no module of that name" if is_folder else error
+        raise ValueError(f"cannot find {path!r}: {why}") from error
     except Exception as error:
         raise ValueError(f"cannot import {module_name!r}: {_raised(error)}") from error
     if sizes and not _takes(function, sizes):
@@ -102,7 +108,25 @@ def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
         raise ValueError(
             f"{path} returned {type(made).__name__}; it must return (model, batch) or (model, batch, loss)"
         )
+    _check_heeded(path, made[1], sizes)
     return made[0], made[1], made[2] if len(made) == 3 else None
+
+
+def _check_heeded(path: str, batch: Any, sizes: dict[str, int]) -> None:
+    """Raises ValueError where a batch has nothing of a size that was asked for: what is said per sample would be wrong.
+
+    The size may be of the first or the second dimension, or a factor of the first (all tokens of all samples).
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
+    shapes = [tuple(x.shape) for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor) and x.ndim]
+    for name, size in sizes.items():
+        if shapes and not any(size in shape[:2] or shape[0] % size == 0 for shape in shapes):
+            raise ValueError(
+                f"{path} was called with {name}={size}, and the batch that it made has nothing of that size (its first "
+                f"tensor is {shown(shapes[0])}): does it make use of {name}?"
+            )
 
 
 def _takes(function: Any, sizes: dict[str, int]) -> bool:

@@ -215,10 +215,14 @@ def zoo(
 
     most_bytes = None if fits is None else amount_of_bytes(fits, name="--fits")
     table = Table(Column("name", no_wrap=True), *(Column(x, justify="right") for x in ("peak", "step", "added", "gap")))
-    for entry in entries():
-        fitting = most_bytes is None or (entry.peak_bytes is not None and entry.peak_bytes <= most_bytes)
-        if fitting and all(word in entry.name for word in words or ()):
+    named = [x for x in entries() if all(word in x.name for word in words or ())]
+    for entry in named:
+        if most_bytes is None or (entry.peak_bytes is not None and entry.peak_bytes <= most_bytes):
             table.add_row(entry.name, *zoo_row(entry))
+    if not table.row_count and (peaks := {x.peak_bytes: x.name for x in named if x.peak_bytes is not None}):
+        raise ValueError(
+            f"no such schedule fits {fits}: the smallest, {peaks[min(peaks)]}, takes {format_bytes(min(peaks))}"
+        )
     if not table.row_count:
         raise ValueError("the zoo has no schedule like that; 'schedule-explorer zoo' lists them all")
     PlainConsole().print(table)

@@ -63,7 +63,7 @@ class Compiled(Summarised):
         saved: what it saves, by the names of the graph's nodes.
         predicted_peak_bytes: of the step, model and batch included, by the simulator.
         measured_peak_bytes: likewise, of a real step; None where none was measured.
-        budget_bytes: what was asked; None: nothing.
+        budget_bytes: what was asked, here or of the schedule; None: nothing.
         margin_bytes: how much less than the budget the schedule was solved for, so that the measured peak keeps it;
             negative where the compiled step takes less than predicted.
         rounds: of planning for a budget, the first one first; empty: none was asked for.
@@ -141,8 +141,25 @@ def compiled(
     else:
         found = translated(model, schedule, batch, loss=loss, traced=traced)
     peak_bytes = simulate(known, found.schedule).peak_bytes
-    made = _compiled(model, traced, found, loss, peak_bytes)
-    return _measured(made, batch) if measure else made
+    made = replace(_compiled(model, traced, found, loss, peak_bytes), budget_bytes=schedule.budget_bytes)
+    if not measure:
+        return made
+    made = _measured(made, batch)
+    _warn_above(made)
+    return made
+
+
+def _warn_above(made: Compiled) -> None:
+    """Say where a compiled step does not keep the budget that its schedule was solved for."""
+    peak_bytes, budget_bytes = made.measured_peak_bytes, made.budget_bytes
+    if peak_bytes is not None and budget_bytes is not None and peak_bytes > budget_bytes:
+        warnings.warn(
+            f"the compiled step peaks at {format_bytes(peak_bytes)} (predicted: "
+            f"{format_bytes(made.predicted_peak_bytes)}), above the schedule's budget of {format_bytes(budget_bytes)}; "
+            "explorer.compiled_within(…, budget=…) plans until the measured peak keeps it",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _check_compiler(model: nn.Module) -> None:

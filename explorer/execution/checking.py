@@ -23,7 +23,7 @@ from explorer.execution.out_of_memory import release
 from explorer.execution.passed_checks import is_remembered, key_of, remember
 from explorer.execution.scheduled import ScheduledModule, by_itself, following
 from explorer.execution.shadow import Finding, OwnNormalisation, Recording, Shadow, first_unlike_eager, relative_error
-from explorer.execution.steps import persistent_bytes, unchanged
+from explorer.execution.steps import persistent_bytes, unchanged, without_autocast
 from explorer.graph import Implementation, Optimization
 from explorer.recomputing import Recomputing
 from explorer.schedule import Run, Schedule, keep_all
@@ -289,8 +289,7 @@ def _own_leaf(leaf: Any, *, copy: bool) -> Any:
 def _go_back(results: list[torch.Tensor]) -> None:
     """Backward with gradients that are not all alike, so that nothing cancels out."""
     losses = [x for x in with_scalar_gradients(results) if x.requires_grad]
-    # Autocast is for forward passes: around a backward pass it would cast products of eager mode's once more.
-    with torch.autocast(losses[0].device.type, enabled=False):
+    with without_autocast(losses[0].device.type):
         torch.autograd.backward(losses, [_ramp(x) for x in losses])
 
 

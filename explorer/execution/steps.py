@@ -85,14 +85,23 @@ def step_of(
         if not keep_results:
             results.clear()
         ones = [ones_for(x) for x in losses]
-        # Autocast is for forward passes: around a backward pass it would cast products of eager mode's once more.
-        with torch.autocast(losses[0].device.type, enabled=False):
+        with without_autocast(losses[0].device.type):
             torch.autograd.backward(losses, ones)
         after_backward()
         finish()
         del results, losses, ones
 
     return run
+
+
+def without_autocast(device_type: str) -> contextlib.AbstractContextManager[object]:
+    """For backward passes: around one, autocast would cast products of eager mode's once more.
+
+    Where none is on there is no region at all: even one that casts nothing would keep, until it ends, what
+    checkpointing casts when it computes again.
+    """
+    on = torch.is_autocast_enabled(device_type)
+    return torch.autocast(device_type, enabled=False) if on else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -145,5 +145,16 @@ def _answer(future: Future, cell: Cell) -> Answer:
         raise ConnectionError("the scheduler went away; the same call goes on with what is not answered yet")
     error: Any = future.exception()
     if error is not None:
-        return Answer(row_of(cell, Status.FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"))
+        return Answer(row_of(cell, Status.FAILED, _reason(error, cell)))
     return future.result()
+
+
+def _reason(error: BaseException, cell: Cell) -> str:
+    from distributed import KilledWorker
+
+    if isinstance(error, KilledWorker):  # whose own words name a task
+        return (
+            f"each worker that was given {cell.step.model} died of it, until it was given up: most likely the memory "
+            "of their machine does not do for it; fewer workers at a time have more each"
+        )
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

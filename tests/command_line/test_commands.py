@@ -343,12 +343,21 @@ def test_bundled_profiles_are_listed() -> None:
         (("profile", "mymodels:unfit"), "Sequential cannot be trained on this batch"),
         (("estimate", "resnet50", "--device", ""), "no device ''"),
         (("cache", "all"), "unexpected extra argument"),
+        (
+            ("zoo", "gpt2", "--fits", "1 MiB"),
+            "no such schedule fits 1 MiB: the smallest, gpt2-h200@smallest, takes",
+        ),
+        (
+            ("profile", "folder:make"),
+            "there is a folder 'folder', but no module of that name",
+        ),
         (("zoo", "resnet50", "--fits", "bar"), "error: --fits 'bar' is not a number with a unit, such as '8 GiB'\n"),
     ],
 )
 def test_wrong_use_is_one_line_too(here: Path, arguments: tuple[str, ...], told: str) -> None:
     (here / "mymodels.py").write_text(FACTORY + FAILING)
     (here / "broken.py").write_text("def make(:\n")
+    (here / "folder").mkdir()
     said = call(*arguments, code=2)
     assert told in said
     lines = [line for line in said.strip().splitlines() if not line.startswith("capture")]  # the progress so far

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -40,6 +41,19 @@ def test_the_peak_is_that_of_what_the_compiler_makes_of_it() -> None:
     assert own.schedule is not None
     kept = explorer.compiled(model, own.schedule, batch, profile=profile)
     assert (kept.unsaid, kept.predicted_peak_bytes, kept.schedule) == ((), own.peak_bytes, own.schedule)
+
+
+def test_a_step_above_the_budget_of_its_schedule_is_told() -> None:
+    torch.manual_seed(0)
+    model, batch = Waves(2), torch.randn(64, 64)
+    profile = explorer.profile_compiled(model, batch)
+    plan = explorer.solve(profile, budget="100 %", method="monet-compiled", time_limit=2)
+    assert plan.schedule is not None
+    made = explorer.compiled(model, plan.schedule, batch, profile=profile)
+    assert made.budget_bytes == plan.budget_bytes, "and nothing is said of what was not measured"
+    small = replace(plan.schedule, budget_bytes=1000)
+    with pytest.warns(UserWarning, match=r"above the schedule's budget of 1000 B; explorer.compiled_within\(…"):
+        explorer.compiled(model, small, batch, profile=profile, measure=True)
 
 
 class Factored(nn.Module):

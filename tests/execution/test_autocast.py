@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import explorer
 from explorer.autocast import Autocast
@@ -197,3 +198,27 @@ def test_gradient_scaling() -> None:
     assert seen[0][0] == seen[1][0]
     assert any(b < a for a, b in zip(seen[0][0], seen[0][0][1:], strict=False)), "no step was skipped"
     assert all(torch.equal(a, b) for a, b in zip(seen[0][1], seen[1][1], strict=True))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(6)
+        )
+        self.within = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.within else block(x)
+        return x.square().mean()
+
+
+def test_what_checkpointing_casts_again_is_not_kept_until_a_measured_step_ends() -> None:
+    model, batch = Checkpointed(), torch.randn(128, 256)
+    again = explorer.measure(model, batch, autocast=torch.bfloat16, steps=1).peak_bytes
+    model.within = False
+    kept = explorer.measure(model, batch, autocast=torch.bfloat16, steps=1).peak_bytes
+    # At the end of both there are weights and gradients; what was kept were the casts of all weights besides.
+    half_weights_bytes = sum(x.numel() for x in model.parameters()) * 2
+    assert again < kept + 0.1 * half_weights_bytes

@@ -7,11 +7,12 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from distributed import LocalCluster
+from distributed import KilledWorker, LocalCluster
 from typer.testing import CliRunner
 
 import explorer
@@ -20,6 +21,7 @@ from explorer.graph import TensorSpec
 from explorer.solution import Status
 from explorer.solvers.methods.batch_size import samples_of
 from explorer.sweeping import folder as folder_of_a_sweep
+from explorer.sweeping import sweeping
 from explorer.sweeping.answers import fastest, largest
 from explorer.sweeping.cells import CONTEXT_BYTES, Cell, cells_of
 from explorer.sweeping.folder import Folder
@@ -243,6 +245,7 @@ def test_plans(tmp_path):
         "5": "must have an entry for each axis",
         "models: [gpt2]": "says no devices",
         "models: a\ndevices: b\ndevics: c": "unknown entry 'devics'; allowed: models, devices",
+        "models: a\ndevices: b\nmodels: c": "the entry 'models' twice; put all of them into one list",
     }.items():
         plan.write_text(text)
         with pytest.raises(ValueError, match=said):
@@ -263,6 +266,23 @@ def test_command(answered, tmp_path, monkeypatch):
     assert "4096" in said.stdout
     plan.write_text("models: [gpt2]")
     assert CliRunner().invoke(app, ["sweep", str(plan)]).exit_code == 2
+
+
+def test_a_function_that_pays_no_heed_to_the_batch_size_fails(tmp_path: Path) -> None:
+    """What is said per sample would be wrong."""
+    heedless = "tests.sweeping.models:heedless"
+    axes: dict[str, Any] = {"devices": ["T4"], "batches": [2048, 3000], "budgets": ["90 %"], "methods": ["eager"]}
+    found = explorer.sweep([heedless], folder=tmp_path, workers=1, **axes)
+    assert [x.status is Status.FAILED for x in found.rows] == [False, True]
+    said = f"{heedless} was called with batch_size=3000, and the batch that it made has nothing of that size"
+    assert said in found.rows[1].message
+
+
+def test_a_cell_that_workers_die_of_says_so() -> None:
+    axes: dict[str, Any] = {"devices": ["T4"], "batches": [None], "budgets": ["90 %"], "methods": ["eager"]}
+    (cell,) = cells_of(models=[SMALL], precision=None, optimizer=None, time_limit=1.0, **axes)
+    said = sweeping._reason(KilledWorker("estimated-1", SimpleNamespace(address="tcp://1"), 3, {}), cell)
+    assert f"each worker that was given {SMALL} died of it" in said
 
 
 def test_command_says_what_failed(tmp_path, monkeypatch):

@@ -58,6 +58,13 @@ def test_schedules_are_what_the_table_says(name):
         assert entry.bound_ms is None or entry.bound_ms <= line.time_ms * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("name", bundled_profiles())
+def test_none_is_slower_than_another_that_fits_its_budget(name):
+    having = [x for x in entries_of(name).values() if x.time_ms is not None]
+    for entry in having:
+        assert entry.time_ms == min(x.time_ms for x in having if x.peak_bytes <= entry.budget_bytes)
+
+
 def test_one_trains_with_the_peak_that_it_says():
     entry = entries_of(SMALL)["0.8"]
     schedule = explorer.load_schedule(entry.name)
