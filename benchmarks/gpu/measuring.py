@@ -97,6 +97,7 @@ def driver() -> str:
 
 def sample_of(name: str, options: Options) -> Sample:
     """A model with its batch on the device, and its loss; at full size in bfloat16 where that is how it is trained."""
+    release()  # so that it lies as in a process that did nothing before, not in the rests of other things' segments
     spec = MODELS[name]
     sizes = SMALL[name] if options.small else FULL.get(name, {})
     dtype = torch.bfloat16 if name in BFLOAT16 and not options.small else torch.float32
