@@ -30,6 +30,7 @@ class Plan:
         batch: name, shape, dtype and strides of every tensor of the batch; the value of what is no tensor.
         inputs: of the forward pass: an index of ``parameters``, or behind them of ``batch``.
         backward_inputs: likewise.
+        written: what the step changes in place, likewise.
         output_count: the first of what the forward pass returns; the rest is saved.
         groups: gradients that are complete together, by the input that they are of.
         tangents: which outputs have a gradient, and in which layout.
@@ -51,6 +52,7 @@ class Plan:
     batch: tuple[Any, ...]
     inputs: tuple[int, ...]
     backward_inputs: tuple[int, ...]
+    written: tuple[int, ...]
     output_count: int
     groups: tuple[tuple[int, ...], ...]
     tangents: tuple[tuple[int, tuple[int, ...]], ...]
@@ -212,6 +214,35 @@ def check_batch(plan: Plan, leaves: Sequence[Any]) -> None:
         given = (tuple(leaf.shape), leaf.dtype, leaf.stride(), leaf.requires_grad)
         if given != (shape, dtype, strides, trained):
             raise ValueError(f"{name} is {given}; the schedule was made for {(shape, dtype, strides, trained)}")
+
+
+def check_memory(plan: Plan, values: Sequence[Any]) -> None:
+    """Raises ValueError where what the step changes in place lies in the memory of something else that it reads."""
+    if not plan.written:
+        return
+    homes: dict[int, list[int]] = {}
+    for number, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and value.numel():
+            homes.setdefault(value.untyped_storage().data_ptr(), []).append(number)
+    for numbers in (x for x in homes.values() if len(x) > 1):
+        spans = {x: span(values[x]) for x in numbers}
+        for one in (x for x in numbers if x in plan.written):
+            start, end = spans[one]
+            shared = [x for x, (first, last) in spans.items() if x != one and first < end and start < last]
+            if shared:
+                names = [path for path, *_ in plan.parameters] + [
+                    x[0] if isinstance(x, tuple) else "" for x in plan.batch
+                ]
+                raise ValueError(
+                    f"{names[one]} shares memory with {names[shared[0]]}, and the step changes {names[one]} in place; "
+                    "those that it was captured with did not: give copies (.clone()), or change nothing in place"
+                )
+
+
+def span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where in memory the elements of a tensor begin and end."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def is_same(given: Any, planned: Any) -> bool:

@@ -192,6 +192,7 @@ class _File:
             for name, x, trained in zip(batch.names, batch.leaves, self.captured.batch_gradients, strict=True)
         ]
         at = {x: index for index, x in enumerate(traced.inputs)}
+        written = tuple(self.position[x] for x, given in enumerate(traced.inputs) if given in traced.changed)
         of_gradient = [self.position[at[x]] for x, _ in traced.gradients]
         tensors = made_by_step(self.captured)
         tangents = [x for x in traced.inputs if x.source is Source.TANGENT]
@@ -208,6 +209,7 @@ class _File:
             rows("batch", leaves),
             f"inputs={tuple(self.position[x] for x in passes.inputs)!r},",
             f"backward_inputs={tuple(self.position[x] for x in passes.backward_inputs)!r},",
+            f"written={written!r},",
             f"output_count={passes.output_count},",
             f"groups={tuple(tuple(of_gradient[x] for x in group) for group in passes.groups)!r},",
             f"tangents={layouts!r},",

@@ -132,6 +132,20 @@ def test_a_model_that_changes_after_it_was_loaded_is_refused(tmp_path: Path) -> 
             model(*batch())
 
 
+def test_a_model_that_is_frozen_as_a_whole_gives_its_results(tmp_path: Path) -> None:
+    """As a discriminator does while the generator trains: a forward pass in training mode, with nothing to train."""
+    for model in (Normalised(), Losses(2), Parts(lambda x: {"loss": x, "more": x.exp()})):
+        given = ({"x": rows()},) if isinstance(model, Parts) else (rows(),)
+        module = made(tmp_path, model, given).scheduled(copy.deepcopy(model))
+        results = []
+        for subject in (model, module):
+            subject.requires_grad_(False)
+            found = subject(*given)
+            results.append(list(found.values()) if isinstance(found, dict) else found)
+        torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
+        assert all(torch.equal(x, y) for x, y in zip(model.buffers(), module.buffers(), strict=True))
+
+
 def test_other_ties_and_parameters_are_refused(tmp_path: Path) -> None:
     tokens = torch.arange(8)
     file = made(tmp_path, Tied(), tokens)
