@@ -205,7 +205,7 @@ class _File:
             rows("parameters", [literal(x) for x in parameters]),
             f"parameter_count={sum(1 for _ in self.model.parameters())},",
             rows("state", [literal(x) for x in planned.state_of(self.model)]),
-            rows("modules", [literal(x) for x in modules_told(self.model)]),
+            rows("modules", modules_told(self.sources, self.model)),
             rows("batch", leaves),
             f"inputs={tuple(self.position[x] for x in passes.inputs)!r},",
             f"backward_inputs={tuple(self.position[x] for x in passes.backward_inputs)!r},",
