@@ -237,12 +237,10 @@ class _File:
 
     def _result(self) -> str:
         tensors = made_by_step(self.captured)
-        found = tree_of(self.traced.result, [f"tensors[{tensors.index(x)}]" for x in range(self.traced.returned)])
-        if found is None:
+        given = [f"tensors[{tensors.index(x)}]" for x in range(self.traced.returned)]
+        shown = tree_of(self.traced.result, given, self.sources.class_name)
+        if shown is None:
             raise NoTextError(f"the step returns {unsayable(self.traced.result)}")
-        shown, classes = found
-        for kind in classes:
-            self.sources.imports[f"from {kind.__module__} import {kind.__name__}"] = None
         head = 'def result(tensors: Sequence[torch.Tensor]) -> Any:\n    """What a step returns."""'
         return "\n".join([head, *broken(f"    return {shown}")])
 

@@ -9,7 +9,7 @@ import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -22,13 +22,7 @@ from explorer.execution.checking import CheckFailedError
 from explorer.execution.guards import ModelChangedError
 from explorer.schedule import keep_all
 from tests.exporting.test_export import batch, exported, file_of, small
-
-
-class Pair(NamedTuple):
-    """Two losses."""
-
-    first: torch.Tensor
-    second: torch.Tensor
+from tests.exporting.test_results import Held
 
 
 class Tied(nn.Module):
@@ -240,9 +234,7 @@ def test_names_of_the_model_are_its_own(tmp_path: Path) -> None:
         (lambda x: OrderedDict(loss=x), None),
         (lambda x: {"loss": x, "most": float("inf"), "none": float("nan")}, None),
         (lambda x: defaultdict(list, loss=x), "a defaultdict as its result: let it return tensors"),
-        (lambda x: Pair(x, 2 * x), "a Pair as its result: let it return tensors"),
-        (lambda x: {"loss": x, "more": [x.exp(), Pair(x, 2 * x)]}, "a Pair as its result['more'][1]: let it return"),
-        (lambda x: {"loss": x, "past_key_values": Pair(x, x)}, "model.config.use_cache = False leaves it out"),
+        (lambda x: {"loss": x, "past_key_values": Held(x, x)}, "model.config.use_cache = False leaves it out"),
     ],
 )
 def test_dicts_are_written_as_python(batch_of: Any, result: Any, said: str | None, tmp_path: Path) -> None:
