@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partialmethod
 from pathlib import Path
@@ -92,10 +93,18 @@ def underlying(value: Any) -> FunctionType | None:
     return value if isinstance(value, FunctionType) else None
 
 
-def methods_run(kind: type, *, begin: frozenset[str] = frozenset({"forward"})) -> list[Method]:
-    """Methods of a class by these names and what they call of it, by their names, as far as they are no library's."""
+def methods_run(
+    kind: type, *, begin: frozenset[str] = frozenset({"forward"}), owners: Sequence[type] | None = None
+) -> list[Method]:
+    """Methods of a class by these names and what they call of it, by their names.
+
+    Args:
+        kind: the class.
+        begin: names.
+        owners: of what it is made of, the classes whose methods count; None: those that are no library's.
+    """
     known: dict[str, list[Method]] = {}
-    for owner in of_users(kind):
+    for owner in of_users(kind) if owners is None else owners:
         for name, value in vars(owner).items():
             if (function := underlying(value)) is not None:
                 known.setdefault(name, []).append(Method(owner, name, function))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -76,33 +76,40 @@ def take_apart(result: Any) -> tuple[list[torch.Tensor], ResultStructure]:
     return taking.tensors, ResultStructure(root)
 
 
-def tree_of(structure: ResultStructure, tensors: Sequence[str]) -> tuple[str, list[type]] | None:
-    """A result as Python, around what stands for its tensors, with the classes that this names.
+def tree_of(structure: ResultStructure, tensors: Sequence[str], name_of: Callable[[type], str]) -> str | None:
+    """A result as Python, around what stands for its tensors.
 
-    None where it is more than containers and outputs of Hugging Face.
+    Args:
+        structure: of the result.
+        tensors: what stands for each.
+        name_of: what a class is called there: of a named tuple, or of an output of Hugging Face.
+
+    Returns:
+        None where it is more than plain values, containers, named tuples and outputs of Hugging Face.
     """
-    classes: list[type] = []
-    shown = _shown(structure.root, tensors, classes)
-    return None if shown is None else (shown, classes)
+    return _shown(structure.root, tensors, name_of)
 
 
 def unsayable(structure: ResultStructure) -> str:
     """Why ``tree_of`` is None, and what to do about it."""
     place, kind = next(_others(structure.root, "its result"))
-    remedy = "let it return tensors, a tuple, a list or a dict"
+    what = f"{'dataclass ' if is_dataclass(kind) else ''}{kind.__name__}"
+    remedy = "let it return tensors and plain values, in tuples, named tuples, lists or dicts"
     if "past_key_values" in place:
         remedy = "model.config.use_cache = False leaves it out"
-    return f"a {kind.__name__} as {place}: {remedy}"
+    return f"a {what} as {place}: {remedy}"
 
 
 def _others(part: Any, place: str) -> Iterator[tuple[str, type]]:
     """Where there are objects that Python's own text does not make, and of which classes."""
     if isinstance(part, _Tree):
-        keys = part.structure.context if issubclass(_class_of(part), dict) else ()
+        kind = _class_of(part)
+        keys = part.structure.context if issubclass(kind, dict) else ()
         for number, child in enumerate(part.children):
             key = keys[number] if len(keys) == len(part.children) else number
-            yield from _others(child, f"{place}[{key!r}]")
-    if not isinstance(part, _Tensor) and _shown(part, defaultdict(str), []) is None:
+            fields = getattr(kind, "_fields", ())
+            yield from _others(child, f"{place}.{fields[number]}" if fields else f"{place}[{key!r}]")
+    if not isinstance(part, _Tensor) and _shown(part, defaultdict(str), lambda x: x.__name__) is None:
         yield place, _class_of(part)
 
 
@@ -112,29 +119,45 @@ def _class_of(part: Any) -> type:
     return type(part.template if isinstance(part, _Object) else part.value)
 
 
-def _shown(part: Any, tensors: Sequence[str] | Mapping[int, str], classes: list[type]) -> str | None:
+def _shown(part: Any, tensors: Sequence[str] | Mapping[int, str], name_of: Callable[[type], str]) -> str | None:
     if isinstance(part, _Tensor):
         return tensors[part.index]
     if isinstance(part, _Plain):
-        if isinstance(part.value, float) and not math.isfinite(part.value):
-            return f"float({str(part.value)!r})"
-        return repr(part.value) if part.value is None or isinstance(part.value, bool | int | float | str) else None
-    texts = [_shown(x, tensors, classes) for x in part.children] if isinstance(part, _Tree) else [None]
+        return _plain(part.value, name_of)
+    texts = [_shown(x, tensors, name_of) for x in part.children] if isinstance(part, _Tree) else [None]
     found = [x for x in texts if x is not None]
-    return _container(part.structure, found, classes) if len(found) == len(texts) else None
+    return _container(part, found, name_of) if len(found) == len(texts) else None
 
 
-def _container(structure: pytree.TreeSpec, texts: list[str], classes: list[type]) -> str | None:
-    kind, keys = structure.type, structure.context
-    if kind in (tuple, list):
-        return f"[{', '.join(texts)}]" if kind is list else f"({', '.join(texts)},)"
-    if not isinstance(kind, type) or not issubclass(kind, dict) or issubclass(kind, defaultdict):
+def _plain(value: Any, name_of: Callable[[type], str]) -> str | None:
+    if isinstance(value, tuple):
+        found = [x for x in (_plain(y, name_of) for y in value) if x is not None]
+        return _in_tuple(type(value), found, name_of) if len(found) == len(value) else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    # A subclass, such as a number of NumPy's or of an enumeration, prints as what a file does not know.
+    return repr(value) if value is None or type(value) in (bool, int, float, str) else None
+
+
+def _container(part: _Tree, texts: list[str], name_of: Callable[[type], str]) -> str | None:
+    kind = _class_of(part)
+    if kind is list:
+        return f"[{', '.join(texts)}]"
+    if issubclass(kind, tuple):
+        return _in_tuple(kind, texts, name_of)
+    if not issubclass(kind, dict) or issubclass(kind, defaultdict):
         return None
-    inner = "{" + ", ".join(f"{key!r}: {x}" for key, x in zip(keys, texts, strict=True)) + "}"
-    if kind is dict:
+    inner = "{" + ", ".join(f"{key!r}: {x}" for key, x in zip(part.structure.context, texts, strict=True)) + "}"
+    return inner if kind is dict else f"{name_of(kind)}(**{inner})"  # an output of Hugging Face
+
+
+def _in_tuple(kind: type, texts: list[str], name_of: Callable[[type], str]) -> str | None:
+    inner = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    if kind is tuple:
         return inner
-    classes.append(kind)  # an output of Hugging Face
-    return f"{kind.__name__}(**{inner})"
+    if kind.__module__ == "torch.return_types":
+        return f"torch.return_types.{kind.__name__}({inner})"
+    return f"{name_of(kind)}({', '.join(texts)})" if hasattr(kind, "_fields") else None
 
 
 def tensors_of_result(result: Any) -> list[torch.Tensor]:

@@ -183,7 +183,7 @@ def _of_settings(modules: Mapping[str, nn.Module]) -> Iterator[Watched]:
 
 def _of_object(path: str, value: Any, seen: set[int], *, depth: int) -> Iterator[Watched]:
     """Numbers, texts and containers of them, and what is in objects below."""
-    left_out = _set_by_hugging_face(value)
+    left_out = set_by_hugging_face(value)
     held = attributes(value) or {}
     settings = {x: y for x, y in held.items() if x not in left_out}
     own = not _is_hugging_faces(value)
@@ -211,7 +211,7 @@ def _within(path: str, value: Any, seen: set[int], *, depth: int) -> Iterator[Wa
     yield from _of_container(path, value, seen, depth=depth)
 
 
-def _set_by_hugging_face(settings: Any) -> frozenset[str]:
+def set_by_hugging_face(settings: Any) -> frozenset[str]:
     """What may become another without a change to the step."""
     if not _is_hugging_faces(settings):
         return _RETURNED_ONLY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
@@ -12,7 +11,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from explorer.exporting.planned import described, foreign
+from explorer.exporting.planned import foreign
+from explorer.exporting.settings import settings_read
 from explorer.exporting.sources import NoTextError, Sources
 
 _PLAIN = (
@@ -71,9 +71,10 @@ def _place(path: tuple[Any, ...]) -> str:
     return text
 
 
-def modules_told(model: nn.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Descriptions of modules as ``Plan.modules`` has them, with the paths of those that are alike."""
+def modules_told(sources: Sources, model: nn.Module) -> list[str]:
+    """Classes and settings of modules as ``Plan.modules`` has them, with the paths of those that are alike."""
+    read = settings_read(model)
     alike: dict[str, list[str]] = {}
     for path, module in model.named_modules():
-        alike.setdefault(described(module), []).append(path)
-    yield from ((words, tuple(paths)) for words, paths in alike.items())
+        alike.setdefault(f"{type(module).__name__!r}, {sources.literal(read[path])}", []).append(path)
+    return [f"({words}, {tuple(paths)!r})" for words, paths in alike.items()]

@@ -26,10 +26,11 @@ class Plan:
             read.
         parameter_count: of the model.
         state: names of all parameters and buffers of the model, those of one tensor together.
-        modules: class of every module, and settings of torch's own, with the paths of those that are alike.
+        modules: class of every module, settings that forward passes read, and the paths of those that are alike.
         batch: name, shape, dtype and strides of every tensor of the batch; the value of what is no tensor.
         inputs: of the forward pass: an index of ``parameters``, or behind them of ``batch``.
         backward_inputs: likewise.
+        written: what the step changes in place, likewise.
         output_count: the first of what the forward pass returns; the rest is saved.
         groups: gradients that are complete together, by the input that they are of.
         tangents: which outputs have a gradient, and in which layout.
@@ -47,10 +48,11 @@ class Plan:
     parameters: tuple[tuple[str, tuple[int, ...], tuple[int, ...], torch.dtype, bool], ...]
     parameter_count: int
     state: tuple[tuple[str, ...], ...]
-    modules: tuple[tuple[str, tuple[str, ...]], ...]
+    modules: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...]
     batch: tuple[Any, ...]
     inputs: tuple[int, ...]
     backward_inputs: tuple[int, ...]
+    written: tuple[int, ...]
     output_count: int
     groups: tuple[tuple[int, ...], ...]
     tangents: tuple[tuple[int, tuple[int, ...]], ...]
@@ -103,12 +105,25 @@ def check_state(model: nn.Module, plan: Plan) -> None:
         raise ValueError(f"missing, or tied otherwise than the schedule was made for: {', '.join(names)}")
 
 
-def described(module: nn.Module) -> str:
-    """Class of a module, and the settings of one of torch's own: what others print may change as they are trained."""
-    kind = type(module)
-    return (
-        f"{kind.__name__}({module.extra_repr()})" if kind.__module__.startswith("torch.nn.modules.") else kind.__name__
-    )
+def setting(value: Any) -> Any:
+    """A setting as a file can say it: a plain value, or the name of a function, a class or an object's class."""
+    if isinstance(value, tuple | list):
+        found = map(setting, value)
+        return list(found) if isinstance(value, list) else tuple(found)
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()
+    plain = value is None or type(value) in (bool, int, float, complex, str, torch.dtype)
+    return value if plain else getattr(value, "__name__", type(value).__name__)
+
+
+def setting_at(module: nn.Module, name: str) -> Any:
+    """What a module has under a name, in its objects and dicts too; None where there is nothing."""
+    found: Any = module
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else getattr(found, part, None)
+    return setting(found)
 
 
 def check_modules(model: nn.Module, plan: Plan) -> None:
@@ -116,17 +131,23 @@ def check_modules(model: nn.Module, plan: Plan) -> None:
 
     Parameters do not tell: an activation has none. It is no error, as another class may compute the same.
     """
-    planned = {path: words for words, paths in plan.modules for path in paths}
+    planned = {path: (kind, settings) for kind, settings, paths in plan.modules for path in paths}
     found = dict(model.named_modules())
     differing = []
     for path in dict.fromkeys([*planned, *found]):
-        was = planned.get(path, "missing")
-        now = "missing" if path not in found else described(found[path])
+        was, settings = planned.get(path, ("missing", {}))
+        now = type(found[path]).__name__ if path in found else "missing"
         if now != was:
             differing.append(f"{path or 'the model'} was {was} when the step was captured, and is {now}")
+            continue
+        for name, value in settings.items():
+            here = setting_at(found[path], name)
+            if not is_same(here, value):
+                full = f"{path}.{name}".lstrip(".")
+                differing.append(f"{full} was {value!r} when the step was captured, and is {here!r}")
     if differing:
-        more = f" (and {len(differing) - 1} more)" if differing[1:] else ""
-        warnings.warn(f"{differing[0]}{more}: this file computes what was captured", stacklevel=4)
+        more = f" (and {len(differing) - 3} more)" if differing[3:] else ""
+        warnings.warn(f"{'; '.join(differing[:3])}{more}: this file computes what was captured", stacklevel=4)
 
 
 def state_of(model: nn.Module) -> tuple[tuple[str, ...], ...]:
@@ -214,12 +235,43 @@ def check_batch(plan: Plan, leaves: Sequence[Any]) -> None:
             raise ValueError(f"{name} is {given}; the schedule was made for {(shape, dtype, strides, trained)}")
 
 
+def check_memory(plan: Plan, values: Sequence[Any]) -> None:
+    """Raises ValueError where what the step changes in place lies in the memory of something else that it reads."""
+    if not plan.written:
+        return
+    homes: dict[int, list[int]] = {}
+    for number, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and value.numel():
+            homes.setdefault(value.untyped_storage().data_ptr(), []).append(number)
+    for numbers in (x for x in homes.values() if len(x) > 1):
+        spans = {x: span(values[x]) for x in numbers}
+        for one in (x for x in numbers if x in plan.written):
+            start, end = spans[one]
+            shared = [x for x, (first, last) in spans.items() if x != one and first < end and start < last]
+            if shared:
+                names = [path for path, *_ in plan.parameters] + [
+                    x[0] if isinstance(x, tuple) else "" for x in plan.batch
+                ]
+                raise ValueError(
+                    f"{names[one]} shares memory with {names[shared[0]]}, and the step changes {names[one]} in place; "
+                    "those that it was captured with did not: give copies (.clone()), or change nothing in place"
+                )
+
+
+def span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where in memory the elements of a tensor begin and end."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
 def is_same(given: Any, planned: Any) -> bool:
     """Is a value the planned one, and of its kind? NaN is NaN, 1 is neither True nor 1.0, and 0.0 is not -0.0."""
     if isinstance(planned, Foreign):
         return type(given).__qualname__ == planned.kind and is_same(foreign(given).value, planned.value)
     if type(given) is not type(planned):
         return False
+    if isinstance(planned, tuple | list):
+        return len(given) == len(planned) and all(map(is_same, given, planned))
     if isinstance(planned, frozenset):
         return {(type(x), x) for x in given} == {(type(x), x) for x in planned}
     if isinstance(planned, float | complex | slice | range):

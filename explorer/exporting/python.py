@@ -192,6 +192,7 @@ class _File:
             for name, x, trained in zip(batch.names, batch.leaves, self.captured.batch_gradients, strict=True)
         ]
         at = {x: index for index, x in enumerate(traced.inputs)}
+        written = tuple(self.position[x] for x, given in enumerate(traced.inputs) if given in traced.changed)
         of_gradient = [self.position[at[x]] for x, _ in traced.gradients]
         tensors = made_by_step(self.captured)
         tangents = [x for x in traced.inputs if x.source is Source.TANGENT]
@@ -204,10 +205,11 @@ class _File:
             rows("parameters", [literal(x) for x in parameters]),
             f"parameter_count={sum(1 for _ in self.model.parameters())},",
             rows("state", [literal(x) for x in planned.state_of(self.model)]),
-            rows("modules", [literal(x) for x in modules_told(self.model)]),
+            rows("modules", modules_told(self.sources, self.model)),
             rows("batch", leaves),
             f"inputs={tuple(self.position[x] for x in passes.inputs)!r},",
             f"backward_inputs={tuple(self.position[x] for x in passes.backward_inputs)!r},",
+            f"written={written!r},",
             f"output_count={passes.output_count},",
             f"groups={tuple(tuple(of_gradient[x] for x in group) for group in passes.groups)!r},",
             f"tangents={layouts!r},",
@@ -235,12 +237,10 @@ class _File:
 
     def _result(self) -> str:
         tensors = made_by_step(self.captured)
-        found = tree_of(self.traced.result, [f"tensors[{tensors.index(x)}]" for x in range(self.traced.returned)])
-        if found is None:
+        given = [f"tensors[{tensors.index(x)}]" for x in range(self.traced.returned)]
+        shown = tree_of(self.traced.result, given, self.sources.class_name)
+        if shown is None:
             raise NoTextError(f"the step returns {unsayable(self.traced.result)}")
-        shown, classes = found
-        for kind in classes:
-            self.sources.imports[f"from {kind.__module__} import {kind.__name__}"] = None
         head = 'def result(tensors: Sequence[torch.Tensor]) -> Any:\n    """What a step returns."""'
         return "\n".join([head, *broken(f"    return {shown}")])
 

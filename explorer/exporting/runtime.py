@@ -21,6 +21,7 @@ from explorer.exporting.planned import (
     check_autocast,
     check_batch,
     check_conditions,
+    check_memory,
     check_modes,
     check_modules,
     check_state,
@@ -69,6 +70,7 @@ class Step:
 
     def forward(self) -> list[torch.Tensor]:
         """Outputs; what the backward pass reads besides is kept."""
+        check_memory(self.plan, self.values)
         with torch.autocast(self.device.type, enabled=False):
             results = self.passes.forward([self.values[x] for x in self.plan.inputs])
         outputs = results[: self.plan.output_count]
@@ -216,7 +218,9 @@ class Scheduled:
             if "setup_context" in str(error) or "jvp" in str(error):
                 raise RuntimeError(TRANSFORMED) from error
             raise
-        anchor = next(x for x in outputs if x.requires_grad)
+        anchor = next((x for x in outputs if x.requires_grad), None)
+        if anchor is None:  # all that was trained is frozen now
+            return plan.result(outputs)
         return plan.result(
             [WithoutGradient.apply(x.detach(), anchor) if i in plan.refused else x for i, x in enumerate(outputs)]
         )

@@ -92,6 +92,29 @@ class Sources:
             return f"torch.{target.__name__}"
         raise NoTextError(f"{target!r} cannot be written down")
 
+    def class_name(self, kind: type) -> str:
+        """What a class of a result is called: imported, or a named tuple like one that cannot be.
+
+        Raises:
+            NoTextError: it is neither.
+        """
+        if kind in self._names:
+            return self._names[kind]
+        name = self.unique(kind.__name__)
+        fields = getattr(kind, "_fields", None)
+        found = getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind
+        # What a script or a notebook defines is not there where another one loads the file.
+        if found and (kind.__module__ != "__main__" or fields is None):
+            alias = "" if name == kind.__name__ else f" as {name}"
+            self.imports[f"from {kind.__module__} import {kind.__name__}{alias}"] = None
+        elif fields is not None:
+            self.imports["from collections import namedtuple"] = None
+            self.constants.append(f"{name} = namedtuple({kind.__name__!r}, {fields!r})")
+        else:
+            raise NoTextError(f"the step returns a {kind.__qualname__}, which is not defined at the top of a module")
+        self._names[kind] = name
+        return name
+
     def literal(self, value: Any) -> str:  # noqa: C901, PLR0911 - one for each kind of value
         """A value as Python."""
         if isinstance(value, torch.dtype | torch.memory_format | torch.layout):

@@ -113,17 +113,19 @@ def test_modules_of_other_settings_are_told(tmp_path: Path) -> None:
 
     file = made(tmp_path, model(nn.GELU()), batch(), F.cross_entropy)
     file.scheduled(file.scheduled(model(nn.GELU())))(*batch()).backward()
-    said = r"^1 was GELU\(approximate='none'\) when the step was captured, and is ReLU\(\): this file computes what was"
+    said = r"^1 was GELU when the step was captured, and is ReLU: this file computes what was captured"
     with pytest.warns(UserWarning, match=said) as found:
         file.scheduled(model(nn.ReLU()))
     assert found[0].filename == __file__
-    with pytest.warns(UserWarning, match=r"is GELU\(approximate='tanh'\) \(and 1 more\)"):
+    with pytest.warns(UserWarning, match=r"^1\.approximate was 'none' when .*, and is 'tanh'; 2\.p was 0\.1 "):
         file.scheduled(model(nn.GELU("tanh"), p=0.2))
-    with pytest.warns(UserWarning, match=r"^4 was missing when the step was captured, and is Tanh\(\)"):
+    with pytest.warns(UserWarning, match=r"^4 was missing when the step was captured, and is Tanh: "):
         file.scheduled(model(nn.GELU()).append(nn.Tanh()))
+    with pytest.warns(UserWarning, match=r"and is Tanh \(and 1 more\): this file computes what was captured$"):
+        file.scheduled(model(nn.ReLU(), p=0.2).extend([nn.Tanh(), nn.Tanh()]))
 
 
-def test_modules_that_print_what_changes_are_told_by_their_class(tmp_path: Path) -> None:
+def test_modules_may_print_what_changes(tmp_path: Path) -> None:
     file = made(tmp_path, Observing(), batch(), F.cross_entropy)
     trained = Observing()
     trained(batch()[0])
