@@ -28,6 +28,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +326,8 @@ def ways_to_save(
             return row_of(explorer.measure(module, batch, loss=loss, steps=options.steps), what=what)
 
     def compiled(what: str, share: float) -> dict[str, Any]:
+        if options.device == "cuda" and find_spec("triton") is None:
+            raise ModuleNotFoundError("the compiler's kernels for a GPU are Triton's, and that is not installed here")
         budget: dict[str, Any] = {"activation_memory_budget": share}
         with alone(options):
             return row_of(explorer.measure_compiled(model, batch, loss=loss, steps=options.steps, **budget), what=what)
