@@ -237,11 +237,11 @@ def beside_compile(rows: Rows) -> Iterable[str]:
 
     for row in rows:
         eager, compiled, there, chosen, least = (
-            "-" if row[f"{x}_ms"] is None else cell(row, x)
+            "-" if row.get(f"{x}_ms") is None else cell(row, x)
             for x in ("eager", "compiled", "at_compiled", "chosen", "least")
         )
         times = [
-            "-" if row[f"{x}_ms"] is None else f"{row[f'{x}_ms'] / row['compiled_ms']:.2f}"
+            "-" if row.get(f"{x}_ms") is None else f"{row[f'{x}_ms'] / row['compiled_ms']:.2f}"
             for x in ("at_compiled", "chosen")
         ]
         smallest = f"{row['least_bytes'] / row['compiled_bytes']:.2f}"
