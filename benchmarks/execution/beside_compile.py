@@ -172,12 +172,11 @@ def main() -> None:
         f"{'model':>12} {'eager':>14} {'compiled':>14} {'ours there':>14} {'/compiled':>9}"
         f" {'ours, compiled':>14} {'/compiled':>9} {'ours, least':>14} {'/compiled':>9}   MiB, ms"
     )
-    rows = []
     for name in options.models or MODELS:
-        rows.append(measured(name, fuse=options.fuse, rounds=options.rounds))
-        show(rows[-1])
-    if options.json:
-        add_rows(options.json, [asdict(row) for row in rows], run, by="model")
+        row = measured(name, fuse=options.fuse, rounds=options.rounds)
+        show(row)
+        if options.json:
+            add_rows(options.json, [asdict(row)], run, by="model")
 
 
 def measured(name: str, *, fuse: bool, rounds: int) -> Row:
