@@ -3,6 +3,7 @@
 #include "device.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/version.h>
 
 #include <atomic>
 
@@ -54,7 +55,9 @@ struct Memory final : caching::CUDAAllocator {
     not_here("recordHistory");
   }
   void attachOutOfMemoryObserver(caching::OutOfMemoryObserver) override { not_here("observers"); }
+#if TORCH_VERSION_MINOR > 11
   void attachOomRejectionObserver(caching::OomRejectionObserver) override { not_here("observers"); }
+#endif
   void attachAllocatorTraceTracker(caching::AllocatorTraceTracker) override { not_here("trackers"); }
   void enablePeerAccess(DeviceIndex, DeviceIndex) override { not_here("enablePeerAccess"); }
   cudaError_t memcpyAsync(void*, int, const void*, int, size_t, cudaStream_t, bool) override { not_here("memcpyAsync"); }

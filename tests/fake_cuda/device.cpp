@@ -10,6 +10,7 @@
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <cstdio>
@@ -54,7 +55,7 @@ class NoDevice final : public c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const c10::Stream&) const override { return true; }
-  bool isStreamCapturing(const c10::Stream&) const override { return capturing != 0; }
+  bool isStreamCapturing(const c10::Stream&) const { return capturing != 0; }  // torch 2.11 does not ask
   void synchronizeStream(const c10::Stream& stream) const override { fake::host_waits_for(where(stream)); }
   void synchronizeDevice(c10::DeviceIndex) const override { fake::host_waits_for_all(); }
 
@@ -136,9 +137,10 @@ class Attention {
 
   bool cudnn() const {
     const double sixteenths = params_.dropout * 16;
+    const bool drops_out = TORCH_VERSION_MINOR < 12 || sixteenths == static_cast<int64_t>(sixteenths);
     const bool wide = width() == 192 && width_of_values() == 128;
-    return half_ && at::globalContext().userEnabledCuDNNSDP() &&
-        sixteenths == static_cast<int64_t>(sixteenths) && sdp::check_attn_mask_shape(params_, false) &&
+    return half_ && at::globalContext().userEnabledCuDNNSDP() && drops_out &&
+        sdp::check_attn_mask_shape(params_, false) &&
         sdp::check_last_dim_stride_equals_1_dense<true>(params_, false) &&
         sdp::check_batch_size_and_num_heads_dense<true, false>(params_, false) && width() % 8 == 0 &&
         width_of_values() % 8 == 0 && (wide || (width() <= 128 && width_of_values() <= 128)) &&

@@ -13,18 +13,20 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.fake_cuda import left_out
+
 FOLDER = Path(__file__).parent
 PARTS = ("device", "ordering", "memory")
-TORCH = "2.13"
-"""For whose interfaces it is written."""
+VERSIONS = ("2.11", "2.13")
+"""Of PyTorch, whose interfaces it is written for."""
 
 
 def why_not() -> str | None:
     """Why there can be no fake device here; None if there can."""
     import torch
 
-    if torch.version.cuda is not None or not torch.__version__.startswith(TORCH):
-        return f"written for a CPU build of torch {TORCH}, and this is {torch.__version__}"
+    if torch.version.hip is not None or not torch.__version__.startswith(VERSIONS):
+        return f"written for torch {' and '.join(VERSIONS)}, and this is {torch.__version__}"
     if shutil.which("c++") is None:
         return "there is no C++ compiler"
     return None
@@ -45,7 +47,7 @@ def built(folder: Path | None = None, *, computing: bool = True) -> Path:
     sources = sorted(x for x in (*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")) if x.stem != "caching")
     folder = FOLDER.parents[1] / "build" / "fake_cuda" if folder is None else folder
     parts = (*PARTS, "kernels", "libraries") if computing else PARTS
-    library = folder / f"libfakecuda-{_digest(sources)}-{len(parts)}.so"
+    library = folder / f"libfakecuda-{_digest([*sources, Path(left_out.__file__)])}-{len(parts)}.so"
     if library.exists():
         return library
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,6 +64,9 @@ def built(folder: Path | None = None, *, computing: bool = True) -> Path:
         partial = Path(at, library.name)
         linked = ["c++", "-shared", *objects, "-o", str(partial), f"-L{_torch_libraries()}", "-lc10", "-ltorch_cpu"]
         subprocess.run(linked, check=True)
+        if _has_cuda():
+            left_out.build(Path(at, left_out.NAME), torch_libraries=_torch_libraries())
+            Path(at, left_out.NAME).replace(_left_out(library))
         partial.replace(library)
     return library
 
@@ -97,14 +102,26 @@ def _digest(sources: Iterable[Path]) -> str:
 def load(library: str | os.PathLike[str]) -> ctypes.CDLL:
     """Make this process believe in it; torch must not have been imported."""
     assert "torch" not in sys.modules, "torch has its hooks already"
-    for name in (_torch_libraries() / "libc10.so", _torch_libraries() / "libtorch_cpu.so"):
-        ctypes.CDLL(str(name), mode=ctypes.RTLD_GLOBAL)
+    for name in ("libc10.so", "libtorch_cpu.so"):
+        ctypes.CDLL(str(_torch_libraries() / name), mode=ctypes.RTLD_GLOBAL)
+    if _has_cuda():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        ctypes.CDLL(str(_torch_libraries() / "libc10_cuda.so"))  # first: its allocator and guard give way to ours
+        ctypes.CDLL(str(_left_out(Path(library))))
     loaded = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     import torch
 
     torch.cuda.is_bf16_supported = lambda *_args, **_kwargs: True
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     return loaded
+
+
+def _has_cuda() -> bool:
+    return (_torch_libraries() / left_out.NAME).exists()
+
+
+def _left_out(library: Path) -> Path:
+    return library.with_stem(f"{library.stem}-left-out")
 
 
 def _torch_libraries() -> Path:
