@@ -92,7 +92,7 @@ def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
     except (ImportError, AttributeError) as error:
         found = sys.modules.get(module_name)
         # A folder of that name, such as that of a sweep's answers, is taken for a package.
-        is_folder = found is not None and getattr(found, "__file__", None) is None
+        is_folder = hasattr(found, "__path__") and getattr(found, "__file__", None) is None
         why = f"there is a folder {module_name!r}, but no module of that name" if is_folder else error
         raise ValueError(f"cannot find {path!r}: {why}") from error
     except Exception as error:
@@ -115,17 +115,20 @@ def factory(path: str, **sizes: int) -> tuple[Any, Any, Any]:
 def _check_heeded(path: str, batch: Any, sizes: dict[str, int]) -> None:
     """Raises ValueError where a batch has nothing of a size that was asked for: what is said per sample would be wrong.
 
-    The size may be of the first or the second dimension, or a factor of the first (all tokens of all samples).
+    That may be a dimension, also one more (where samples begin and end) or a multiple (all tokens of all samples), or
+    the length of a list of samples.
     """
     import torch
     from torch.utils import _pytree as pytree
 
-    shapes = [tuple(x.shape) for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor) and x.ndim]
+    leaves = pytree.tree_leaves(batch)
+    shapes = [tuple(x.shape) for x in leaves if isinstance(x, torch.Tensor) and x.ndim]
     for name, size in sizes.items():
-        if shapes and not any(size in shape[:2] or shape[0] % size == 0 for shape in shapes):
+        heeded = any({size, size + 1} & {*shape} or shape[0] % max(size, 1) == 0 for shape in shapes)
+        if shapes and not heeded and len(leaves) < size:
             raise ValueError(
                 f"{path} was called with {name}={size}, and the batch that it made has nothing of that size (its first "
-                f"tensor is {shown(shapes[0])}): does it make use of {name}?"
+                f"tensor is of shape {shapes[0]}): does it make use of {name}?"
             )
 
 

@@ -21,7 +21,7 @@ from widgets.scene.packed import packed_json
 from widgets.scene.scene import Scene
 
 _WAITING = "schedule-explorer-waiting"
-"""Class of a panel that was never drawn: the page says so where the kernel, busy with a cell, leaves it empty."""
+"""Class of a panel that could be drawn and never was: the page says so where the kernel, busy with a cell, does not."""
 
 
 class View:
@@ -70,6 +70,9 @@ class View:
                 figures += f"<p class='residual'>{in_html(told)}</p>"
             self.controls.figures.value = figures
             self.controls.headline.tell(*text.headline(scene), known=packed_json(headline_table(scene)))
+            if self._scene is None:
+                for box in self._behind.values():
+                    box.add_class(_WAITING)
             self._scene = scene
             self._draw(self._in_sight())
 
@@ -123,9 +126,7 @@ def _behind(panel: Panel) -> ipywidgets.VBox:
     """A panel below the question that it answers."""
     question = ipywidgets.HTML(in_html(panel.question))
     question.add_class("schedule-explorer-question")
-    box = ipywidgets.VBox([question, panel.box])
-    box.add_class(_WAITING)
-    return box
+    return ipywidgets.VBox([question, panel.box])
 
 
 def _same(before: object, after: object) -> bool:

@@ -118,7 +118,7 @@ def _kept(name: str, shares: list[float], time_limit_s: float) -> Iterator[Kept]
     ]
     for share in shares:
         budget = budget_bytes(bundled, share, of=Whole.PEAK)
-        schedule = solve(bundled, budget=budget, time_limit=time_limit_s).schedule
+        schedule = solve(bundled, budget=budget, time_limit=time_limit_s, remember=False).schedule
         peak = None if schedule is None else simulate(bundled, schedule).peak_bytes
         planned_peak = None if schedule is None else simulate(again, schedule).peak_bytes
         yield Kept(

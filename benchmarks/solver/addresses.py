@@ -77,7 +77,7 @@ def _schedules(cases: tuple[ProfileCase, ...], time_limit_s: float, solve_limit_
     for case in cases:
         profile = case.load()
         yield _schedule(f"{case.name}, PyTorch", profile, keep_all(profile.graph), time_limit_s)
-        solution = solve(profile, budget=case.budgets(profile)[0], time_limit=solve_limit_s)
+        solution = solve(profile, budget=case.budgets(profile)[0], time_limit=solve_limit_s, remember=False)
         if solution.schedule is not None:
             yield _schedule(f"{case.name}, MONeT at 0.5", profile, solution.schedule, time_limit_s)
 

@@ -90,7 +90,7 @@ def main() -> None:
         profile = case.load()
         half, budget = case.budgets(profile)
         rows = _schedule(case.name, "PyTorch", profile, keep_all(profile.graph))
-        solution = solve(profile, budget=half, time_limit=arguments.time_limit)
+        solution = solve(profile, budget=half, time_limit=arguments.time_limit, remember=False)
         if solution.schedule is not None:
             rows += _schedule(case.name, "MONeT at 0.5", profile, solution.schedule)
         kept = _budgets(case.name, profile, budget, arguments.time_limit)

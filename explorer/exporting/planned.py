@@ -241,7 +241,7 @@ def check_memory(plan: Plan, values: Sequence[Any]) -> None:
         return
     homes: dict[int, list[int]] = {}
     for number, value in enumerate(values):
-        if isinstance(value, torch.Tensor) and value.numel():
+        if isinstance(value, torch.Tensor) and value.numel() and value.device.type != "meta":
             homes.setdefault(value.untyped_storage().data_ptr(), []).append(number)
     for numbers in (x for x in homes.values() if len(x) > 1):
         spans = {x: span(values[x]) for x in numbers}

@@ -100,10 +100,10 @@ def _of(held: Mapping[str, Any], names: frozenset[str], seen: set[int], *, depth
                 yield f"{name}.{inner}", found
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, *, depth: int = _DEPTH) -> bool:
     """Is it a number, a text or the like, or a tuple or list of some?"""
     if isinstance(value, tuple | list):
-        return len(value) <= _MOST_PARTS and all(map(_is_plain, value))
+        return depth > 0 and len(value) <= _MOST_PARTS and all(_is_plain(x, depth=depth - 1) for x in value)
     if isinstance(value, str) and len(value) > _MOST_LETTERS:
         return False
     return type(setting(value) if isinstance(value, Enum | np.generic) else value) in _PLAIN

@@ -109,7 +109,8 @@ class Sources:
             self.imports[f"from {kind.__module__} import {kind.__name__}{alias}"] = None
         elif fields is not None:
             self.imports["from collections import namedtuple"] = None
-            self.constants.append(f"{name} = namedtuple({kind.__name__!r}, {fields!r})")
+            renamed = ", rename=True" if any(x.startswith("_") for x in fields) else ""
+            self.constants.append(f"{name} = namedtuple({kind.__name__!r}, {fields!r}{renamed})")
         else:
             raise NoTextError(f"the step returns a {kind.__qualname__}, which is not defined at the top of a module")
         self._names[kind] = name

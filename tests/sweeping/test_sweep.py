@@ -281,7 +281,7 @@ def test_a_function_that_pays_no_heed_to_the_batch_size_fails(tmp_path: Path) ->
 def test_a_cell_that_workers_die_of_says_so() -> None:
     axes: dict[str, Any] = {"devices": ["T4"], "batches": [None], "budgets": ["90 %"], "methods": ["eager"]}
     (cell,) = cells_of(models=[SMALL], precision=None, optimizer=None, time_limit=1.0, **axes)
-    said = sweeping._reason(KilledWorker("estimated-1", SimpleNamespace(address="tcp://1"), 3, {}), cell)
+    said = sweeping._reason(KilledWorker("estimated-1", SimpleNamespace(address="tcp://1"), 3), cell)
     assert f"each worker that was given {SMALL} died of it" in said
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from threading import Lock, Timer
 
 from explorer import solvers
@@ -22,6 +23,21 @@ _COMPILING = (
     "Finding the smallest feasible budget. After an installation the search is compiled first, which takes up to a "
     "minute once; the command 'schedule-explorer compile' does it beforehand"
 )
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A curve of which all, or all but the first view, is to come.
+
+    Attributes:
+        choice: whose.
+        curve: what is to come.
+        stated: was the first view taken?
+    """
+
+    choice: Choice
+    curve: Iterator[tuple[Solution, ...]]
+    stated: bool
 
 
 class Charting:
@@ -51,7 +67,7 @@ class Charting:
         """Nothing is known."""
         self._solver, self._display, self._jobs = solver, display, jobs
         self._processor, self._answers, self._others = processor, answers, others
-        self._begun: tuple[Choice, Iterator[tuple[Solution, ...]]] | None = None
+        self._begun: _Begun | None = None
         self._wanted = traits.choice
         self._charted: Choice | None = None
         self._charts: dict[tuple[object, ...], tuple[Solution, ...]] = {}
@@ -60,10 +76,14 @@ class Charting:
         """The ends of a curve, or all that comes with the package; what to wait for is said if they take long."""
         shipped = solvers.shipped_solutions(profile, choice.options)
         curve = self._curve(profile, choice, known=shipped)
-        self._begun = choice, curve
+        self._begun = _Begun(choice, curve, stated=not shipped)
         if shipped:
             return shipped
         self._display.say("Finding the smallest feasible budget", "busy")
+        return self._first_of(curve)
+
+    def _first_of(self, curve: Iterator[tuple[Solution, ...]]) -> tuple[Solution, ...]:
+        """The problem is stated, and the search compiled where it was not; what that is is said if it takes long."""
         said = Timer(_LOADED_S, self._say_why)
         said.start()
         try:
@@ -90,8 +110,9 @@ class Charting:
 
     def _chart(self) -> None:
         choice = self._charted = self._wanted
+        views = self._points(choice)
         with self._processor:
-            for points in self._points(choice):
+            for points in views:
                 with self._display.lock:
                     if self._display.closed or self._uncharted():
                         return
@@ -111,15 +132,16 @@ class Charting:
             raise StoppedError
 
     def _points(self, choice: Choice) -> Iterable[tuple[Solution, ...]]:
-        """The curve as it becomes known."""
+        """The curve as it becomes known; the first of it once this returns, since until then nobody can step aside."""
         begun, self._begun = self._begun, None
         if choice.schedules in self._charts:
             return [self._charts[choice.schedules]]
         self._solver.wait_for_news(PATIENCE_S)
-        if begun is not None and begun[0] == choice:
-            return begun[1]
-        profile = self._display.present.profile
-        return self._curve(profile, choice, known=solvers.shipped_solutions(profile, choice.options))
+        if begun is None or begun.choice != choice:
+            profile = self._display.present.profile
+            curve = self._curve(profile, choice, known=solvers.shipped_solutions(profile, choice.options))
+            begun = _Begun(choice, curve, stated=False)
+        return begun.curve if begun.stated else chain([self._first_of(begun.curve)], begun.curve)
 
     def _curve(
         self, profile: Profile, choice: Choice, *, known: tuple[Solution, ...]

@@ -8,8 +8,9 @@ from dataclasses import replace
 from threading import Event, Lock
 
 from explorer.device_profile import Profile
-from explorer.solution import BoundScope, Finder, Solution
+from explorer.solution import BoundScope, Finder, Solution, Status, message_of
 from explorer.solvers import SessionInOrders, SolveEvent, SolveSession
+from explorer.solvers.problem.frontier import point_of
 from widgets import text
 from widgets.choices.choice import Choice
 from widgets.jobs.latest import Computing, Latest
@@ -42,7 +43,7 @@ class Solver:
         self._started = self._first = 0  # what is added to the numbers of requests: of the session made last, and asked
         self._asked_at = 0.0
         self._heard = Event()
-        self._answers = False  # did this session's process say anything so far?
+        self._answers = False  # did this session's process say anything of a request so far?
         self._news: list[News] = []
         self._log: list[str] = []
         self._events: Latest[SolveEvent] = Latest(
@@ -109,11 +110,17 @@ class Solver:
             self._heard.clear()
             self._request = self._first + self._session.request(budget_bytes, known=known)
             if known is not None and known.finder is Finder.RECALLED and not self._answers:
-                # Its process has work to do for seconds before it can say so itself.
-                told = replace(known, budget_bytes=budget_bytes, elapsed_s=0.0)
-                event = SolveEvent(self._request, told, final=False)
-                self._note(event)
-                self._events.put(event, urgent=True)
+                self._tell_meanwhile(known, budget_bytes)
+
+    def _tell_meanwhile(self, known: Solution, budget_bytes: int) -> None:
+        """What an earlier solve found: the session's process has work to do for seconds before it can say so itself.
+
+        What was proven then is of a smaller budget, and says nothing of this one.
+        """
+        told = point_of(known).in_answer(Solution(Status.UNKNOWN, budget_bytes), status=Status.FEASIBLE)
+        event = SolveEvent(self._request, replace(told, message=message_of(told)), final=False)
+        self._note(event)
+        self._events.put(event, urgent=True)
 
     def wait_for_news(self, timeout: float) -> None:
         """Wait until the latest request has its first answer, or for ``timeout`` seconds."""

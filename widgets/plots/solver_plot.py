@@ -53,7 +53,7 @@ def _traces(news: Sequence[News]) -> Iterator[Trace]:
         trace = _line(name, known, line, "%{y:,.1f} ms")
         if name == _BEST:
             finders = [x.finder.value if x.finder else "" for x in news if x.time_ms is not None]
-            trace |= {"customdata": finders, "hovertemplate": f"{name} %{{y:,.1f}} ms, %{{customdata}}<extra></extra>"}
+            trace |= {"text": finders, "hovertemplate": f"{name} %{{y:,.1f}} ms, %{{text}}<extra></extra>"}
         yield trace
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from explorer.device_profile import Profile
 from explorer.schedule import Schedule, read_schedule
-from explorer.solution import Bound, BoundScope, Finder, Solution, Status, message_of
+from explorer.solution import Finder, Solution, Status, message_of
 from explorer.solvers.monet.recalled import Answer
 from explorer.solvers.options import Options
 from explorer.solvers.problem.frontier import Frontier, Point
@@ -24,14 +24,14 @@ def recalled(cache: AnswerCache, problem: str) -> tuple[tuple[Answer, ...], Call
         cache: this user's.
         problem: see ``problem_key``.
     """
-    found: dict[int, tuple[Answer, Callable[[int], Schedule | None]]] = {}
-    for answer in cache.recall(problem):
-        found[answer.budget_bytes] = answer, partial(cache.schedule, problem)
+    answers = {x.budget_bytes: x for x in cache.recall(problem)}
+    schedules = dict.fromkeys(answers, partial(cache.schedule, problem))
     for entry in shipped(cache, problem):
-        own, answer = found.get(entry.budget_bytes), _answer(entry)
-        if own is None or _slower(own[0], answer):
-            found[entry.budget_bytes] = answer, partial(_schedule, entry)
-    return tuple(answer for answer, _ in found.values()), lambda budget: found[budget][1](budget)
+        own, answer = answers.get(entry.budget_bytes), _answer(entry)
+        if own is None or _slower(own, answer):
+            schedules[entry.budget_bytes] = partial(_schedule, entry)
+        answers[entry.budget_bytes] = answer if own is None else _together(own, answer)
+    return tuple(answers.values()), lambda budget: schedules[budget](budget)
 
 
 def shipped(cache: AnswerCache, problem: str) -> tuple[Entry, ...]:
@@ -46,25 +46,29 @@ def shipped_solutions(profile: Profile, options: Options) -> tuple[Solution, ...
         profile: graph and costs; there are some of bundled ones alone.
         options: what may be chosen; there are some of the defaults alone.
     """
-    entries = {x.peak_bytes: x for x in shipped(AnswerCache(), problem_key(profile, options))}
     frontier = Frontier()
-    for entry in entries.values():
+    for entry in shipped(AnswerCache(), problem_key(profile, options)):
         schedule = _schedule(entry)
         if schedule is not None and entry.peak_bytes is not None and entry.time_ms is not None:
             frontier.add(Point(entry.peak_bytes, entry.time_ms, schedule, Finder.RECALLED))
-    return tuple(_solution(x, entries[x.peak_bytes].bound_ms) for x in frontier.points())
+    return tuple(map(_solution, frontier.points()))
 
 
-def _solution(point: Point, bound_ms: float | None) -> Solution:
-    """As an answer for its own peak, for which what is proven of larger budgets holds too."""
-    bounds = () if bound_ms is None else (Bound(bound_ms, BoundScope.PROBLEM),)
-    asked = Solution(Status.UNKNOWN, point.peak_bytes, bounds=bounds)
-    solution = point.in_answer(asked, status=Status.FEASIBLE)
+def _solution(point: Point) -> Solution:
+    """As an answer for its own peak; what is proven is told by who solves, for the budget and the orders asked for."""
+    solution = point.in_answer(Solution(Status.UNKNOWN, point.peak_bytes), status=Status.FEASIBLE)
     return replace(solution, message=message_of(solution))
 
 
 def _answer(entry: Entry) -> Answer:
     return Answer(entry.budget_bytes, 0.0, entry.bound_ms or 0.0, False, entry.time_ms, entry.peak_bytes)
+
+
+def _together(one: Answer, other: Answer) -> Answer:
+    """Of one budget: the quicker's schedule, and all that is proven."""
+    best = other if _slower(one, other) else one
+    bound_ms = max(one.bound_ms, other.bound_ms)
+    return replace(best, spent_s=max(one.spent_s, other.spent_s), bound_ms=min(bound_ms, best.time_ms or bound_ms))
 
 
 def _slower(one: Answer, other: Answer) -> bool:

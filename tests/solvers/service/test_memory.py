@@ -51,9 +51,7 @@ def test_a_bundled_profile_has_a_curve_before_anything_is_searched(bundled: Prof
         assert (line.peak_bytes, line.time_ms) == (x.peak_bytes, pytest.approx(x.time_ms))
         assert x.budget_bytes == x.schedule.budget_bytes == x.peak_bytes
         assert x.status is Status.FEASIBLE
-        gap = x.gap()
-        assert gap is not None
-        assert f"proven within {gap:.1%}" in x.message
+        assert x.bounds == (), "what is proven is of the budget that is asked for"
 
 
 @pytest.mark.usefixtures("memory")
@@ -76,22 +74,28 @@ def test_where_nothing_is_to_be_remembered_nothing_is_recalled(
     assert recalled(AnswerCache(), problem_key(bundled, Options()))[0] == ()
 
 
-def test_of_a_users_answer_and_ours_the_quicker_counts(bundled: Profile, memory: AnswerCache) -> None:
+@pytest.mark.parametrize(("factor", "is_own"), [(1.5, False), (0.9999, True)])
+def test_of_a_users_answer_and_ours_the_quicker_counts_and_all_that_is_proven(
+    bundled: Profile, memory: AnswerCache, *, factor: float, is_own: bool
+) -> None:
     problem = problem_key(bundled, Options())
     ours = {x.budget_bytes: x for x in shipped(memory, problem)}
     entry = ENTRIES["0.5"]
     assert entry.time_ms is not None
+    assert entry.bound_ms is not None
     answers, schedule_of = recalled(memory, problem)
     assert {x.budget_bytes for x in answers} == set(ours)
     found = schedule_of(entry.budget_bytes)
     assert found is not None
-    for factor, is_own in ((1.5, False), (0.5, True)):
-        own = replace(found, method="their own")
-        answer = Answer(entry.budget_bytes, 1.0, 0.0, False, factor * entry.time_ms, entry.peak_bytes)
-        memory.remember(problem, answer, own, label="")
-        answers, schedule_of = recalled(memory, problem)
-        assert len(answers) == len(ours)
-        assert (schedule_of(entry.budget_bytes) == own) is is_own
+    own = replace(found, method="their own")
+    answer = Answer(entry.budget_bytes, 60.0, entry.bound_ms - 1, False, factor * entry.time_ms, entry.peak_bytes)
+    memory.remember(problem, answer, own, label="")
+    answers, schedule_of = recalled(memory, problem)
+    assert len(answers) == len(ours)
+    assert (schedule_of(entry.budget_bytes) == own) is is_own
+    (merged,) = [x for x in answers if x.budget_bytes == entry.budget_bytes]
+    assert (merged.spent_s, merged.bound_ms) == (60.0, entry.bound_ms)
+    assert merged.time_ms == pytest.approx(min(1.0, factor) * entry.time_ms)
 
 
 def test_a_damaged_schedule_is_none(bundled: Profile, memory: AnswerCache, monkeypatch: pytest.MonkeyPatch) -> None:

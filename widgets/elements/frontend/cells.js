@@ -13,7 +13,7 @@ function cellStop(place, el) {
   const matrix = () => place._fullData?.find(({ meta }) => meta?.picks && meta.rows);
   const clamped = (at, count, range) => {
     const [low, high] = [Math.min(...range), Math.max(...range)].map((x) => x + 0.5);
-    return Math.max(0, Math.ceil(low - 0.01), Math.min(count - 1, Math.floor(high) - 1, at));
+    return Math.max(0, Math.ceil(low - 0.01), Math.min(count - 1, Math.floor(high + 0.01) - 1, at));
   };
   const side = (axis, at) => {
     const [a, b] = [at - 0.5, at + 0.5].map((x) => axis._offset + axis.l2p(x));

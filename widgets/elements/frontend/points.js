@@ -9,7 +9,8 @@ const LAYERS = ".barlayer, .scatterlayer";
 function saidOf(trace, i) {
   const text = (trace.hovertext?.[i] ?? "").replaceAll("<br>", ", ").replaceAll(/<[^>]*>/g, "");
   if (trace.type === "bar") return trace.orientation === "h" ? text : `${trace.name}, ${trace.x[i]}${text}`;
-  return text || [trace.name, trace.x[i], trace.y[i]].map((x) => (typeof x === "number" ? Number(x.toPrecision(4)) : x)).join(", ");
+  const parts = [trace.name, trace.x[i], trace.y[i], trace.text?.[i]].filter((x) => x !== undefined && x !== "");
+  return text || parts.map((x) => (typeof x === "number" ? Number(x.toPrecision(4)) : x)).join(", ");
 }
 
 function pointStops(place) {
