@@ -26,26 +26,18 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     source = a_path(path)
     try:
         text = source.read_text(encoding="utf-8")
-        _check_once(yaml.compose(text, yaml.SafeLoader), source)
+        document = yaml.compose(text, yaml.SafeLoader)
         plan = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"cannot read {source}: {' '.join(str(error).split())}") from error
     if not isinstance(plan, dict):
         raise ValueError(f"{source} must have an entry for each axis: {', '.join(_ALLOWED)}")
+    names = [key.value for key, _ in document.value]  # of which a dict has the later one of two
+    if twice := [x for x in names if names.count(x) > 1]:
+        raise ValueError(f"{source} has the entry {shown(twice[0])} twice; put all of them into one list")
     if unknown := [str(x) for x in plan if x not in _ALLOWED]:
         raise ValueError(f"{source} has the unknown entry {shown(unknown[0])}; allowed: {', '.join(_ALLOWED)}")
     if missing := [x for x in ("models", "devices") if x not in plan]:
         raise ValueError(f"{source} says no {missing[0]}; it needs models and devices")
     # One thing need not be written as a list of one.
     return {name: value if name not in _AXES or isinstance(value, list) else [value] for name, value in plan.items()}
-
-
-def _check_once(document: Any, source: Path) -> None:
-    """Raises ValueError where an entry is there twice: the later one would count, and nobody would say so."""
-    names = [key.value for key, _ in document.value if isinstance(key.value, str)] if _is_mapping(document) else []
-    if twice := [x for x in names if names.count(x) > 1]:
-        raise ValueError(f"{source} has the entry {shown(twice[0])} twice; put all of them into one list")
-
-
-def _is_mapping(document: Any) -> bool:
-    return getattr(document, "id", "") == "mapping"

@@ -25,13 +25,13 @@ def recalled(cache: AnswerCache, problem: str) -> tuple[tuple[Answer, ...], Call
         problem: see ``problem_key``.
     """
     answers = {x.budget_bytes: x for x in cache.recall(problem)}
-    schedules = dict.fromkeys(answers, partial(cache.schedule, problem))
+    schedules = {budget: partial(cache.schedule, problem, budget) for budget in answers}
     for entry in shipped(cache, problem):
         own, answer = answers.get(entry.budget_bytes), _answer(entry)
         if own is None or _slower(own, answer):
             schedules[entry.budget_bytes] = partial(_schedule, entry)
         answers[entry.budget_bytes] = answer if own is None else _together(own, answer)
-    return tuple(answers.values()), lambda budget: schedules[budget](budget)
+    return tuple(answers.values()), lambda budget: schedules[budget]()
 
 
 def shipped(cache: AnswerCache, problem: str) -> tuple[Entry, ...]:
@@ -75,7 +75,7 @@ def _slower(one: Answer, other: Answer) -> bool:
     return other.time_ms is not None and (one.time_ms is None or one.time_ms > other.time_ms)
 
 
-def _schedule(entry: Entry, _: int = 0) -> Schedule | None:
+def _schedule(entry: Entry) -> Schedule | None:
     """None where its file is damaged."""
     with suppress(ValueError):
         return read_schedule(entry.path)
