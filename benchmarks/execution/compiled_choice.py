@@ -26,7 +26,8 @@ import explorer
 from benchmarks.execution.beside_compile import WithLoss
 from benchmarks.provenance import add_rows, record
 from benchmarks.timing_in_turns import paired_ratio, times_in_turns_ms
-from explorer.compiling.running import Planner, rehearsed_peak_bytes
+from explorer.compiling.fitting import Planner
+from explorer.compiling.running import rehearsed_peak_bytes
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import model_spec
 from explorer.models.gpt import GPT, GPTConfig

@@ -31,6 +31,8 @@ class Choice:
         saved: names of the nodes whose results are saved.
         again: names of those that are computed again where the backward pass needs them.
         torch_version: that traced it.
+        reuse: may the compiler hold memory that was freed until a later result of the same size takes it? That costs
+            no time for allocating, and memory where it takes the peak for higher than it is.
     """
 
     graph: str
@@ -38,6 +40,7 @@ class Choice:
     saved: tuple[str, ...]
     again: tuple[str, ...]
     torch_version: str
+    reuse: bool = True
 
 
 class Step(nn.Module):
@@ -109,6 +112,8 @@ def compiled(model: nn.Module, choice: Choice) -> nn.Module:
     A step raises ValueError where the graph is another one than the choice was made for.
     """
     options: Any = {"custom_partitioner_fn": Partitioner(choice)}
+    if not choice.reuse:
+        options["allow_buffer_reuse"] = False
     module: Any = torch.compile(model, fullgraph=True, dynamic=False, options=options)
     run = module.forward
 

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from explorer.arguments import a_flag, a_loss, a_number
-from explorer.budgets import a_budget
+from explorer.arguments import a_flag
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
-from explorer.compiling.choosing import choice_of, saved_nodes, tagged, without_costs
+from explorer.compiling.choosing import choice_of, saved_nodes, without_costs
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
-from explorer.compiling.profiling import Traced, differentiated, profile_of, traced_of
+from explorer.compiling.profiling import Traced, differentiated, traced_of
 from explorer.compiling.translating import Translated, translated
 from explorer.device_profile import Profile
 from explorer.execution.device import device_of
@@ -30,11 +29,7 @@ from explorer.simulation import simulate
 from explorer.summaries import Fact, Summarised
 from explorer.torch_arguments import a_model
 from explorer.torch_inductor import without_kernels
-from explorer.units import format_bytes, is_share, parse_bytes, shown
-
-_MOST_ROUNDS = 5
-_SLACK = 0.02
-_ANY_PEAK_BYTES = 2**50  # for a share of one that is not known yet
+from explorer.units import format_bytes, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +40,13 @@ class Round:
         planned_bytes: the budget that it was solved for.
         predicted_peak_bytes: by the simulator.
         measured_peak_bytes: of the compiled step.
+        reuse: did the compiler hold freed memory for later results of the same size?
     """
 
     planned_bytes: int
     predicted_peak_bytes: int
     measured_peak_bytes: int
+    reuse: bool = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,7 +117,8 @@ def compiled(
         batch: a sample batch with the shapes that the schedule was made for.
         loss: as for the profile; it is compiled, too.
         profile: from ``profile_compiled``, for workspaces in the predicted peak; None: that of tensors alone.
-        measure: also run a step and measure its peak.
+        measure: also run a step and measure its peak; where that is above the schedule's budget, and a step for which
+            the compiler holds no freed memory for later results is not, it is that one.
 
     Raises:
         ValueError: the schedule is for another model, batch or loss, or has what a compiled step cannot do (names it,
@@ -132,7 +130,7 @@ def compiled(
         raise ValueError(f"profile is {shown(profile)}, of a plain step; give that of explorer.profile_compiled")
     model = uncompiled(a_model(model))
     if measure:
-        _check_compiler(model)
+        check_compiler(model)
     traced = traced_of(model, batch, loss=loss)
     known = without_costs(traced) if profile is None else profile
     if schedule.identity.compiled:
@@ -141,18 +139,30 @@ def compiled(
     else:
         found = translated(model, schedule, batch, loss=loss, traced=traced)
     peak_bytes = simulate(known, found.schedule).peak_bytes
-    made = replace(_compiled(model, traced, found, loss, peak_bytes), budget_bytes=schedule.budget_bytes)
+    made = replace(step_with(model, traced, found, loss, peak_bytes), budget_bytes=schedule.budget_bytes)
     if not measure:
         return made
-    made = _measured(made, batch)
+    made = measured_step(made, batch)
+    if _exceeding(made):
+        frugal = step_with(model, traced, replace(found, choice=replace(found.choice, reuse=False)), loss, peak_bytes)
+        other = measured_step(replace(frugal, budget_bytes=schedule.budget_bytes), batch)
+        made = made if _exceeding(other) else other
     _warn_above(made)
     return made
 
 
+def _exceeding(made: Compiled) -> tuple[int, int] | None:
+    """Measured peak and budget, where the first is above the second."""
+    peak_bytes, budget_bytes = made.measured_peak_bytes, made.budget_bytes
+    if peak_bytes is None or budget_bytes is None or peak_bytes <= budget_bytes:
+        return None
+    return peak_bytes, budget_bytes
+
+
 def _warn_above(made: Compiled) -> None:
     """Say where a compiled step does not keep the budget that its schedule was solved for."""
-    peak_bytes, budget_bytes = made.measured_peak_bytes, made.budget_bytes
-    if peak_bytes is not None and budget_bytes is not None and peak_bytes > budget_bytes:
+    if both := _exceeding(made):
+        peak_bytes, budget_bytes = both
         warnings.warn(
             f"the compiled step peaks at {format_bytes(peak_bytes)} (predicted: "
             f"{format_bytes(made.predicted_peak_bytes)}), above the schedule's budget of {format_bytes(budget_bytes)}; "
@@ -162,7 +172,7 @@ def _warn_above(made: Compiled) -> None:
         )
 
 
-def _check_compiler(model: nn.Module) -> None:
+def check_compiler(model: nn.Module) -> None:
     """Raises ValueError where nothing can be compiled, for whatever model."""
     if reason := why_not(device_of(model).type):
         raise ValueError(f"{reason}, so that no compiled step runs: use explorer.apply, which needs no compiler")
@@ -189,144 +199,10 @@ def _as_compiled(profile: Profile, schedule: Schedule) -> tuple[Schedule, tuple[
     return ran, (told,)
 
 
-def compiled_within(
-    model: nn.Module, batch: Batch, *, budget: int | str, loss: Loss | None = None, time_limit: float = 10.0
-) -> Compiled:
-    """Plan a compiled step for a budget, compile and measure it, and plan again until the measured peak keeps it.
-
-    The compiler's own order and memory are known but for some per cent. So what a step takes beyond the prediction is
-    the margin by which the next one is planned smaller, or larger where there is room.
-
-    Args:
-        model: in training mode; it is not changed.
-        batch: a sample batch.
-        budget: peak memory of the step, model and batch included: bytes, ``"8 GiB"``, or ``"80 %"`` of the compiled
-            step that saves what PyTorch's minimum cut does.
-        loss: as for ``compiled``.
-        time_limit: seconds for each plan.
-
-    Returns:
-        The quickest of those measured within the budget, by the simulator.
-
-    Raises:
-        ValueError: no step was found that keeps the budget; says what the smallest takes. Or as ``compiled``.
-    """
-    a_loss(loss)
-    parse_bytes(budget, whole=_ANY_PEAK_BYTES if is_share(budget) else None)  # a wrong one is refused at once
-    return Planner.of(model, batch, loss=loss, time_limit=time_limit).within(budget)
-
-
-@dataclass(frozen=True)
-class Planner:
-    """A model's compiled step, traced and profiled once for any number of budgets.
-
-    Attributes:
-        model: to be compiled.
-        batch: for it.
-        loss: compiled, too.
-        traced: the compiler's graph.
-        profile: of that.
-        time_limit: seconds for each plan.
-    """
-
-    model: nn.Module
-    batch: Batch
-    loss: Loss | None
-    traced: Traced
-    profile: Profile
-    time_limit: float
-
-    @classmethod
-    def of(cls, model: nn.Module, batch: Batch, *, loss: Loss | None, time_limit: float) -> Planner:
-        """Trace and profile; the arguments are those of ``compiled_within``."""
-        a_number(time_limit, "time_limit", above=0, what="a positive number of seconds")
-        model = uncompiled(a_model(model))
-        _check_compiler(model)
-        traced = traced_of(model, batch, loss=loss)
-        return cls(model, batch, loss, traced, profile_of(traced, device_of(model)), time_limit)
-
-    def within(self, budget: int | str, *, rehearse: bool = False) -> Compiled:
-        """What ``compiled_within`` returns.
-
-        Args:
-            budget: likewise.
-            rehearse: the peak is that of a rehearsal: the step was not compiled with its loops yet.
-
-        Raises:
-            ValueError: nothing that keeps the budget was found.
-        """
-        return _Fitting(self, a_budget(budget, self.profile)).best(rehearse=rehearse)
-
-
-@dataclass
-class _Fitting:
-    planner: Planner
-    budget_bytes: int
-    tried: dict[frozenset[int], tuple[float, Compiled]] = field(default_factory=dict)
-    rounds: list[Round] = field(default_factory=list)
-
-    def best(self, *, rehearse: bool) -> Compiled:
-        planned_bytes = self.budget_bytes
-        for _ in range(_MOST_ROUNDS):
-            made = self._round(planned_bytes)
-            if made is None or made.measured_peak_bytes is None:
-                break
-            more_bytes = made.measured_peak_bytes - made.predicted_peak_bytes
-            room = 1.0 - made.measured_peak_bytes / self.budget_bytes
-            if 0 <= room <= _SLACK:
-                break
-            # What the prediction was off by, this time for a plan close by.
-            then_bytes = self.budget_bytes - more_bytes
-            if then_bytes == planned_bytes:
-                break
-            planned_bytes = then_bytes
-        fitting = [x for x in self.tried.values() if (x[1].measured_peak_bytes or 0) <= self.budget_bytes]
-        for _, made in sorted(fitting, key=lambda x: x[0]):
-            real = made if rehearse else _measured(made, self.planner.batch)  # with its loops, at last
-            if (real.measured_peak_bytes or 0) <= self.budget_bytes:
-                return replace(real, rounds=tuple(self.rounds))
-        raise ValueError(self._refusal())
-
-    def _round(self, planned_bytes: int) -> Compiled | None:
-        """Plan, compile and measure; None where nothing fits, or nothing new comes."""
-        from explorer.solvers import solve  # a step is compiled and run without what finds schedules
-
-        own = self.planner
-        solution = solve(own.profile, budget=max(1, planned_bytes), method="monet-compiled", time_limit=own.time_limit)
-        if solution.schedule is None or solution.peak_bytes is None or solution.time_ms is None:
-            if self.tried:
-                return None
-            raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
-        saved = saved_by(own.profile.graph, solution.schedule)
-        if saved in self.tried:
-            return None
-        choice = tagged(own.traced, {own.profile.graph.storages[x].name for x in saved})
-        found = Translated(choice, solution.schedule, ())
-        made = _compiled(own.model, own.traced, found, own.loss, solution.peak_bytes)
-        peak_bytes = rehearsed_peak_bytes(made.module, own.batch)
-        self.rounds.append(Round(planned_bytes, solution.peak_bytes, peak_bytes))
-        made = replace(
-            made,
-            measured_peak_bytes=peak_bytes,
-            budget_bytes=self.budget_bytes,
-            margin_bytes=self.budget_bytes - planned_bytes,
-        )
-        self.tried[saved] = (solution.time_ms, made)
-        return made
-
-    def _refusal(self) -> str:
-        least = min((x for _, x in self.tried.values()), key=lambda x: x.measured_peak_bytes or 0)
-        took = format_bytes(least.measured_peak_bytes or 0)
-        return (
-            f"no compiled step was found within {format_bytes(self.budget_bytes)} in {len(self.tried)} that were "
-            f"compiled and measured: the smallest takes {took} ({least.measured_peak_bytes} bytes), and was predicted "
-            f"to take {format_bytes(least.predicted_peak_bytes)}. explorer.apply keeps smaller budgets, not compiled"
-        )
-
-
-def _compiled(
+def step_with(
     model: nn.Module, traced: Traced, found: Translated, loss: Loss | None, predicted_peak_bytes: int
 ) -> Compiled:
+    """The model, compiled with a choice at its first step."""
     step = model if loss is None else Step(model, loss)
     module = compiled_with(step, found.choice)
     _checking(module, traced)
@@ -353,7 +229,8 @@ def _checking(module: nn.Module, traced: Traced) -> None:
     module.forward = forward
 
 
-def _measured(made: Compiled, batch: Batch) -> Compiled:
+def measured_step(made: Compiled, batch: Batch) -> Compiled:
+    """With the peak of a real step."""
     return replace(made, measured_peak_bytes=_peak_bytes(made.module, batch))
 
 

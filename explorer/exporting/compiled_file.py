@@ -47,6 +47,7 @@ def compiled_text(made: Compiled, *, with_loss: bool) -> str:
         *_names("saved", choice.saved),
         *_names("again", choice.again),
         f"    torch_version={choice.torch_version!r},",
+        f"    reuse={choice.reuse},",
         ")",
     ]
     imports = imports.replace("import hashlib\n", "import hashlib\nimport sys\n")
@@ -85,8 +86,8 @@ def _words(made: Compiled, *, with_loss: bool) -> str:
             f"{format_bytes(made.predicted_peak_bytes)} is predicted, model and batch included"
             f"{_budget(made.schedule)}. The compiler decides on the rest of what is in memory, and compiled steps of "
             "small networks were up to a quarter above what was predicted, of products of many matrices at once "
-            "(einsum over experts) up to 60 %: measure a step before you rely on it, or plan by measured steps "
-            "(compiled_within)."
+            "(einsum over experts) up to 60 %: measure a step before you rely on it. With reuse=False in CHOICE the "
+            "compiler frees at once what it would hold for later results of the same size, which may take less."
         ),
     ]
     if made.unsaid:

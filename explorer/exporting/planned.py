@@ -106,23 +106,37 @@ def check_state(model: nn.Module, plan: Plan) -> None:
 
 
 def setting(value: Any) -> Any:
-    """A setting as a file can say it: a plain value, or the name of a function, a class or an object's class."""
-    if isinstance(value, tuple | list):
-        found = map(setting, value)
-        return list(found) if isinstance(value, list) else tuple(found)
+    """A setting as a file can say it: a plain value, or the name of a function, a class or an object's class.
+
+    Lambdas have one name: what tells them apart is what they mention and which numbers.
+    """
+    if isinstance(value, tuple | list | set | frozenset):
+        found = list(map(setting, value))
+        in_order = tuple(found) if isinstance(value, tuple) else tuple(sorted(found, key=repr))
+        return found if isinstance(value, list) else in_order
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         return value.item()
-    plain = value is None or type(value) in (bool, int, float, complex, str, torch.dtype)
-    return value if plain else getattr(value, "__name__", type(value).__name__)
+    if value is None or type(value) in (bool, int, float, complex, str, torch.dtype):
+        return value
+    name = getattr(value, "__name__", type(value).__name__)
+    if name == "<lambda>":
+        numbers = [x for x in value.__code__.co_consts if isinstance(x, int | float)]
+        return " ".join(["lambda:", *value.__code__.co_names, *map(repr, numbers)])
+    return name
 
 
 def setting_at(module: nn.Module, name: str) -> Any:
-    """What a module has under a name, in its objects and dicts too; None where there is nothing."""
+    """What a module has under a name, in its objects, dicts and lists too; None where there is nothing."""
     found: Any = module
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else getattr(found, part, None)
+        if isinstance(found, dict):
+            found = found.get(part)
+        elif isinstance(found, tuple | list):
+            found = found[int(part)] if part.isdecimal() and int(part) < len(found) else None
+        else:
+            found = getattr(found, part, None)
     return setting(found)
 
 

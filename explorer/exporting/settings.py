@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -42,10 +43,10 @@ def _is_torchs(thing: type | FunctionType) -> bool:
     return str(thing.__module__).partition(".")[0] == "torch"
 
 
-def _mentioned(kind: type) -> frozenset[str]:
+def _mentioned(kind: type, begin: str = "forward") -> frozenset[str]:
     """What the forward method of a class mentions, with the methods and functions that this calls."""
     owners = [x for x in kind.__mro__ if x not in (nn.Module, object)]
-    found, before = frozenset({"forward"}), frozenset[str]()
+    found, before = frozenset({begin}), frozenset[str]()
     while found != before:  # a method may be called by a function, or by what a decorator is around
         methods = methods_run(kind, begin=found, owners=owners)
         found, before = found | _followed([x.function for x in methods]), found
@@ -84,25 +85,45 @@ def _settings(module: nn.Module, names: frozenset[str], seen: set[int]) -> Itera
 
 
 def _of(held: Mapping[str, Any], names: frozenset[str], seen: set[int], *, depth: int) -> Iterator[tuple[str, Any]]:
-    """Settings among attributes or entries, and in the objects and dicts there, each once."""
+    """Settings among attributes or entries, and in what holds some itself, each once."""
     for name, value in held.items():
         named = callable(value) and not isinstance(value, nn.Module) and isinstance(setting(value), str)
-        if named or _is_plain(value):
+        plain = _is_plain(value)
+        if named or plain:
             yield name, setting(value)
-        elif depth and id(value) not in seen and (isinstance(value, dict) or is_settings(value)):
+        if depth and not plain and id(value) not in seen and (within := _within(value, names)):
             seen.add(id(value))
-            within = value if isinstance(value, dict) else attributes(value) or {}
-            left_out = set_by_hugging_face(value)
-            some = {
-                x: y for x, y in within.items() if isinstance(x, str) and x.isidentifier() and x in names - left_out
-            }
-            for inner, found in _of(some, names, seen, depth=depth - 1):
+            for inner, found in _of(within, names, seen, depth=depth - 1):
                 yield f"{name}.{inner}", found
 
 
-def _is_plain(value: Any, *, depth: int = _DEPTH) -> bool:
-    """Is it a number, a text or the like, or a tuple or list of some?"""
+def _within(value: Any, names: frozenset[str]) -> Mapping[str, Any]:
+    """What a dict, a list, a partial or an object holds, by what ``setting_at`` finds it by."""
     if isinstance(value, tuple | list):
+        return {str(index): x for index, x in enumerate(value)} if len(value) <= _MOST_PARTS else {}
+    if isinstance(value, partial):
+        given = {f"args.{index}": x for index, x in enumerate(value.args)}
+        return {"func": value.func} | given | {f"keywords.{name}": x for name, x in value.keywords.items()}
+    if isinstance(value, dict):
+        held, read = value, names
+    elif is_settings(value):
+        held, read = attributes(value) or {}, names - set_by_hugging_face(value)
+    elif _is_called(value):
+        held, read = vars(value), names | _mentioned(type(value), "__call__")
+    else:
+        return {}
+    return {x: y for x, y in held.items() if isinstance(x, str) and x.isidentifier() and x in read}
+
+
+def _is_called(value: Any) -> bool:
+    """Is it an object of a class of the user's with ``__call__``, neither a function, nor a class, nor a module?"""
+    of_another = isinstance(value, nn.Module | type | FunctionType | torch.Tensor)
+    return callable(value) and not of_another and bool(of_users(type(value))) and hasattr(value, "__dict__")
+
+
+def _is_plain(value: Any, *, depth: int = _DEPTH) -> bool:
+    """Is it a number, a text or the like, or a tuple, list or set of some?"""
+    if isinstance(value, tuple | list | set | frozenset):
         return depth > 0 and len(value) <= _MOST_PARTS and all(_is_plain(x, depth=depth - 1) for x in value)
     if isinstance(value, str) and len(value) > _MOST_LETTERS:
         return False

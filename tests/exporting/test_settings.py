@@ -51,6 +51,35 @@ def shifted(x: torch.Tensor, model: Own) -> torch.Tensor:
     return x + model.shift * (2.0 if model.kind is Kind.LARGE else 1.0)
 
 
+class Held:
+    """Scales what it is called with."""
+
+    def __init__(self, by: float = 2.0) -> None:
+        self.by = by
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.by
+
+
+class Holding(nn.Module):
+    """Settings in what a module holds: a partial's arguments, sets, objects in lists, lambdas, objects with calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.act: Any = functools.partial(F.leaky_relu, negative_slope=0.1)
+        self.added: Any = functools.partial(torch.add, alpha=2)
+        self.left_out, self.parts = {1, 2}, [SimpleNamespace(rate=0.5), SimpleNamespace(rate=0.25)]
+        self.twice: Any = lambda x: x * 2.0
+        self.held = Held()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.held(self.twice(self.act(self.layer(x))))
+        for part in self.parts:
+            x = self.added(x, x * part.rate)
+        return sum((x[..., i].mean() for i in range(8) if i not in self.left_out), x.new_zeros(()))
+
+
 class Child(nn.Module):
     """Its parent reads ``gain``; a training loop counts its calls."""
 
@@ -88,9 +117,9 @@ class Own(nn.Module):
         return (x if self.none is None else -x).pow(self.config.more["power"]).mean() * self.hidden
 
 
-def set_to(name: str, value: Any) -> Callable[[], nn.Module]:
+def set_to(name: str, value: Any, of: type[nn.Module] = Own) -> Callable[[], nn.Module]:
     def model() -> nn.Module:
-        found: Any = Own()
+        found: Any = of()
         *path, last = name.split(".")
         holder = functools.reduce(getattr, path, found)
         holder.update({last: value}) if isinstance(holder, dict) else setattr(holder, last, value)
@@ -115,13 +144,24 @@ TOLD: dict[str, Callable[[], nn.Module]] = {
     r"_hidden was 3 when .* and is 4": set_to("_hidden", 4),
     r"child\.gain was 1\.5 when .* and is 2\.5": set_to("child.gain", 2.5),
     r"config\.rate was 0\.5 when .* and is 0\.1": set_to("config.rate", 0.1),
+    r"act\.keywords\.negative_slope was 0\.1 when .* and is 0\.2": set_to(
+        "act", functools.partial(F.leaky_relu, negative_slope=0.2), Holding
+    ),
+    r"act was 'partial' when .* and is 'relu'": set_to("act", F.relu, Holding),
+    r"added\.keywords\.alpha was 2 when .* and is 3": set_to("added", functools.partial(torch.add, alpha=3), Holding),
+    r"left_out was \(1, 2\) when .* and is \(2, 3\)": set_to("left_out", {2, 3}, Holding),
+    r"parts\.1\.rate was 0\.25 when .* and is 4\.0": set_to(
+        "parts", [SimpleNamespace(rate=0.5), SimpleNamespace(rate=4.0)], Holding
+    ),
+    r"twice was 'lambda: 2\.0' when .* and is 'lambda: 3\.0'": set_to("twice", lambda x: x * 3.0, Holding),
+    r"held\.by was 2\.0 when .* and is 4\.0": set_to("held.by", 4.0, Holding),
 }
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Any]:
     x = torch.randn(2, 3, 8)
-    return {kind: made(tmp_path_factory.mktemp("files"), kind(), x) for kind in (Torchs, Own)}
+    return {kind: made(tmp_path_factory.mktemp("files"), kind(), x) for kind in (Torchs, Own, Holding)}
 
 
 @pytest.mark.parametrize("said", TOLD)
@@ -148,7 +188,7 @@ def test_what_no_forward_pass_reads_may_be_another(files: dict[type, Any]) -> No
     model.extra = 3
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for trained in (model, Torchs()):
+        for trained in (model, Torchs(), Holding()):
             files[type(trained)].scheduled(trained.eval()).train()(torch.randn(2, 3, 8)).backward()
 
 
@@ -157,5 +197,5 @@ def test_settings_of_which_a_file_can_say_nothing_are_left_out() -> None:
     model.shift, model.limits = np.longdouble(0.5), (-1.0, torch.tensor(1.0))
     model.act = nn.GELU()
     read = settings_read(model)
-    assert read[""].keys() == {"_hidden", "config.rate", "config.more.power", "kind", "none", "scale"}
+    assert read[""].keys() == {"_hidden", "config.rate", "config.more.power", "kind", "limits.0", "none", "scale"}
     assert read["child"] == {"gain": 1.5}
