@@ -23,8 +23,15 @@ def translating() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     """Where logits are most of the memory, the compiler takes the peak for higher than it is."""
     torch.manual_seed(0)
     config = T5Config(
-        d_model=32, d_ff=64, d_kv=8, num_layers=2, num_heads=4, vocab_size=VOCABULARY,
-        dropout_rate=0.0, decoder_start_token_id=0, use_cache=False,
+        d_model=32,
+        d_ff=64,
+        d_kv=8,
+        num_layers=2,
+        num_heads=4,
+        vocab_size=VOCABULARY,
+        dropout_rate=0.0,
+        decoder_start_token_id=0,
+        use_cache=False,
     )
     tokens = torch.randint(0, VOCABULARY, (4, 64))
     return LossAlone(T5ForConditionalGeneration(config).train()), {"input_ids": tokens, "labels": tokens}
