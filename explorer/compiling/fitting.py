@@ -11,6 +11,7 @@ from explorer.budgets import a_budget
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
 from explorer.compiling.choosing import tagged
+from explorer.compiling.partitioning import Choice
 from explorer.compiling.profiling import Traced, profile_of, traced_of
 from explorer.compiling.running import Compiled, Round, check_compiler, measured_step, rehearsed_peak_bytes, step_with
 from explorer.compiling.translating import Translated
@@ -24,6 +25,7 @@ from explorer.units import format_bytes, is_share, parse_bytes
 
 _MOST_ROUNDS = 5
 _SLACK = 0.02
+_NEAR = 0.9
 _ANY_PEAK_BYTES = 2**50  # for a share of one that is not known yet
 
 
@@ -99,82 +101,100 @@ class Planner:
 
 @dataclass
 class _Fitting:
+    """What was tried for a budget; ``made`` has each step with the time that the simulator says."""
+
     planner: Planner
     budget_bytes: int
-    tried: dict[frozenset[int], tuple[float, Compiled]] = field(default_factory=dict)
+    tried: set[frozenset[int]] = field(default_factory=set)
+    made: list[tuple[float, Compiled]] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
 
     def best(self, *, rehearse: bool) -> Compiled:
         planned_bytes = self.budget_bytes
         for _ in range(_MOST_ROUNDS):
             made = self._round(planned_bytes)
-            if made is None or made.measured_peak_bytes is None:
+            if made is None:
                 break
-            more_bytes = made.measured_peak_bytes - made.predicted_peak_bytes
-            room = 1.0 - made.measured_peak_bytes / self.budget_bytes
+            room = 1.0 - _peak(made) / self.budget_bytes
             if 0 <= room <= _SLACK:
                 break
             # What the prediction was off by, this time for a plan close by.
-            then_bytes = self.budget_bytes - more_bytes
+            then_bytes = self.budget_bytes - (_peak(made) - made.predicted_peak_bytes)
             if then_bytes == planned_bytes:
                 break
             planned_bytes = then_bytes
-        fitting = [x for x in self.tried.values() if (x[1].measured_peak_bytes or 0) <= self.budget_bytes]
-        for _, made in sorted(fitting, key=lambda x: x[0]):
-            real = made if rehearse else measured_step(made, self.planner.batch)  # with its loops, at last
-            if (real.measured_peak_bytes or 0) <= self.budget_bytes:
+        fitting = [x for x in self.made if _peak(x[1]) <= self.budget_bytes]
+        for time_ms, made in sorted(fitting, key=lambda x: (x[0], not x[1].choice.reuse)):
+            real = made if rehearse else self._real(time_ms, made)
+            if _peak(real) <= self.budget_bytes:
                 return replace(real, rounds=tuple(self.rounds))
         raise ValueError(self._refusal())
 
     def _round(self, planned_bytes: int) -> Compiled | None:
-        """Plan, compile and measure; None where nothing new comes."""
-        schedule = self._schedule(planned_bytes)
-        own = self.planner
-        saved = saved_by(own.profile.graph, schedule)
+        """Plan, compile and measure; if that is too much, also without what the compiler holds. None: nothing new."""
+        saved, schedule = self._plan(planned_bytes)
         if saved in self.tried:
             return None
+        self.tried.add(saved)
+        own = self.planner
         choice = tagged(own.traced, {own.profile.graph.storages[x].name for x in saved})
-        found = Translated(choice, schedule, ())
-        made = self._rehearsed(found, planned_bytes)
-        if (peak_bytes := made.measured_peak_bytes or 0) > self.budget_bytes:
-            other = self._rehearsed(replace(found, choice=replace(choice, reuse=False)), planned_bytes)
-            made = (
-                other if (other.measured_peak_bytes or 0) <= max(self.budget_bytes, (1 - _SLACK) * peak_bytes) else made
-            )
-        self.tried[saved] = (simulate(own.profile, schedule).time_ms, made)
-        return made
+        made = self._rehearsed(self._step(choice, schedule, planned_bytes), planned_bytes)
+        if _peak(made) <= self.budget_bytes:
+            return made
+        frugal = self._rehearsed(self._step(replace(choice, reuse=False), schedule, planned_bytes), planned_bytes)
+        return frugal if _peak(frugal) <= max(self.budget_bytes, (1 - _SLACK) * _peak(made)) else made
 
-    def _schedule(self, planned_bytes: int) -> Schedule:
-        """For what a plan may take; where none is predicted to take so little, the one that saves nothing."""
+    def _plan(self, planned_bytes: int) -> tuple[frozenset[int], Schedule]:
+        """What is saved, and how the step runs then; where none is predicted to take so little, nothing is saved."""
         from explorer.solvers import solve  # a step is compiled and run without what finds schedules
 
         own = self.planner
         solution = solve(own.profile, budget=max(1, planned_bytes), method="monet-compiled", time_limit=own.time_limit)
         if solution.schedule is not None:
-            return solution.schedule
-        if not self.tried:
+            return saved_by(own.profile.graph, solution.schedule), solution.schedule
+        nothing = frozenset[int]()
+        schedule = CompiledStep(own.profile).schedule(nothing, method="monet-compiled", budget_bytes=planned_bytes)
+        # A step may take less than predicted, but not by much: budgets far below are refused at once.
+        if not self.tried and self.budget_bytes < _NEAR * simulate(own.profile, schedule).peak_bytes:
             raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
-        step = CompiledStep(own.profile)
-        return step.schedule(frozenset(), method="monet-compiled", budget_bytes=self.budget_bytes)
+        return nothing, schedule
 
-    def _rehearsed(self, found: Translated, planned_bytes: int) -> Compiled:
+    def _step(self, choice: Choice, schedule: Schedule, planned_bytes: int) -> Compiled:
         own = self.planner
-        predicted_bytes = simulate(own.profile, found.schedule).peak_bytes
-        made = step_with(own.model, own.traced, found, own.loss, predicted_bytes)
-        peak_bytes = rehearsed_peak_bytes(made.module, own.batch)
-        self.rounds.append(Round(planned_bytes, predicted_bytes, peak_bytes, found.choice.reuse))
-        return replace(
-            made,
-            measured_peak_bytes=peak_bytes,
-            budget_bytes=self.budget_bytes,
-            margin_bytes=self.budget_bytes - planned_bytes,
-        )
+        predicted_bytes = simulate(own.profile, schedule).peak_bytes
+        made = step_with(own.model, own.traced, Translated(choice, schedule, ()), own.loss, predicted_bytes)
+        return replace(made, budget_bytes=self.budget_bytes, margin_bytes=self.budget_bytes - planned_bytes)
+
+    def _rehearsed(self, made: Compiled, planned_bytes: int) -> Compiled:
+        own = self.planner
+        made = replace(made, measured_peak_bytes=rehearsed_peak_bytes(made.module, own.batch))
+        self.made.append((simulate(own.profile, made.schedule).time_ms, made))
+        self.rounds.append(Round(planned_bytes, made.predicted_peak_bytes, _peak(made), made.choice.reuse))
+        return made
+
+    def _real(self, time_ms: float, made: Compiled) -> Compiled:
+        """With its loops, at last; what is known of the step by a rehearsal alone is forgotten."""
+        self.made.remove((time_ms, made))
+        real = measured_step(made, self.planner.batch)
+        self.made.append((time_ms, real))
+        if _peak(real) > self.budget_bytes and made.choice.reuse:
+            frugal = self._step(
+                replace(made.choice, reuse=False), made.schedule, self.budget_bytes - (made.margin_bytes or 0)
+            )
+            real = measured_step(frugal, self.planner.batch)
+            self.made.append((time_ms, real))
+        return real
 
     def _refusal(self) -> str:
-        least = min((x for _, x in self.tried.values()), key=lambda x: x.measured_peak_bytes or 0)
-        took = format_bytes(least.measured_peak_bytes or 0)
+        least = min((x for _, x in self.made), key=_peak)
         return (
-            f"no compiled step was found within {format_bytes(self.budget_bytes)} in {len(self.tried)} that were "
-            f"compiled and measured: the smallest takes {took} ({least.measured_peak_bytes} bytes), and was predicted "
-            f"to take {format_bytes(least.predicted_peak_bytes)}. explorer.apply keeps smaller budgets, not compiled"
+            f"no compiled step was found within {format_bytes(self.budget_bytes)} in {len(self.made)} that were "
+            f"compiled and measured: the smallest takes {format_bytes(_peak(least))} ({_peak(least)} bytes), and was "
+            f"predicted to take {format_bytes(least.predicted_peak_bytes)}. explorer.apply keeps smaller budgets, not "
+            "compiled"
         )
+
+
+def _peak(made: Compiled) -> int:
+    assert made.measured_peak_bytes is not None
+    return made.measured_peak_bytes

@@ -8,7 +8,6 @@ import textwrap
 from explorer.compiling import Compiled, partitioning
 from explorer.exporting.layout import WIDTH, loadable, section
 from explorer.harmless import in_docstring
-from explorer.schedule import Schedule
 from explorer.units import format_bytes
 
 FIRST_WORDS = "What torch.compile saves of"
@@ -84,7 +83,7 @@ def _words(made: Compiled, *, with_loss: bool) -> str:
         _wrapped(
             f"{len(made.saved)} results are saved for the backward pass; a peak of "
             f"{format_bytes(made.predicted_peak_bytes)} is predicted, model and batch included"
-            f"{_budget(made.schedule)}. The compiler decides on the rest of what is in memory, and compiled steps of "
+            f"{_budget(made)}. The compiler decides on the rest of what is in memory, and compiled steps of "
             "small networks were up to a quarter above what was predicted, of products of many matrices at once "
             "(einsum over experts) up to 60 %: measure a step before you rely on it. With reuse=False in CHOICE the "
             "compiler frees at once what it would hold for later results of the same size, which may take less."
@@ -102,10 +101,10 @@ def _words(made: Compiled, *, with_loss: bool) -> str:
     return "\n\n".join(said) + "\n"
 
 
-def _budget(schedule: Schedule) -> str:
-    return (
-        "" if schedule.budget_bytes is None else f", of the schedule's budget of {format_bytes(schedule.budget_bytes)}"
-    )
+def _budget(made: Compiled) -> str:
+    budget = "" if made.budget_bytes is None else f", of the schedule's budget of {format_bytes(made.budget_bytes)}"
+    peak = "" if made.measured_peak_bytes is None else f", and {format_bytes(made.measured_peak_bytes)} was measured"
+    return budget + peak
 
 
 def _wrapped(text: str) -> str:

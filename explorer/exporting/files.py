@@ -9,7 +9,7 @@ from torch import nn
 from explorer.arguments import a_flag, a_path
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
-from explorer.compiling import compiled
+from explorer.compiling import Compiled, compiled
 from explorer.device_profile import Profile
 from explorer.exporting import compiled_file, python, selective_file
 from explorer.exporting.selective import selective
@@ -29,7 +29,7 @@ FORMS = {
 
 def export(
     model: nn.Module,
-    schedule: Schedule,
+    schedule: Schedule | Compiled,
     batch: Batch,
     *,
     path: str | Path,
@@ -54,7 +54,8 @@ def export(
 
     Args:
         model: the schedule's, in training mode.
-        schedule: as for ``apply``, or for ``compiled`` with that form.
+        schedule: as for ``apply``, or for ``compiled`` with that form, which also takes what ``compiled`` and
+            ``compiled_within`` return, with all that was decided there.
         batch: likewise.
         path: of the file.
         loss: likewise; a module with parameters cannot be written down. A file of the compile form is given it again.
@@ -79,13 +80,14 @@ def export(
         raise ValueError(
             f"profile is {shown(profile)}; it is for form='selective' and form='compile', whose files have its figures"
         )
+    if isinstance(schedule, Compiled) and form != "compile":
+        raise ValueError(f"schedule is of a compiled step: form='compile' writes it, and not form={form!r}")
     model = uncompiled(a_module(model))
     if form == "selective":
         text = _selective(model, schedule, batch, loss, profile)
     elif form == "compile":
-        text = compiled_file.compiled_text(
-            compiled(model, schedule, batch, loss=loss, profile=profile), with_loss=loss is not None
-        )
+        made = _compiled(model, schedule, batch, loss, profile)
+        text = compiled_file.compiled_text(made, with_loss=loss is not None)
     else:
         text = python.python_text(model, schedule, batch, loss=loss, check=check)
     try:
@@ -110,6 +112,17 @@ def _first_words(form: str) -> str:
     if not isinstance(form, str) or form not in FORMS:
         raise ValueError(f"form is {shown(form)}; allowed: {', '.join(map(repr, FORMS))}")
     return FORMS[form]
+
+
+def _compiled(
+    model: nn.Module, schedule: Schedule | Compiled, batch: Batch, loss: Loss | None, profile: Profile | None
+) -> Compiled:
+    if not isinstance(schedule, Compiled):
+        return compiled(model, schedule, batch, loss=loss, profile=profile)
+    of_this = compiled(model, schedule.schedule, batch, loss=loss, profile=profile).choice  # refuses another's
+    if of_this.graph != schedule.choice.graph:
+        raise ValueError("schedule is of another compiled step; give the model, batch and loss that it was made with")
+    return schedule
 
 
 def _selective(model: nn.Module, schedule: Schedule, batch: Batch, loss: Loss | None, profile: Profile | None) -> str:

@@ -106,25 +106,19 @@ def check_state(model: nn.Module, plan: Plan) -> None:
 
 
 def setting(value: Any) -> Any:
-    """A setting as a file can say it: a plain value, or the name of a function, a class or an object's class.
-
-    Lambdas have one name: what tells them apart is what they mention and which numbers.
-    """
+    """A setting as a file can say it: a plain value, a dict's keys, or the name of a function or an object's class."""
     if isinstance(value, tuple | list | set | frozenset):
         found = list(map(setting, value))
         in_order = tuple(found) if isinstance(value, tuple) else tuple(sorted(found, key=repr))
         return found if isinstance(value, list) else in_order
+    if isinstance(value, dict):
+        return tuple(sorted(map(str, value)))
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         return value.item()
-    if value is None or type(value) in (bool, int, float, complex, str, torch.dtype):
-        return value
-    name = getattr(value, "__name__", type(value).__name__)
-    if name == "<lambda>":
-        numbers = [x for x in value.__code__.co_consts if isinstance(x, int | float)]
-        return " ".join(["lambda:", *value.__code__.co_names, *map(repr, numbers)])
-    return name
+    plain = value is None or type(value) in (bool, int, float, complex, str, torch.dtype)
+    return value if plain else getattr(value, "__name__", type(value).__name__)
 
 
 def setting_at(module: nn.Module, name: str) -> Any:

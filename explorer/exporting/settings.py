@@ -85,40 +85,46 @@ def _settings(module: nn.Module, names: frozenset[str], seen: set[int]) -> Itera
 
 
 def _of(held: Mapping[str, Any], names: frozenset[str], seen: set[int], *, depth: int) -> Iterator[tuple[str, Any]]:
-    """Settings among attributes or entries, and in what holds some itself, each once."""
+    """Settings among attributes or entries, and in what holds some itself; configurations each once."""
     for name, value in held.items():
         named = callable(value) and not isinstance(value, nn.Module) and isinstance(setting(value), str)
         plain = _is_plain(value)
-        if named or plain:
+        if named or plain or (isinstance(value, tuple | list) and _is_short(value)):
             yield name, setting(value)
-        if depth and not plain and id(value) not in seen and (within := _within(value, names)):
+        if not depth or plain or id(value) in seen:
+            continue
+        if isinstance(value, dict) or is_settings(value):
             seen.add(id(value))
-            for inner, found in _of(within, names, seen, depth=depth - 1):
-                yield f"{name}.{inner}", found
+        for inner, found in _of(_within(value, names), names, seen, depth=depth - 1):
+            yield f"{name}.{inner}", found
 
 
 def _within(value: Any, names: frozenset[str]) -> Mapping[str, Any]:
     """What a dict, a list, a partial or an object holds, by what ``setting_at`` finds it by."""
     if isinstance(value, tuple | list):
-        return {str(index): x for index, x in enumerate(value)} if len(value) <= _MOST_PARTS else {}
+        return {str(index): x for index, x in enumerate(value)} if _is_short(value) else {}
     if isinstance(value, partial):
-        given = {f"args.{index}": x for index, x in enumerate(value.args)}
-        return {"func": value.func} | given | {f"keywords.{name}": x for name, x in value.keywords.items()}
+        given = {f"keywords.{name}": x for name, x in value.keywords.items()}
+        return {"func": value.func, "args": value.args, "keywords": tuple(sorted(value.keywords)), **given}
     if isinstance(value, dict):
         held, read = value, names
     elif is_settings(value):
         held, read = attributes(value) or {}, names - set_by_hugging_face(value)
     elif _is_called(value):
-        held, read = vars(value), names | _mentioned(type(value), "__call__")
+        held, read = attributes(value) or {}, names | _mentioned(type(value), "__call__")
     else:
         return {}
     return {x: y for x, y in held.items() if isinstance(x, str) and x.isidentifier() and x in read}
 
 
+def _is_short(value: tuple[Any, ...] | list[Any]) -> bool:
+    return len(value) <= _MOST_PARTS
+
+
 def _is_called(value: Any) -> bool:
     """Is it an object of a class of the user's with ``__call__``, neither a function, nor a class, nor a module?"""
     of_another = isinstance(value, nn.Module | type | FunctionType | torch.Tensor)
-    return callable(value) and not of_another and bool(of_users(type(value))) and hasattr(value, "__dict__")
+    return callable(value) and not of_another and bool(of_users(type(value)))
 
 
 def _is_plain(value: Any, *, depth: int = _DEPTH) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ def translating() -> tuple[nn.Module, dict[str, torch.Tensor]]:
 
 
 @pytest.mark.thorough
-def test_a_budget_that_held_memory_breaks_is_kept_without() -> None:
+def test_a_budget_that_held_memory_breaks_is_kept_without(tmp_path: Path) -> None:
     model, batch = translating()
     choice = tagged(traced_of(model, batch), set())
     takes = {x: rehearsed_peak_bytes(compiled(model, replace(choice, reuse=x)), batch) for x in (True, False)}
@@ -49,6 +50,9 @@ def test_a_budget_that_held_memory_breaks_is_kept_without() -> None:
     assert found.measured_peak_bytes <= found.budget_bytes
     assert not found.choice.reuse
     assert [x.reuse for x in found.rounds[:2]] == [True, False]
+    text = explorer.export(model, found, batch, form="compile", path=tmp_path / "step.py").read_text()
+    assert "    reuse=False,\n" in text
+    assert "was measured" in text
 
 
 def test_with_and_without_are_two_entries_of_the_compiler_s_caches() -> None:
@@ -62,3 +66,18 @@ def test_with_and_without_are_two_entries_of_the_compiler_s_caches() -> None:
         wanted.append(torch.autograd.grad(module(batch).sum(), list(model.parameters())))
     for same in zip(*wanted, strict=True):
         torch.testing.assert_close(list(same[1:]), [same[0]] * 2)
+
+
+def test_what_was_compiled_is_written_as_it_is_and_for_its_model_alone(tmp_path: Path) -> None:
+    model, batch = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)), torch.randn(4, 8)
+    profile = explorer.profile_compiled(model, batch)
+    solution = explorer.solve(profile, budget="100 %", method="monet-compiled", time_limit=1)
+    assert solution.schedule is not None
+    made = explorer.compiled(model, solution.schedule, batch)
+    frugal = replace(made, choice=replace(made.choice, reuse=False))
+    text = explorer.export(model, frugal, batch, form="compile", path=tmp_path / "step.py").read_text()
+    assert "    reuse=False,\n" in text
+    with pytest.raises(ValueError, match=r"^the schedule does not fit: "):
+        explorer.export(model[:2], made, batch, form="compile", path=tmp_path / "step.py")
+    with pytest.raises(ValueError, match=r"^schedule is of a compiled step: form='compile' writes it"):
+        explorer.export(model, made, batch, path=tmp_path / "step.py")

@@ -54,6 +54,8 @@ def shifted(x: torch.Tensor, model: Own) -> torch.Tensor:
 class Held:
     """Scales what it is called with."""
 
+    __slots__ = ("by",)
+
     def __init__(self, by: float = 2.0) -> None:
         self.by = by
 
@@ -61,8 +63,19 @@ class Held:
         return x * self.by
 
 
+class Inner(nn.Module):
+    """Has the activation of another module."""
+
+    def __init__(self, act: Any) -> None:
+        super().__init__()
+        self.act = act
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(x)
+
+
 class Holding(nn.Module):
-    """Settings in what a module holds: a partial's arguments, sets, objects in lists, lambdas, objects with calls."""
+    """Settings in what a module holds: a partial's arguments, sets, objects in lists, objects that are called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,11 +83,11 @@ class Holding(nn.Module):
         self.act: Any = functools.partial(F.leaky_relu, negative_slope=0.1)
         self.added: Any = functools.partial(torch.add, alpha=2)
         self.left_out, self.parts = {1, 2}, [SimpleNamespace(rate=0.5), SimpleNamespace(rate=0.25)]
-        self.twice: Any = lambda x: x * 2.0
-        self.held = Held()
+        self.twice: Any = functools.cache(lambda: 2.0)
+        self.held, self.inner = Held(), Inner(self.act)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.held(self.twice(self.act(self.layer(x))))
+        x = self.held(self.inner(self.act(self.layer(x)))) * self.twice()
         for part in self.parts:
             x = self.added(x, x * part.rate)
         return sum((x[..., i].mean() for i in range(8) if i not in self.left_out), x.new_zeros(()))
@@ -153,7 +166,16 @@ TOLD: dict[str, Callable[[], nn.Module]] = {
     r"parts\.1\.rate was 0\.25 when .* and is 4\.0": set_to(
         "parts", [SimpleNamespace(rate=0.5), SimpleNamespace(rate=4.0)], Holding
     ),
-    r"twice was 'lambda: 2\.0' when .* and is 'lambda: 3\.0'": set_to("twice", lambda x: x * 3.0, Holding),
+    r"inner\.act\.keywords\.negative_slope was 0\.1 when .* and is 0\.2": set_to(
+        "inner.act", functools.partial(F.leaky_relu, negative_slope=0.2), Holding
+    ),
+    r"act\.keywords was \('negative_slope',\) when .* and is \('inplace', 'negative_slope'\)": set_to(
+        "act", functools.partial(F.leaky_relu, negative_slope=0.1, inplace=False), Holding
+    ),
+    r"added\.args was \(\) when .* and is \(1,\)": set_to("added", functools.partial(torch.add, 1, alpha=2), Holding),
+    r"parts was \['SimpleNamespace', 'SimpleNamespace'\] when": set_to(
+        "parts", [SimpleNamespace(rate=0.5), SimpleNamespace(rate=0.25), SimpleNamespace(rate=4.0)], Holding
+    ),
     r"held\.by was 2\.0 when .* and is 4\.0": set_to("held.by", 4.0, Holding),
 }
 
@@ -197,5 +219,14 @@ def test_settings_of_which_a_file_can_say_nothing_are_left_out() -> None:
     model.shift, model.limits = np.longdouble(0.5), (-1.0, torch.tensor(1.0))
     model.act = nn.GELU()
     read = settings_read(model)
-    assert read[""].keys() == {"_hidden", "config.rate", "config.more.power", "kind", "limits.0", "none", "scale"}
+    assert read[""].keys() == {
+        "_hidden",
+        "config.rate",
+        "config.more.power",
+        "kind",
+        "limits",
+        "limits.0",
+        "none",
+        "scale",
+    }
     assert read["child"] == {"gain": 1.5}
