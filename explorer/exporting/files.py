@@ -80,14 +80,14 @@ def export(
         raise ValueError(
             f"profile is {shown(profile)}; it is for form='selective' and form='compile', whose files have its figures"
         )
-    if isinstance(schedule, Compiled) and form != "compile":
-        raise ValueError(f"schedule is of a compiled step: form='compile' writes it, and not form={form!r}")
     model = uncompiled(a_module(model))
-    if form == "selective":
-        text = _selective(model, schedule, batch, loss, profile)
-    elif form == "compile":
+    if form == "compile":
         made = _compiled(model, schedule, batch, loss, profile)
         text = compiled_file.compiled_text(made, with_loss=loss is not None)
+    elif isinstance(schedule, Compiled):
+        raise ValueError(f"schedule is of a compiled step: form='compile' writes it, and not form={form!r}")
+    elif form == "selective":
+        text = _selective(model, schedule, batch, loss, profile)
     else:
         text = python.python_text(model, schedule, batch, loss=loss, check=check)
     try:
