@@ -56,8 +56,9 @@ _FOCUS = """box => {
   const at = document.activeElement;
   if (!box.contains(at)) return null;
   const { outlineStyle, outlineWidth } = getComputedStyle(at);
+  const html = at.outerHTML.slice(0, 160);
   at.dataset.reached = "";
-  return [at.outerHTML.slice(0, 160), outlineStyle !== "none" && parseFloat(outlineWidth) >= 2];
+  return [html, outlineStyle !== "none" && parseFloat(outlineWidth) >= 2];
 }"""
 
 # Of tabs, and of a plot's buttons, one is a stop, and arrows lead to the others.
@@ -67,16 +68,20 @@ _MISSED = """box => [...box.querySelectorAll("button, input, select, textarea, s
 
 
 def walk(box: Locator, *, most: int = 300) -> tuple[list[str], list[str]]:
-    """Press Tab until the focus leaves ``box``: the controls not reached, and those where it cannot be seen."""
-    unseen = []
+    """Press Tab until the focus leaves ``box``: the controls not reached, and those where it cannot be seen.
+
+    A table that was filled anew on the way, as an answer got better, has other buttons in the place of those reached.
+    """
+    reached, unseen = set(), []
     for _ in range(most):
         found = box.evaluate(_FOCUS)
         if found is None:
             break
+        reached.add(found[0])
         if not found[1]:
             unseen.append(found[0])
         box.page.keyboard.press("Tab")
-    return box.evaluate(_MISSED), unseen
+    return [x for x in box.evaluate(_MISSED) if x not in reached], unseen
 
 
 def unnamed(box: Locator) -> list[str]:
