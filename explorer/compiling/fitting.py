@@ -24,8 +24,8 @@ from explorer.torch_arguments import a_model
 from explorer.units import format_bytes, is_share, parse_bytes
 
 _MOST_ROUNDS = 5
-_SLACK = 0.02
-_NEAR = 0.9
+_SLACK = 0.02  # of room that is not worth another round, and of memory that a step without what is held must save
+_NEAR = 0.9  # of what the step that saves nothing is predicted to take: below that no budget is tried
 _ANY_PEAK_BYTES = 2**50  # for a share of one that is not known yet
 
 
@@ -101,12 +101,12 @@ class Planner:
 
 @dataclass
 class _Fitting:
-    """What was tried for a budget; ``made`` has each step with the time that the simulator says."""
+    """What was tried for a budget: sets of what is saved, and steps that were measured."""
 
     planner: Planner
     budget_bytes: int
     tried: set[frozenset[int]] = field(default_factory=set)
-    made: list[tuple[float, Compiled]] = field(default_factory=list)
+    made: list[Compiled] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
 
     def best(self, *, rehearse: bool) -> Compiled:
@@ -123,12 +123,15 @@ class _Fitting:
             if then_bytes == planned_bytes:
                 break
             planned_bytes = then_bytes
-        fitting = [x for x in self.made if _peak(x[1]) <= self.budget_bytes]
-        for time_ms, made in sorted(fitting, key=lambda x: (x[0], not x[1].choice.reuse)):
-            real = made if rehearse else self._real(time_ms, made)
+        fitting = [x for x in self.made if _peak(x) <= self.budget_bytes]
+        for made in sorted(fitting, key=self._slowness):
+            real = made if rehearse else self._real(made)
             if _peak(real) <= self.budget_bytes:
                 return replace(real, rounds=tuple(self.rounds))
         raise ValueError(self._refusal())
+
+    def _slowness(self, made: Compiled) -> tuple[float, bool]:
+        return simulate(self.planner.profile, made.schedule).time_ms, not made.choice.reuse
 
     def _round(self, planned_bytes: int) -> Compiled | None:
         """Plan, compile and measure; if that is too much, also without what the compiler holds. None: nothing new."""
@@ -138,10 +141,10 @@ class _Fitting:
         self.tried.add(saved)
         own = self.planner
         choice = tagged(own.traced, {own.profile.graph.storages[x].name for x in saved})
-        made = self._rehearsed(self._step(choice, schedule, planned_bytes), planned_bytes)
+        made = self._rehearsed(choice, schedule, planned_bytes)
         if _peak(made) <= self.budget_bytes:
             return made
-        frugal = self._rehearsed(self._step(replace(choice, reuse=False), schedule, planned_bytes), planned_bytes)
+        frugal = self._rehearsed(replace(choice, reuse=False), schedule, planned_bytes)
         return frugal if _peak(frugal) <= max(self.budget_bytes, (1 - _SLACK) * _peak(made)) else made
 
     def _plan(self, planned_bytes: int) -> tuple[frozenset[int], Schedule]:
@@ -165,28 +168,27 @@ class _Fitting:
         made = step_with(own.model, own.traced, Translated(choice, schedule, ()), own.loss, predicted_bytes)
         return replace(made, budget_bytes=self.budget_bytes, margin_bytes=self.budget_bytes - planned_bytes)
 
-    def _rehearsed(self, made: Compiled, planned_bytes: int) -> Compiled:
-        own = self.planner
-        made = replace(made, measured_peak_bytes=rehearsed_peak_bytes(made.module, own.batch))
-        self.made.append((simulate(own.profile, made.schedule).time_ms, made))
-        self.rounds.append(Round(planned_bytes, made.predicted_peak_bytes, _peak(made), made.choice.reuse))
+    def _rehearsed(self, choice: Choice, schedule: Schedule, planned_bytes: int) -> Compiled:
+        made = self._step(choice, schedule, planned_bytes)
+        made = replace(made, measured_peak_bytes=rehearsed_peak_bytes(made.module, self.planner.batch))
+        self.made.append(made)
+        self.rounds.append(Round(planned_bytes, made.predicted_peak_bytes, _peak(made), choice.reuse))
         return made
 
-    def _real(self, time_ms: float, made: Compiled) -> Compiled:
+    def _real(self, made: Compiled) -> Compiled:
         """With its loops, at last; what is known of the step by a rehearsal alone is forgotten."""
-        self.made.remove((time_ms, made))
+        self.made.remove(made)
         real = measured_step(made, self.planner.batch)
-        self.made.append((time_ms, real))
+        self.made.append(real)
         if _peak(real) > self.budget_bytes and made.choice.reuse:
-            frugal = self._step(
-                replace(made.choice, reuse=False), made.schedule, self.budget_bytes - (made.margin_bytes or 0)
-            )
+            planned_bytes = self.budget_bytes - (made.margin_bytes or 0)
+            frugal = self._step(replace(made.choice, reuse=False), made.schedule, planned_bytes)
             real = measured_step(frugal, self.planner.batch)
-            self.made.append((time_ms, real))
+            self.made.append(real)
         return real
 
     def _refusal(self) -> str:
-        least = min((x for _, x in self.made), key=_peak)
+        least = min(self.made, key=_peak)
         return (
             f"no compiled step was found within {format_bytes(self.budget_bytes)} in {len(self.made)} that were "
             f"compiled and measured: the smallest takes {format_bytes(_peak(least))} ({_peak(least)} bytes), and was "
