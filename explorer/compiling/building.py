@@ -15,15 +15,18 @@ import torch
 from torch import fx
 
 from explorer.compiling.joint import Joint
-from explorer.compiling.kernels import Kernel, base, bytes_of, is_view, kernels_of, val
+from explorer.compiling.kernels import Kernel, base, bytes_of, is_view, kernels_of, name_of, val
 from explorer.compiling.ordering import in_order_of_the_compiler
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
+from explorer.saved_results import OWN_LAYOUT
 
 INPLACE = "in place of "
 _SMALL = 64
 """A result this many times smaller than the largest one is saved or not as PyTorch's minimum cut has it."""
 _MOST_RESULTS = 3
 """Of a kernel that runs again, whose results may be wanted apart."""
+_OF_PICTURES = 4
+"""Dimensions: samples, channels, and two of pixels."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,12 @@ class Work:
     Attributes:
         kernel: that runs; of one that runs again, the part that does.
         traffic_bytes: what goes through memory.
+        own_layout: a convolution's tensors are laid out as the model has them, not as the compiler would.
     """
 
     kernel: Kernel
     traffic_bytes: int
+    own_layout: bool = False
 
 
 @dataclass
@@ -151,7 +156,7 @@ class _Building:
             return
         random = any(_draws(x) for x in kernel.nodes)
         ways = [self._way("first" if random else "as compiled", kernel, reads, writes, random=random)]
-        ways += self._in_place(kernel, ways[0])
+        ways += [*self._in_place(kernel, ways[0]), *self._in_own_layout(kernel, ways[0])]
         if random or len(writes) > 1:
             ways += self._again(kernel)
         self._operator(kernel, Phase.FORWARD, ways)
@@ -165,7 +170,7 @@ class _Building:
         if not writes:
             return
         way = self._way("as compiled", kernel, reads, writes)
-        self._operator(kernel, Phase.BACKWARD, [way, *self._in_place(kernel, way)])
+        self._operator(kernel, Phase.BACKWARD, [way, *self._in_place(kernel, way), *self._in_own_layout(kernel, way)])
 
     def _operator(self, kernel: Kernel, phase: Phase, ways: Sequence[Implementation]) -> None:
         main = kernel.writes[0]
@@ -190,16 +195,18 @@ class _Building:
             When.FIRST if random or len(writes) > 1 else When.ALWAYS,
         )
 
-    def _cost(self, kernel: Kernel) -> str:
+    def _cost(self, kernel: Kernel, *, own_layout: bool = False) -> str:
         if kernel.outside:
-            called = next(x for x in kernel.nodes if not is_view(x))
+            called = _called(kernel)
             tensors = [val(x) for x in called.all_input_nodes if isinstance(val(x), torch.Tensor)]
             given = ", ".join(f"{tuple(x.shape)}" for x in tensors)
             rest = tuple(x for x in called.args if not isinstance(x, fx.Node))
             key = f"{called.target} {given} {rest}"
+            if own_layout:
+                key += f" {OWN_LAYOUT}: {', '.join(str(x.stride()) for x in tensors)}"
         else:
             key = f"loop of {kernel.traffic_bytes} bytes"
-        self.work.setdefault(key, Work(kernel, kernel.traffic_bytes))
+        self.work.setdefault(key, Work(kernel, kernel.traffic_bytes, own_layout))
         return key
 
     def _in_place(self, kernel: Kernel, way: Implementation) -> Iterator[Implementation]:
@@ -210,6 +217,13 @@ class _Building:
                 continue
             if any(kernel.may_overwrite(read, x) for x in kernel.writes):
                 yield replace(way, name=f"{INPLACE}{self.storages[number].name}", overwrites=number)
+
+    def _in_own_layout(self, kernel: Kernel, way: Implementation) -> Iterator[Implementation]:
+        """As the model has its tensors; the compiler has channels last in all convolutions in 2d on a CPU."""
+        if kernel.outside and name_of(_called(kernel)).startswith("convolution"):
+            tensors = [val(x) for x in _called(kernel).all_input_nodes]
+            if all(x.device.type == "cpu" for x in tensors) and tensors[0].ndim == _OF_PICTURES:
+                yield replace(way, name=OWN_LAYOUT, cost=self._cost(kernel, own_layout=True))
 
     def _again(self, kernel: Kernel) -> Iterator[Implementation]:
         """Some of the results, from what the kernel reads or from others of its results."""
@@ -256,6 +270,11 @@ class _Building:
         reads = {x for x in reads if x.name in self.number}
         ordered = sorted(reads, key=lambda x: self.number[x.name])
         return Kernel(tuple(x for x in kernel.nodes if x in nodes), tuple(ordered), tuple(wanted), kernel.outside)
+
+
+def _called(kernel: Kernel) -> fx.Node:
+    """The call of a library's kernel."""
+    return next(x for x in kernel.nodes if not is_view(x))
 
 
 def _behind(nodes: set[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:

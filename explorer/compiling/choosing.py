@@ -12,7 +12,7 @@ from explorer.compiling.kernels import base, is_constant, is_view
 from explorer.compiling.partitioning import Choice, described_inputs
 from explorer.compiling.profiling import Traced
 from explorer.device_profile import Cost, Device, Profile
-from explorer.saved_results import CompiledStep, saved_by
+from explorer.saved_results import CompiledStep, own_layout_in, saved_by
 from explorer.schedule import Schedule
 from explorer.torch_inductor import may_be_called_again
 
@@ -31,10 +31,11 @@ def choice_of(traced: Traced, schedule: Schedule) -> Choice:
     graph = traced.built.graph
     if difference := schedule.identity.difference(graph.identity):
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
-    return tagged(traced, {graph.storages[x].name for x in saved_by(graph, schedule)})
+    names = {graph.storages[x].name for x in saved_by(graph, schedule)}
+    return tagged(traced, names, own_layout=own_layout_in(graph, schedule))
 
 
-def tagged(traced: Traced, names: Collection[str]) -> Choice:
+def tagged(traced: Traced, names: Collection[str], *, own_layout: bool = False) -> Choice:
     """Save these, and what cannot run again; everything else runs again where it is needed."""
     graph = traced.built.graph
     step = CompiledStep(without_costs(traced))
@@ -47,6 +48,7 @@ def tagged(traced: Traced, names: Collection[str]) -> Choice:
         tuple(saved),
         tuple(again),
         str(torch.__version__),
+        own_layout=own_layout,
     )
 
 

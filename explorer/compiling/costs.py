@@ -20,6 +20,8 @@ _COPIED = 2**24
 _CALL_MS = 0.01
 _RUNS = 3
 _FOUR_DIMS = 4
+_WEIGHT_AT = {"convolution": 1, "convolution_backward": 2}
+"""Which argument of a convolution is its weight."""
 
 
 def costs_of(
@@ -40,7 +42,7 @@ def costs_of(
         if part.kernel.outside:
             # Some want what random numbers are not: a positive definite matrix, probabilities.
             with suppress(RuntimeError), torch.random.fork_rng(devices=_indices(device)):
-                found[key] = _measured(next(x for x in part.kernel.nodes if not is_view(x)), device)
+                found[key] = _measured(part, device)
     progress(len(work), len(work), "done")
     return found
 
@@ -56,9 +58,14 @@ def _byte_ms(device: torch.device) -> float:
     return _median_ms(lambda: torch.add(source, 1.0, out=into), device) / (2 * _COPIED)
 
 
-def _measured(node: fx.Node, device: torch.device) -> Cost:
+def _measured(part: Work, device: torch.device) -> Cost:
     """One call on random data; its memory beyond arguments and results."""
-    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda x: _material(x, node, device))
+    node = next(x for x in part.kernel.nodes if not is_view(x))
+    last = not part.own_layout and name_of(node) in _WEIGHT_AT and val(node.all_input_nodes[0]).ndim == _FOUR_DIMS
+    weight = node.args[_WEIGHT_AT[name_of(node)]] if last and device.type == "cpu" else None
+    args, kwargs = fx.map_arg(
+        (node.args, dict(node.kwargs)), lambda x: _material(x, device, last=last and x is not weight)
+    )
     target: Any = node.target
 
     def run() -> Any:
@@ -72,26 +79,34 @@ def _measured(node: fx.Node, device: torch.device) -> Cost:
             peak_bytes = watch_cpu_memory(lambda: kept.append(run())).peak_bytes()
             results = kept[0] if isinstance(kept[0], tuple | list) else (kept[0],)
             made_bytes = max(0, peak_bytes - sum(x.nbytes for x in results if isinstance(x, torch.Tensor)))
-        return Cost(_median_ms(run, device), made_bytes + _laid_out_bytes(node))
+        time_ms = _median_ms(run, device)
+        if not isinstance(weight, fx.Node):
+            return Cost(time_ms, made_bytes)
+        return Cost(time_ms + _copying_ms(node, weight, device), made_bytes + _copied_bytes(weight))
 
 
-def _laid_out_bytes(node: fx.Node) -> int:
+def _copied_bytes(weight: fx.Node) -> int:
     """A convolution's weight is copied first: the compiler's convolutions on the CPU have channels last."""
-    if name_of(node) not in ("convolution", "convolution_backward"):
-        return 0
-    weight = node.args[2 if name_of(node) == "convolution_backward" else 1]
-    assert isinstance(weight, fx.Node)
-    window = val(weight).shape[2:]
-    return bytes_of(weight) if max(window, default=1) > 1 else 0
+    return bytes_of(weight) if max(val(weight).shape[2:], default=1) > 1 else 0
 
 
-def _material(node: fx.Node, reader: fx.Node, device: torch.device) -> Any:
+def _copying_ms(node: fx.Node, weight: fx.Node, device: torch.device) -> float:
+    """Of a weight before a convolution, or of its gradient into the parameter's layout after one."""
+    made = _material(weight, device, last=False)
+    last = made.contiguous(memory_format=torch.channels_last)
+    if last.stride() == made.stride():
+        return 0.0
+    source, into = (made, last) if name_of(node) == "convolution" else (last, made)
+    return _median_ms(lambda: torch.empty_like(into).copy_(source), device)
+
+
+def _material(node: fx.Node, device: torch.device, *, last: bool) -> Any:
     value = val(node)
     if not isinstance(value, torch.Tensor):
         return value
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
     made = made.normal_() if made.is_floating_point() else made.zero_()
-    if made.ndim == _FOUR_DIMS and name_of(reader).startswith("convolution"):
+    if last and made.ndim == _FOUR_DIMS:
         made = made.contiguous(memory_format=torch.channels_last)
     return made
 

@@ -33,6 +33,8 @@ class Choice:
         torch_version: that traced it.
         reuse: may the compiler hold memory that was freed until a later result of the same size takes it? That costs
             no time for allocating, and memory where it takes the peak for higher than it is.
+        own_layout: do convolutions run with tensors laid out as the model has them? On a CPU the compiler has the
+            channels of a pixel side by side otherwise, and copies weights for it.
     """
 
     graph: str
@@ -41,6 +43,7 @@ class Choice:
     again: tuple[str, ...]
     torch_version: str
     reuse: bool = True
+    own_layout: bool = False
 
 
 class Step(nn.Module):
@@ -114,6 +117,8 @@ def compiled(model: nn.Module, choice: Choice) -> nn.Module:
     options: Any = {"custom_partitioner_fn": Partitioner(choice)}
     if not choice.reuse:
         options["allow_buffer_reuse"] = False
+    if choice.own_layout:
+        options["layout_optimization"] = False
     module: Any = torch.compile(model, fullgraph=True, dynamic=False, options=options)
     run = module.forward
 

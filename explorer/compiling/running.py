@@ -23,7 +23,7 @@ from explorer.execution.device import device_of
 from explorer.execution.measuring import measure as measured
 from explorer.kinds import a_profile, a_schedule
 from explorer.operators.fusing import why_not
-from explorer.saved_results import CompiledStep, saved_by
+from explorer.saved_results import CompiledStep, own_layout_in, saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.summaries import Fact, Summarised
@@ -180,7 +180,7 @@ def check_compiler(model: nn.Module) -> None:
 
 def _as_compiled(profile: Profile, schedule: Schedule) -> tuple[Schedule, tuple[str, ...]]:
     """What the compiler makes of a schedule of its step, by whatever method, and in a sentence how that differs."""
-    step = CompiledStep(profile)
+    step = CompiledStep(profile, own_layout=own_layout_in(profile.graph, schedule))
     saved = saved_by(step.graph, schedule) & frozenset(step.choices)
     ran = step.schedule(saved, method=schedule.method, budget_bytes=schedule.budget_bytes)
     if ran.steps == schedule.steps:

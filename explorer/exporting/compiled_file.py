@@ -47,6 +47,7 @@ def compiled_text(made: Compiled, *, with_loss: bool) -> str:
         *_names("again", choice.again),
         f"    torch_version={choice.torch_version!r},",
         f"    reuse={choice.reuse},",
+        f"    own_layout={choice.own_layout},",
         ")",
     ]
     imports = imports.replace("import hashlib\n", "import hashlib\nimport sys\n")
