@@ -183,14 +183,18 @@ def _ways(operator: Operator, *, own_layout: bool) -> list[Implementation]:
     return own if own and own_layout else [x for x in operator.implementations if x not in own]
 
 
-def own_layout_in(graph: TrainingGraph, schedule: Schedule) -> bool:
-    """Do all convolutions of a schedule that have another layout than the compiler's run in that?"""
-    chosen = [
-        step.implementation
+def layouts_in(graph: TrainingGraph, schedule: Schedule) -> frozenset[bool]:
+    """Of the convolutions of a schedule that have another layout than the compiler's: do they run in that?"""
+    return frozenset(
+        step.implementation == OWN_LAYOUT
         for step in schedule.steps
         if isinstance(step, Run) and any(x.name == OWN_LAYOUT for x in graph.operators[step.operator].implementations)
-    ]
-    return bool(chosen) and all(x == OWN_LAYOUT for x in chosen)
+    )
+
+
+def own_layout_in(graph: TrainingGraph, schedule: Schedule) -> bool:
+    """Do all of these run in the model's own layout?"""
+    return layouts_in(graph, schedule) == {True}
 
 
 def saved_by(graph: TrainingGraph, schedule: Schedule) -> frozenset[int]:

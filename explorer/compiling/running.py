@@ -23,7 +23,7 @@ from explorer.execution.device import device_of
 from explorer.execution.measuring import measure as measured
 from explorer.kinds import a_profile, a_schedule
 from explorer.operators.fusing import why_not
-from explorer.saved_results import CompiledStep, own_layout_in, saved_by
+from explorer.saved_results import CompiledStep, layouts_in, own_layout_in, saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.summaries import Fact, Summarised
@@ -116,7 +116,8 @@ def compiled(
             ``profile``'s: then what it keeps is kept here, as far as the compiler has it in memory.
         batch: a sample batch with the shapes that the schedule was made for.
         loss: as for the profile; it is compiled, too.
-        profile: from ``profile_compiled``, for workspaces in the predicted peak; None: that of tensors alone.
+        profile: from ``profile_compiled``, for workspaces in the predicted peak, and for convolutions' layout where the
+            schedule says nothing of it; None: the peak of tensors alone, in the compiler's layout.
         measure: also run a step and measure its peak; where that is above the schedule's budget, and a step for which
             the compiler holds no freed memory for later results is not, it is that one.
 
@@ -137,7 +138,8 @@ def compiled(
         choice = choice_of(traced, schedule)
         found = Translated(choice, *_as_compiled(known, schedule))
     else:
-        found = translated(model, schedule, batch, loss=loss, traced=traced)
+        own_layout = CompiledStep.quicker_first(known)[0].own_layout
+        found = translated(model, schedule, batch, loss=loss, traced=traced, own_layout=own_layout)
     peak_bytes = simulate(known, found.schedule).peak_bytes
     made = replace(step_with(model, traced, found, loss, peak_bytes), budget_bytes=schedule.budget_bytes)
     if not measure:
@@ -186,8 +188,10 @@ def _as_compiled(profile: Profile, schedule: Schedule) -> tuple[Schedule, tuple[
     if ran.steps == schedule.steps:
         return schedule, ()
     wanted, gets = (simulate(profile, x) for x in (schedule, ran))
-    if (wanted.peak_bytes, wanted.time_ms) == (gets.peak_bytes, gets.time_ms):
-        return schedule, ()
+    both = len(layouts_in(profile.graph, schedule)) > 1
+    layouts = ("a layout for some convolutions alone: all run in the compiler's",) if both else ()
+    if wanted.peak_bytes == gets.peak_bytes and (both or wanted.time_ms == gets.time_ms):
+        return (ran if both else schedule), layouts
     over = "" if schedule.budget_bytes is None or gets.peak_bytes <= schedule.budget_bytes else ", above its budget"
     told = (
         "when and how often something is computed again: the compiler does it once, where it is first read; the step "
@@ -196,7 +200,7 @@ def _as_compiled(profile: Profile, schedule: Schedule) -> tuple[Schedule, tuple[
     )
     if over:
         warnings.warn(f"the compiled step cannot say {told}", UserWarning, stacklevel=3)
-    return ran, (told,)
+    return ran, (told, *layouts)
 
 
 def step_with(

@@ -40,8 +40,24 @@ class Translated:
     unsaid: tuple[str, ...]
 
 
-def translated(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss | None, traced: Traced) -> Translated:
+def translated(
+    model: nn.Module,
+    schedule: Schedule,
+    batch: Batch,
+    *,
+    loss: Loss | None,
+    traced: Traced,
+    own_layout: bool = False,
+) -> Translated:
     """Say a schedule of another profile to the compiler.
+
+    Args:
+        model: that it is of.
+        schedule: of ``profile``'s graph.
+        batch: a sample batch.
+        loss: as for ``compiled``.
+        traced: the compiler's graph.
+        own_layout: of convolutions, which the schedule says nothing of.
 
     Raises:
         ValueError: it is for another model or batch, or has what a compiled step cannot have; says what can run it.
@@ -57,13 +73,14 @@ def translated(model: nn.Module, schedule: Schedule, batch: Batch, *, loss: Loss
     kept = saved_by(captured, schedule)
     _refuse_forms(captured, kept)
     found = _matched(captured, traced)
-    step = CompiledStep(without_costs(traced))
+    step = CompiledStep(without_costs(traced), own_layout=own_layout)
     number = {x.name: x.id for x in traced.built.graph.storages}
     saved = {number[found[x]] for x in kept if x in found and found[x] in number}
     saved &= set(step.choices)
     ran = step.schedule(saved, method=f"{schedule.method}, compiled", budget_bytes=schedule.budget_bytes)
     names = {traced.built.graph.storages[x].name for x in saved}
-    return Translated(tagged(traced, names), ran, tuple(_unsaid(captured, schedule, kept - found.keys())))
+    choice = tagged(traced, names, own_layout=own_layout)
+    return Translated(choice, ran, tuple(_unsaid(captured, schedule, kept - found.keys())))
 
 
 def _refuse_forms(graph: TrainingGraph, kept: frozenset[int]) -> None:

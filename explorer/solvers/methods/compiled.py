@@ -49,7 +49,7 @@ def monet_compiled(profile: Profile, budgets_bytes: Sequence[int], *, options: O
             _Search(step, budget_bytes, known, options, number).run()
         schedules += [step.schedule(x, method=options.method) for x in _useful(known, budgets_bytes)]
         every = len(step.choices) <= _FEW
-        if not every and min(x.peak_bytes for x in known.values()) <= min(budgets_bytes):
+        if min(x.peak_bytes for x in known.values()) <= min(budgets_bytes):
             break
     return best_of(profile, schedules, budgets_bytes, method=options.method, every=every)
 

@@ -1,0 +1,124 @@
+"""What the layout of convolutions is worth in compiled steps: the compiler's, channels last, beside the model's own.
+
+    python -m benchmarks.execution.compiled_layouts [MODEL …] [--rounds 15] [--threads 1] [--json FILE]
+
+Each network is compiled in either layout, saving what PyTorch's minimum cut does; steps take turns. Beside the measured
+ratio stands the one that the choice goes by: of the costs of kernels, of which convolutions were run in either layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.execution.beside_compile import WithLoss
+from benchmarks.execution.compiled_choice import resnet50, unet
+from benchmarks.provenance import add_rows, record
+from benchmarks.timing_in_turns import paired_ratio, times_in_turns_ms
+from explorer.compiling.choosing import tagged
+from explorer.compiling.partitioning import compiled
+from explorer.compiling.profiling import profile_of, traced_of
+from explorer.compiling.running import rehearsed_peak_bytes
+from explorer.execution.steps import step_of, unchanged
+from explorer.models import model_spec
+from explorer.saved_results import CompiledStep
+
+Made = tuple[nn.Module, Any]
+
+
+def _bundled(name: str, samples: int, pixels: int) -> Made:
+    spec = model_spec(name)
+    return WithLoss(spec), spec.batch(batch_size=samples, image_size=pixels)
+
+
+MODELS: dict[str, Callable[[], Made]] = {
+    "resnet50, 16 of 64": resnet50,
+    "resnet50, 4 of 128": partial(_bundled, "resnet50", 4, 128),
+    "unet, 4 of 96": unet,
+    "unet, whole, 2 of 64": partial(_bundled, "unet", 2, 64),
+    "vgg16, 2 of 64": partial(_bundled, "vgg16", 2, 64),
+    "googlenet, 8 of 64": partial(_bundled, "googlenet", 8, 64),
+    "mobilenet_v2, 8 of 64": partial(_bundled, "mobilenet_v2", 8, 64),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network.
+
+    Attributes:
+        case: network, samples and pixels of a side.
+        own: is its own layout chosen?
+        predicted_ratio: time in its own layout / in the compiler's, by costs, …
+        time_ratio: … and measured: the median over rounds, …
+        time_ratio_error: … and its standard error.
+        peak_bytes: in the compiler's layout.
+        own_peak_bytes: in its own.
+    """
+
+    case: str
+    own: bool
+    predicted_ratio: float
+    time_ratio: float
+    time_ratio_error: float
+    peak_bytes: int
+    own_peak_bytes: int
+
+
+def main() -> None:
+    """Print a row for each network, and put them among those of a JSON file if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="; ".join(MODELS))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="also put the rows here")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    run = record(options)
+    for name in options.models or MODELS:
+        row = measured(name, rounds=options.rounds)
+        print(row, flush=True)
+        if options.json:
+            add_rows(options.json, [asdict(row)], run, by="case")
+
+
+def measured(name: str, *, rounds: int) -> Row:
+    """One network in both layouts."""
+    torch.manual_seed(0)
+    model, batch = MODELS[name]()
+    traced = traced_of(model, batch)
+    profile = profile_of(traced, torch.device("cpu"))
+    theirs, own = (CompiledStep(profile, own_layout=x) for x in (False, True))
+    modules = {x: compiled(model, tagged(traced, traced.built.saved, own_layout=x.own_layout)) for x in (theirs, own)}
+    peaks = {x: rehearsed_peak_bytes(module, batch) for x, module in modules.items()}
+    steps = {f"{x.own_layout}": step_of(module, batch) for x, module in modules.items()}
+    with unchanged(model):
+        for step in steps.values():
+            step()
+        times = times_in_turns_ms(steps, rounds=rounds)
+    torch.compiler.reset()
+    ratio, error = paired_ratio(times["True"], times["False"])
+    return Row(
+        case=name,
+        own=CompiledStep.quicker_first(profile)[0].own_layout,
+        predicted_ratio=_all_ms(own) / _all_ms(theirs),
+        time_ratio=ratio,
+        time_ratio_error=error,
+        peak_bytes=peaks[theirs],
+        own_peak_bytes=peaks[own],
+    )
+
+
+def _all_ms(step: CompiledStep) -> float:
+    return sum(step.profile.cost(x).time_ms for x in step.usual)
+
+
+if __name__ == "__main__":
+    main()
