@@ -2,7 +2,6 @@
 
 ``torch.compile``'s partitioner computes again what was not saved once, where the backward pass first reads it, from the
 nearest results that are in memory then, and the compiler writes results over arguments that nothing reads any more.
-The other choice is the layout of all convolutions: the compiler's or the model's own.
 """
 
 from __future__ import annotations
@@ -15,10 +14,6 @@ from functools import cached_property
 from explorer.device_profile import Profile
 from explorer.graph import Implementation, Operator, Phase, TrainingGraph
 from explorer.schedule import Free, Run, Schedule, with_frees
-
-OWN_LAYOUT = "in its own layout"
-"""The implementation of a convolution whose tensors are laid out as the model has them."""
-_WORTH = 0.98  # of the time of the compiler's layout that the other one may take at most: costs are measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +28,10 @@ class Figures:
 class CompiledStep:
     """A compiled graph with costs, and what becomes of it when some results are saved."""
 
-    def __init__(self, profile: Profile, *, own_layout: bool = False) -> None:
-        """``profile`` is of a compiled step; ``own_layout``: of convolutions, where they have one."""
+    def __init__(self, profile: Profile) -> None:
+        """``profile`` is of a compiled step."""
         self.profile = profile
         self.graph: TrainingGraph = profile.graph
-        self.own_layout = own_layout
-        self.ways = [_ways(x, own_layout=own_layout) for x in self.graph.operators]
-        self.usual = [next(x for x in some if x.first) for some in self.ways]
         self.forward = [x for x in self.graph.forward if not x.optional]
         self.backward = [x for x in self.graph.backward if not x.optional]
         self.bytes = [profile.allocated_bytes(x) for x in self.graph.storages]
@@ -47,24 +39,14 @@ class CompiledStep:
         ways = {id(y): y for x in self.graph.operators for y in x.implementations}
         self.costs = {key: (profile.cost(x).time_ms, profile.workspace_bytes(x)) for key, x in ways.items()}
 
-    @classmethod
-    def quicker_first(cls, profile: Profile) -> tuple[CompiledStep, ...]:
-        """In the compiler's layout and, where convolutions have one, in the model's own, by what convolutions take."""
-        steps = cls(profile), cls(profile, own_layout=True)
-        both = list(zip(steps[0].usual, steps[1].usual, strict=True))
-        if all(x is y for x, y in both):
-            return steps[:1]
-        theirs_ms, own_ms = (sum(profile.cost(x[side]).time_ms for x in both if x[0] is not x[1]) for side in (0, 1))
-        return steps[::-1] if own_ms < _WORTH * theirs_ms else steps
-
     @cached_property
     def keepsakes(self) -> frozenset[int]:
         """Storages that are saved whatever the choice, if the backward pass needs them."""
         largest = max((self.bytes[x] for x in self.made), default=0)
         kept = set(self.held)
         for operator in self.forward:
-            again = {x for way in self.ways[operator.id] if way.again for x in way.writes}
-            for storage in self.usual[operator.id].writes:
+            again = {x for way in operator.implementations if way.again for x in way.writes}
+            for storage in operator.default().writes:
                 if storage not in again or self.bytes[storage] * 64 <= largest:
                     kept.add(storage)
         return frozenset(kept)
@@ -72,12 +54,12 @@ class CompiledStep:
     @cached_property
     def made(self) -> frozenset[int]:
         """What the forward pass puts into memory."""
-        return frozenset(x for operator in self.forward for x in self.usual[operator.id].writes)
+        return frozenset(x for operator in self.forward for x in operator.default().writes)
 
     @cached_property
     def read(self) -> frozenset[int]:
         """What of that the backward pass reads, if all of it is there."""
-        return frozenset(x for operator in self.backward for x in self.usual[operator.id].reads) & self.made
+        return frozenset(x for operator in self.backward for x in operator.default().reads) & self.made
 
     @cached_property
     def choices(self) -> tuple[int, ...]:
@@ -86,20 +68,19 @@ class CompiledStep:
 
     def runs(self, saved: AbstractSet[int]) -> list[tuple[Operator, Implementation]]:
         """What runs in order, before results are put over arguments."""
-        found = [(x, self.usual[x.id]) for x in self.forward]
+        found = [(x, x.default()) for x in self.forward]
         there = set(saved) | self.keepsakes | self.graph.persistent
         for operator in self.backward:
-            usual = self.usual[operator.id]
-            self._make(usual.reads, there, found)
-            found.append((operator, usual))
-            there |= set(usual.writes)
+            self._make(operator.default().reads, there, found)
+            found.append((operator, operator.default()))
+            there |= set(operator.default().writes)
         return found
 
     def _make(self, wanted: Iterable[int], there: set[int], found: list[tuple[Operator, Implementation]]) -> None:
         missing = [x for x in wanted if x not in there]
         while missing:
             operator = self.graph.operators[self.graph.producer[missing[0]]]
-            together = [x for x in missing if x in self.usual[operator.id].writes]
+            together = [x for x in missing if x in operator.default().writes]
             way = self._way(operator, together, there)
             self._make(way.reads, there, found)
             found.append((operator, way))
@@ -119,7 +100,7 @@ class CompiledStep:
                 self.costs[id(way)][0],
             )
 
-        ways = [x for x in self.ways[operator.id] if x.again and x.overwrites is None and wanted[0] in x.writes]
+        ways = [x for x in operator.implementations if x.again and x.overwrites is None and wanted[0] in x.writes]
         return min(ways, key=rank)
 
     def judge(self, saved: AbstractSet[int]) -> Figures:
@@ -162,8 +143,8 @@ class CompiledStep:
 
     def _in_place(self, operator: Operator, way: Implementation, dying: AbstractSet[int]) -> Implementation:
         """Over an argument that nothing reads later, as the compiler does it."""
-        if way is self.usual[operator.id]:
-            for other in self.ways[operator.id]:
+        if way is operator.default():
+            for other in operator.implementations:
                 if other.overwrites is not None and other.overwrites in dying:
                     return other
         return way
@@ -175,26 +156,6 @@ class CompiledStep:
         return with_frees(
             self.graph, [Run(x.id, way.name) for x, way in chosen], method=method, budget_bytes=budget_bytes
         )
-
-
-def _ways(operator: Operator, *, own_layout: bool) -> list[Implementation]:
-    """What the compiler can do for an operator in one layout."""
-    own = [x for x in operator.implementations if x.name == OWN_LAYOUT]
-    return own if own and own_layout else [x for x in operator.implementations if x not in own]
-
-
-def layouts_in(graph: TrainingGraph, schedule: Schedule) -> frozenset[bool]:
-    """Of the convolutions of a schedule that have another layout than the compiler's: do they run in that?"""
-    return frozenset(
-        step.implementation == OWN_LAYOUT
-        for step in schedule.steps
-        if isinstance(step, Run) and any(x.name == OWN_LAYOUT for x in graph.operators[step.operator].implementations)
-    )
-
-
-def own_layout_in(graph: TrainingGraph, schedule: Schedule) -> bool:
-    """Do all of these run in the model's own layout?"""
-    return layouts_in(graph, schedule) == {True}
 
 
 def saved_by(graph: TrainingGraph, schedule: Schedule) -> frozenset[int]:

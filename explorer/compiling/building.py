@@ -7,7 +7,7 @@ be saved: that is what schedules of this graph decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -15,18 +15,17 @@ import torch
 from torch import fx
 
 from explorer.compiling.joint import Joint
-from explorer.compiling.kernels import Kernel, base, bytes_of, is_view, kernels_of, name_of, val
+from explorer.compiling.kernels import Kernel, base, bytes_of, is_copied, is_of_pictures, is_view, kernels_of, val
 from explorer.compiling.ordering import in_order_of_the_compiler
 from explorer.graph import Implementation, Operator, Phase, Role, Storage, TensorSpec, TrainingGraph, When
-from explorer.saved_results import OWN_LAYOUT
 
 INPLACE = "in place of "
+CHANNELS_LAST = " with channels last"
+"""How copies are called that the compiler makes for convolutions."""
 _SMALL = 64
 """A result this many times smaller than the largest one is saved or not as PyTorch's minimum cut has it."""
 _MOST_RESULTS = 3
 """Of a kernel that runs again, whose results may be wanted apart."""
-_OF_PICTURES = 4
-"""Dimensions: samples, channels, and two of pixels."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,7 @@ def build(
     batch: tuple[TensorSpec, ...],
     parameters: tuple[TensorSpec, ...],
     persistent_bytes: int,
+    own_layout: bool = False,
 ) -> Built:
     """Make the training graph of a step that is compiled.
 
@@ -77,14 +77,17 @@ def build(
         batch: its tensors.
         parameters: likewise.
         persistent_bytes: of model and batch; what no call reads of them is a storage of its own.
+        own_layout: of convolutions of pictures on a CPU: as the model has its tensors, not as the compiler would.
     """
-    return _Building(joint, persistent_bytes).built(model, batch, parameters)
+    return _Building(joint, persistent_bytes, own_layout).built(model, batch, parameters)
 
 
 @dataclass
 class _Building:
     joint: Joint
     persistent_bytes: int
+    own_layout: bool
+    copies: dict[int, int] = field(default_factory=dict)
     storages: list[Storage] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     work: dict[str, Work] = field(default_factory=dict)
@@ -103,6 +106,8 @@ class _Building:
         sizes = [bytes_of(x) for kernel in kernels for x in kernel.writes]
         self.small_bytes = max(sizes, default=0) // _SMALL
         self.fixed = {x.name for kernel in kernels for x in kernel.writes if bytes_of(x) <= self.small_bytes}
+        if not self.own_layout:
+            self._with_channels_last(kernels)
         for kernel in kernels:
             self._forward(kernel, held)
         made = {base(x).name for x in gradients if x is not None}
@@ -145,24 +150,46 @@ class _Building:
         self.number[node.name] = made.id
         return made.id
 
-    def _reads(self, nodes: Iterable[fx.Node]) -> tuple[int, ...]:
-        found = dict.fromkeys(self.number[y] for x in nodes if (y := self._owner(x)) in self.number)
+    def _reads(self, kernel: Kernel) -> tuple[int, ...]:
+        found = dict.fromkeys(self.number[y] for x in kernel.reads if (y := self._owner(x)) in self.number)
+        if kernel.outside and is_of_pictures(kernel.called):
+            return tuple(self.copies.get(x, x) for x in found)
         return tuple(found)
 
+    def _with_channels_last(self, kernels: Sequence[Kernel]) -> None:
+        """What the first loop copies for convolutions, which their backward passes read, too: weights and the batch."""
+        called = [x.called for x in kernels if x.outside and is_of_pictures(x.called)]
+        given = {base(y): y for x in called for y in x.all_input_nodes[:2] if base(y).op == "placeholder"}
+        copied = [x for x, y in given.items() if x.name in self.number and is_copied(val(y))]
+        for node in copied:
+            source = self.storages[self.number[node.name]]
+            copy = replace(
+                source, id=len(self.storages), name=f"{node.name}{CHANNELS_LAST}", role=Role.ACTIVATION, held=False
+            )
+            self.storages.append(copy)
+            self.copies[source.id] = copy.id
+        if copied:
+            traffic_bytes = 2 * sum(map(bytes_of, copied))
+            key = f"loop of {traffic_bytes} bytes"
+            self.work.setdefault(key, Work(Kernel((), tuple(copied), (), False), traffic_bytes))
+            way = Implementation("as compiled", tuple(self.copies), tuple(self.copies.values()), key, When.FIRST)
+            self.operators.append(Operator(0, "channels_last", "loop", Phase.FORWARD, "", (way,)))
+            self.names.add("channels_last")
+
     def _forward(self, kernel: Kernel, held: set[str]) -> None:
-        reads = self._reads(kernel.reads)
+        reads = self._reads(kernel)
         writes = [self._storage(x, Role.ACTIVATION, held=x.name in held) for x in kernel.writes]
         if not writes:
             return
         random = any(_draws(x) for x in kernel.nodes)
         ways = [self._way("first" if random else "as compiled", kernel, reads, writes, random=random)]
-        ways += [*self._in_place(kernel, ways[0]), *self._in_own_layout(kernel, ways[0])]
+        ways += self._in_place(kernel, ways[0])
         if random or len(writes) > 1:
             ways += self._again(kernel)
         self._operator(kernel, Phase.FORWARD, ways)
 
     def _backward(self, kernel: Kernel, gradients: set[str]) -> None:
-        reads = self._reads(kernel.reads)
+        reads = self._reads(kernel)
         writes = []
         for x in kernel.writes:
             parameter = x.name in gradients
@@ -170,7 +197,7 @@ class _Building:
         if not writes:
             return
         way = self._way("as compiled", kernel, reads, writes)
-        self._operator(kernel, Phase.BACKWARD, [way, *self._in_place(kernel, way), *self._in_own_layout(kernel, way)])
+        self._operator(kernel, Phase.BACKWARD, [way, *self._in_place(kernel, way)])
 
     def _operator(self, kernel: Kernel, phase: Phase, ways: Sequence[Implementation]) -> None:
         main = kernel.writes[0]
@@ -195,15 +222,15 @@ class _Building:
             When.FIRST if random or len(writes) > 1 else When.ALWAYS,
         )
 
-    def _cost(self, kernel: Kernel, *, own_layout: bool = False) -> str:
+    def _cost(self, kernel: Kernel) -> str:
+        own_layout = False
         if kernel.outside:
-            called = _called(kernel)
+            called = kernel.called
+            own_layout = self.own_layout and is_of_pictures(called)
             tensors = [val(x) for x in called.all_input_nodes if isinstance(val(x), torch.Tensor)]
-            given = ", ".join(f"{tuple(x.shape)}" for x in tensors)
+            given = ", ".join(f"{x.dtype} {tuple(x.shape)} by {x.stride()}" for x in tensors)
             rest = tuple(x for x in called.args if not isinstance(x, fx.Node))
-            key = f"{called.target} {given} {rest}"
-            if own_layout:
-                key += f" {OWN_LAYOUT}: {', '.join(str(x.stride()) for x in tensors)}"
+            key = f"{called.target} {given} {rest}{' in its own layout' if own_layout else ''}"
         else:
             key = f"loop of {kernel.traffic_bytes} bytes"
         self.work.setdefault(key, Work(kernel, kernel.traffic_bytes, own_layout))
@@ -218,13 +245,6 @@ class _Building:
             if any(kernel.may_overwrite(read, x) for x in kernel.writes):
                 yield replace(way, name=f"{INPLACE}{self.storages[number].name}", overwrites=number)
 
-    def _in_own_layout(self, kernel: Kernel, way: Implementation) -> Iterator[Implementation]:
-        """As the model has its tensors; the compiler has channels last in all convolutions in 2d on a CPU."""
-        if kernel.outside and name_of(_called(kernel)).startswith("convolution"):
-            tensors = [val(x) for x in _called(kernel).all_input_nodes]
-            if all(x.device.type == "cpu" for x in tensors) and tensors[0].ndim == _OF_PICTURES:
-                yield replace(way, name=OWN_LAYOUT, cost=self._cost(kernel, own_layout=True))
-
     def _again(self, kernel: Kernel) -> Iterator[Implementation]:
         """Some of the results, from what the kernel reads or from others of its results."""
         large = [x for x in kernel.writes if bytes_of(x) > self.small_bytes]
@@ -237,7 +257,7 @@ class _Building:
                 part = self._part(kernel, some, {*there, *(x for x in kernel.writes if x.name in self.fixed)})
                 if part is None:
                     continue
-                reads = self._reads(part.reads)
+                reads = self._reads(part)
                 writes = tuple(self.number[x.name] for x in some)
                 if (key := (frozenset(reads), writes)) not in seen:
                     seen.add(key)
@@ -270,11 +290,6 @@ class _Building:
         reads = {x for x in reads if x.name in self.number}
         ordered = sorted(reads, key=lambda x: self.number[x.name])
         return Kernel(tuple(x for x in kernel.nodes if x in nodes), tuple(ordered), tuple(wanted), kernel.outside)
-
-
-def _called(kernel: Kernel) -> fx.Node:
-    """The call of a library's kernel."""
-    return next(x for x in kernel.nodes if not is_view(x))
 
 
 def _behind(nodes: set[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:

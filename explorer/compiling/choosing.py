@@ -12,14 +12,15 @@ from explorer.compiling.kernels import base, is_constant, is_view
 from explorer.compiling.partitioning import Choice, described_inputs
 from explorer.compiling.profiling import Traced
 from explorer.device_profile import Cost, Device, Profile
-from explorer.saved_results import CompiledStep, own_layout_in, saved_by
+from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Schedule
 from explorer.torch_inductor import may_be_called_again
 
 
-def without_costs(traced: Traced) -> Profile:
+def without_costs(traced: Traced, *, own_layout: bool = False) -> Profile:
     """By the sizes of tensors alone."""
-    return Profile(traced.built.graph, dict.fromkeys(traced.built.work, Cost(0.0, 0)), Device("none", "none", "none"))
+    built = traced.in_layout(own=own_layout)
+    return Profile(built.graph, dict.fromkeys(built.work, Cost(0.0, 0)), Device("none", "none", "none"))
 
 
 def choice_of(traced: Traced, schedule: Schedule) -> Choice:
@@ -28,19 +29,26 @@ def choice_of(traced: Traced, schedule: Schedule) -> Choice:
     Raises:
         ValueError: it is for another step; says what differs.
     """
-    graph = traced.built.graph
+    own_layout = traced.is_own_layout(schedule.identity)
+    graph = traced.in_layout(own=own_layout).graph
     if difference := schedule.identity.difference(graph.identity):
         raise ValueError(f"the schedule does not fit: {difference} (the schedule's first)")
-    names = {graph.storages[x].name for x in saved_by(graph, schedule)}
-    return tagged(traced, names, own_layout=own_layout_in(graph, schedule))
+    return tagged(traced, {graph.storages[x].name for x in saved_by(graph, schedule)}, own_layout=own_layout)
 
 
 def tagged(traced: Traced, names: Collection[str], *, own_layout: bool = False) -> Choice:
-    """Save these, and what cannot run again; everything else runs again where it is needed."""
-    graph = traced.built.graph
-    step = CompiledStep(without_costs(traced))
+    """Save these, and what cannot run again; everything else runs again where it is needed.
+
+    Args:
+        traced: the step.
+        names: of storages.
+        own_layout: of convolutions.
+    """
+    step = CompiledStep(without_costs(traced, own_layout=own_layout))
+    graph, nodes = step.graph, {x.name for x in traced.joint.module.graph.nodes}
     always = {graph.storages[x].name for x in step.keepsakes if not graph.storages[x].held}
-    saved = [x.name for x in graph.storages if x.name in always.union(names) and x.id in step.made]
+    # What the compiler copies into its own layout is saved whatever is said, and has no node.
+    saved = [x.name for x in graph.storages if x.name in always.union(names) & nodes and x.id in step.made]
     again = [x.name for x in _wanted(traced.joint, set(saved)) if _may_run_again(x)]
     return Choice(
         traced.joint.digest,

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from explorer.compiling.building import Work
-from explorer.compiling.kernels import bytes_of, is_view, name_of, val
+from explorer.compiling.kernels import base, bytes_of, is_copied, is_of_pictures, name_of, val
 from explorer.device_profile import Cost
 from explorer.execution.memory import watch_cpu_memory
 
@@ -20,8 +20,8 @@ _COPIED = 2**24
 _CALL_MS = 0.01
 _RUNS = 3
 _FOUR_DIMS = 4
-_WEIGHT_AT = {"convolution": 1, "convolution_backward": 2}
-"""Which argument of a convolution is its weight."""
+_WANTED_AT = 10
+"""Which argument of a convolution's backward pass says which gradients are wanted."""
 
 
 def costs_of(
@@ -60,12 +60,10 @@ def _byte_ms(device: torch.device) -> float:
 
 def _measured(part: Work, device: torch.device) -> Cost:
     """One call on random data; its memory beyond arguments and results."""
-    node = next(x for x in part.kernel.nodes if not is_view(x))
-    last = not part.own_layout and name_of(node) in _WEIGHT_AT and val(node.all_input_nodes[0]).ndim == _FOUR_DIMS
-    weight = node.args[_WEIGHT_AT[name_of(node)]] if last and device.type == "cpu" else None
-    args, kwargs = fx.map_arg(
-        (node.args, dict(node.kwargs)), lambda x: _material(x, device, last=last and x is not weight)
-    )
+    node = part.kernel.called
+    convolves = name_of(node).startswith("convolution")
+    last = convolves and not (part.own_layout and is_of_pictures(node))
+    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda x: _material(x, device, last=last))
     target: Any = node.target
 
     def run() -> Any:
@@ -79,24 +77,28 @@ def _measured(part: Work, device: torch.device) -> Cost:
             peak_bytes = watch_cpu_memory(lambda: kept.append(run())).peak_bytes()
             results = kept[0] if isinstance(kept[0], tuple | list) else (kept[0],)
             made_bytes = max(0, peak_bytes - sum(x.nbytes for x in results if isinstance(x, torch.Tensor)))
-        time_ms = _median_ms(run, device)
-        if not isinstance(weight, fx.Node):
-            return Cost(time_ms, made_bytes)
-        return Cost(time_ms + _copying_ms(node, weight, device), made_bytes + _copied_bytes(weight))
+        if last and device.type != "cpu":
+            made_bytes += _laid_out_bytes(node)
+        return Cost(_median_ms(run, device) + (_copying_ms(node, device) if last else 0.0), made_bytes)
 
 
-def _copied_bytes(weight: fx.Node) -> int:
-    """A convolution's weight is copied first: the compiler's convolutions on the CPU have channels last."""
+def _laid_out_bytes(node: fx.Node) -> int:
+    """A convolution's weight is copied first: elsewhere than on a CPU that is not known better."""
+    weight = node.args[2 if name_of(node) == "convolution_backward" else 1]
+    assert isinstance(weight, fx.Node)
     return bytes_of(weight) if max(val(weight).shape[2:], default=1) > 1 else 0
 
 
-def _copying_ms(node: fx.Node, weight: fx.Node, device: torch.device) -> float:
-    """Of a weight before a convolution, or of its gradient into the parameter's layout after one."""
-    made = _material(weight, device, last=False)
-    last = made.contiguous(memory_format=torch.channels_last)
-    if last.stride() == made.stride():
+def _copying_ms(node: fx.Node, device: torch.device) -> float:
+    """Of the gradient into the parameter's layout, after the backward pass of a convolution with channels last."""
+    if not is_of_pictures(node) or name_of(node) == "convolution" or not node.args[_WANTED_AT][1]:  # type: ignore[index]
         return 0.0
-    source, into = (made, last) if name_of(node) == "convolution" else (last, made)
+    weight = node.args[2]
+    assert isinstance(weight, fx.Node)
+    if not base(weight).name.startswith("primals_") or not is_copied(val(weight)):
+        return 0.0  # computed, under autocast say, in the layout that is wanted; or the same either way
+    into = _material(weight, device, last=False)
+    source = into.contiguous(memory_format=torch.channels_last)
     return _median_ms(lambda: torch.empty_like(into).copy_(source), device)
 
 
@@ -104,7 +106,8 @@ def _material(node: fx.Node, device: torch.device, *, last: bool) -> Any:
     value = val(node)
     if not isinstance(value, torch.Tensor):
         return value
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+    strides = torch.empty(value.shape, device="meta").stride() if 0 in value.stride() else value.stride()
+    made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=device)
     made = made.normal_() if made.is_floating_point() else made.zero_()
     if last and made.ndim == _FOUR_DIMS:
         made = made.contiguous(memory_format=torch.channels_last)

@@ -17,7 +17,7 @@ from explorer.compiling.running import Compiled, Round, check_compiler, measured
 from explorer.compiling.translating import Translated
 from explorer.device_profile import Profile
 from explorer.execution.device import device_of
-from explorer.saved_results import CompiledStep, own_layout_in, saved_by
+from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.torch_arguments import a_model
@@ -142,7 +142,7 @@ class _Fitting:
         own = self.planner
         graph = own.profile.graph
         names = {graph.storages[x].name for x in saved}
-        choice = tagged(own.traced, names, own_layout=own_layout_in(graph, schedule))
+        choice = tagged(own.traced, names, own_layout=own.traced.is_own_layout(graph))
         made = self._rehearsed(choice, schedule, planned_bytes)
         if _peak(made) <= self.budget_bytes:
             return made
@@ -158,8 +158,7 @@ class _Fitting:
         if solution.schedule is not None:
             return saved_by(own.profile.graph, solution.schedule), solution.schedule
         nothing = frozenset[int]()
-        step = CompiledStep.quicker_first(own.profile)[0]
-        schedule = step.schedule(nothing, method="monet-compiled", budget_bytes=planned_bytes)
+        schedule = CompiledStep(own.profile).schedule(nothing, method="monet-compiled", budget_bytes=planned_bytes)
         # A step may take less than predicted, but not by much: budgets far below are refused at once.
         if not self.tried and self.budget_bytes < _NEAR * simulate(own.profile, schedule).peak_bytes:
             raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")

@@ -34,6 +34,7 @@ _CONSTANTS = (
 )
 _REDUCTIONS = ("sum", "mean", "amax", "amin", "var_mean", "var", "prod", "argmax", "argmin", "any", "all", "std")
 _HEAVY = ("exp", "sigmoid", "tanh", "erf", "log", "pow")
+_OF_PICTURES = 4  # dimensions: samples, channels, and two of pixels
 _SCATTER = ("index_put", "scatter", "scatter_add", "index_add", "scatter_reduce", "_unsafe_index_put", "index_copy")
 
 
@@ -52,6 +53,11 @@ class Kernel:
     reads: tuple[fx.Node, ...]
     writes: tuple[fx.Node, ...]
     outside: bool
+
+    @cached_property
+    def called(self) -> fx.Node:
+        """The call of a library; what is made of nothing for it, or multiplied before a sum, is computed there, too."""
+        return next(x for x in reversed(self.nodes) if is_outside(x))
 
     @cached_property
     def traffic_bytes(self) -> int:
@@ -119,6 +125,21 @@ def base(node: fx.Node) -> fx.Node:
 def is_constant(node: fx.Node) -> bool:
     """Is it made of nothing, where it is read?"""
     return node.target in _CONSTANTS
+
+
+def is_of_pictures(node: fx.Node) -> bool:
+    """Is it a convolution in 2d on a CPU, or its backward pass? The compiler has a layout of its own for these."""
+    if not name_of(node).startswith("convolution"):
+        return False
+    source = val(node.all_input_nodes[0])
+    return source.ndim == _OF_PICTURES and source.device.type == "cpu"
+
+
+def is_copied(value: torch.Tensor) -> bool:
+    """Does the compiler copy what is given to a convolution, to have the channels of a pixel side by side?"""
+    wide = [at for at in (0, 2, 3, 1) if value.shape[at] > 1]
+    strides = [value.stride(at) for at in wide]
+    return strides != sorted(strides, reverse=True)
 
 
 def is_reduction(node: fx.Node) -> bool:

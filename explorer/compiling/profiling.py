@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,12 +15,15 @@ from explorer.capture.batch import BatchLayout, call_arguments, check_kind, dtyp
 from explorer.compiling.building import Built, build
 from explorer.compiling.costs import costs_of
 from explorer.compiling.joint import Joint, joint_of
+from explorer.compiling.kernels import is_of_pictures
 from explorer.device_profile import Profile
 from explorer.execution.device import describe_device, device_of
 from explorer.execution.steps import persistent_bytes
-from explorer.graph import TensorSpec
+from explorer.graph import Identity, TensorSpec, TrainingGraph
 from explorer.profiling.profiling import Progress
 from explorer.torch_arguments import a_batch, a_model
+
+_WORTH = 0.98  # of the time in the compiler's layout that the model's own may take at most: costs are measured
 
 
 @dataclass(frozen=True)
@@ -28,15 +32,26 @@ class Traced:
 
     Attributes:
         joint: the compiler's graph.
-        built: as a training graph.
+        built: as a training graph, in the compiler's layout of convolutions.
+        own: likewise in the model's own; None where there are no convolutions of pictures on a CPU.
         batch: what it expects of a batch.
         differentiated: of the batch's leaves, which are tensors with ``requires_grad``.
     """
 
     joint: Joint
     built: Built
+    own: Built | None
     batch: BatchLayout
     differentiated: tuple[bool, ...]
+
+    def is_own_layout(self, graph: TrainingGraph | Identity) -> bool:
+        """Is a graph, or its identity, that of this step in the model's own layout?"""
+        identity = graph.identity if isinstance(graph, TrainingGraph) else graph
+        return self.own is not None and identity.difference(self.own.graph.identity) is None
+
+    def in_layout(self, *, own: bool) -> Built:
+        """The graph in one of the layouts."""
+        return self.own if own and self.own is not None else self.built
 
 
 def profile_compiled(
@@ -66,9 +81,12 @@ def profile_compiled(
 
 
 def profile_of(traced: Traced, device: torch.device, *, progress: Progress = lambda *_: None) -> Profile:
-    """Measure and count what a traced step takes on the device where it runs."""
-    costs = costs_of(traced.built.work, device=device, progress=progress)
-    return Profile(traced.built.graph, costs, describe_device(device))
+    """Measure and count what a traced step takes on the device where it runs, in the layout that takes less time."""
+    both = [traced.built, *([traced.own] if traced.own else [])]
+    costs = costs_of({key: work for x in both for key, work in x.work.items()}, device=device, progress=progress)
+    times_ms = [sum(costs[x.default().cost].time_ms for x in built.graph.operators) for built in both]
+    built = both[-1] if times_ms[-1] < _WORTH * times_ms[0] else traced.built
+    return Profile(built.graph, {key: costs[key] for key in built.work}, describe_device(device))
 
 
 def traced_of(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Traced:
@@ -84,14 +102,17 @@ def traced_of(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Tr
     joint = joint_of(model, batch, loss=loss)
     flat = flatten(args, kwargs)
     layout = BatchLayout.of(flat)
-    built = build(
+    described = partial(
+        build,
         joint,
         model=type(model).__name__,
         batch=layout.specs,
         parameters=tuple(TensorSpec(x, tuple(y.shape), dtype_name(y.dtype)) for x, y in model.named_parameters()),
         persistent_bytes=persistent_bytes(model, batch, loss=loss),
     )
-    return Traced(joint, built, layout, tuple(map(differentiated, flat.leaves)))
+    pictures = any(map(is_of_pictures, joint.module.graph.nodes))
+    own = described(own_layout=True) if pictures else None
+    return Traced(joint, described(), own, layout, tuple(map(differentiated, flat.leaves)))
 
 
 def differentiated(leaf: Any) -> bool:

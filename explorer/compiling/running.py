@@ -23,7 +23,7 @@ from explorer.execution.device import device_of
 from explorer.execution.measuring import measure as measured
 from explorer.kinds import a_profile, a_schedule
 from explorer.operators.fusing import why_not
-from explorer.saved_results import CompiledStep, layouts_in, own_layout_in, saved_by
+from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Schedule
 from explorer.simulation import simulate
 from explorer.summaries import Fact, Summarised
@@ -85,6 +85,8 @@ class Compiled(Summarised):
     def facts(self) -> Iterator[Fact]:
         """Of peaks and what is saved."""
         yield "saved", f"{len(self.saved)} results"
+        if self.choice.own_layout:
+            yield "convolutions", "in the model's own layout"
         yield "predicted peak", format_bytes(self.predicted_peak_bytes)
         if self.measured_peak_bytes is not None:
             yield "measured peak", format_bytes(self.measured_peak_bytes)
@@ -134,11 +136,13 @@ def compiled(
         check_compiler(model)
     traced = traced_of(model, batch, loss=loss)
     known = without_costs(traced) if profile is None else profile
+    own_layout = traced.is_own_layout(known.graph)
     if schedule.identity.compiled:
         choice = choice_of(traced, schedule)
+        if choice.own_layout != own_layout:  # the profile, made again, came to another layout than the schedule has
+            known = without_costs(traced, own_layout=choice.own_layout)
         found = Translated(choice, *_as_compiled(known, schedule))
     else:
-        own_layout = CompiledStep.quicker_first(known)[0].own_layout
         found = translated(model, schedule, batch, loss=loss, traced=traced, own_layout=own_layout)
     peak_bytes = simulate(known, found.schedule).peak_bytes
     made = replace(step_with(model, traced, found, loss, peak_bytes), budget_bytes=schedule.budget_bytes)
@@ -182,16 +186,14 @@ def check_compiler(model: nn.Module) -> None:
 
 def _as_compiled(profile: Profile, schedule: Schedule) -> tuple[Schedule, tuple[str, ...]]:
     """What the compiler makes of a schedule of its step, by whatever method, and in a sentence how that differs."""
-    step = CompiledStep(profile, own_layout=own_layout_in(profile.graph, schedule))
+    step = CompiledStep(profile)
     saved = saved_by(step.graph, schedule) & frozenset(step.choices)
     ran = step.schedule(saved, method=schedule.method, budget_bytes=schedule.budget_bytes)
     if ran.steps == schedule.steps:
         return schedule, ()
     wanted, gets = (simulate(profile, x) for x in (schedule, ran))
-    both = len(layouts_in(profile.graph, schedule)) > 1
-    layouts = ("a layout for some convolutions alone: all run in the compiler's",) if both else ()
-    if wanted.peak_bytes == gets.peak_bytes and (both or wanted.time_ms == gets.time_ms):
-        return (ran if both else schedule), layouts
+    if (wanted.peak_bytes, wanted.time_ms) == (gets.peak_bytes, gets.time_ms):
+        return schedule, ()
     over = "" if schedule.budget_bytes is None or gets.peak_bytes <= schedule.budget_bytes else ", above its budget"
     told = (
         "when and how often something is computed again: the compiler does it once, where it is first read; the step "
@@ -200,7 +202,7 @@ def _as_compiled(profile: Profile, schedule: Schedule) -> tuple[Schedule, tuple[
     )
     if over:
         warnings.warn(f"the compiled step cannot say {told}", UserWarning, stacklevel=3)
-    return ran, (told, *layouts)
+    return ran, (told,)
 
 
 def step_with(

@@ -73,13 +73,12 @@ def translated(
     kept = saved_by(captured, schedule)
     _refuse_forms(captured, kept)
     found = _matched(captured, traced)
-    step = CompiledStep(without_costs(traced), own_layout=own_layout)
-    number = {x.name: x.id for x in traced.built.graph.storages}
+    step = CompiledStep(without_costs(traced, own_layout=own_layout))
+    number = {x.name: x.id for x in step.graph.storages}
     saved = {number[found[x]] for x in kept if x in found and found[x] in number}
     saved &= set(step.choices)
     ran = step.schedule(saved, method=f"{schedule.method}, compiled", budget_bytes=schedule.budget_bytes)
-    names = {traced.built.graph.storages[x].name for x in saved}
-    choice = tagged(traced, names, own_layout=own_layout)
+    choice = tagged(traced, {step.graph.storages[x].name for x in saved}, own_layout=own_layout)
     return Translated(choice, ran, tuple(_unsaid(captured, schedule, kept - found.keys())))
 
 

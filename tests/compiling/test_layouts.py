@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +12,15 @@ from torch import nn
 from torch.nn import functional as F
 
 import explorer
+from explorer.compiling import profiling
+from explorer.compiling.building import CHANNELS_LAST
 from explorer.compiling.choosing import choice_of, tagged
 from explorer.compiling.partitioning import Partitioner, compiled
 from explorer.compiling.profiling import Traced, profile_of, traced_of
 from explorer.compiling.running import rehearsed_peak_bytes
-from explorer.device_profile import Cost, Device, Profile
-from explorer.saved_results import OWN_LAYOUT, CompiledStep, own_layout_in, saved_by
-from explorer.schedule import Run, Schedule
-from explorer.solution import Status
+from explorer.device_profile import Cost
+from explorer.saved_results import CompiledStep
+from explorer.schedule import keep_all
 
 BATCH = torch.randn(2, 3, 16, 16), torch.randn(2, 4)
 
@@ -45,93 +47,132 @@ def traced() -> Traced:
     return traced_of(pictures(), BATCH, loss=F.mse_loss)
 
 
-def profile_with(traced: Traced, *, own_ms: float, own_workspace_bytes: int = 0) -> Profile:
-    """Convolutions take 1 ms in the compiler's layout."""
-    costs = {
-        key: Cost(own_ms, own_workspace_bytes) if work.own_layout else Cost(1.0, 0)
-        for key, work in traced.built.work.items()
-    }
-    return Profile(traced.built.graph, costs, Device("test", "cpu", "none"))
-
-
-def test_convolutions_of_pictures_have_two_layouts_and_nothing_else_has(traced: Traced) -> None:
-    having = [x for x in traced.built.graph.operators if any(y.name == OWN_LAYOUT for y in x.implementations)]
-    assert len(having) == 6
-    assert all("convolution" in x.target for x in having)
+def test_convolutions_of_pictures_have_two_layouts_and_others_have_one(traced: Traced) -> None:
+    assert traced.own is not None
+    copies = [x.name for x in traced.built.graph.storages if x.name.endswith(CHANNELS_LAST)]
+    assert len(copies) == 4  # three weights and the batch
+    assert not any(x.name.endswith(CHANNELS_LAST) for x in traced.own.graph.storages)
+    assert traced.is_own_layout(traced.own.graph)
+    assert not traced.is_own_layout(traced.built.graph)
     rows = nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Conv1d(4, 4, 3))
-    graph = traced_of(rows, torch.randn(2, 3, 16)).built.graph
-    assert not any(y.name == OWN_LAYOUT for x in graph.operators for y in x.implementations)
+    assert traced_of(rows, torch.randn(2, 3, 16)).own is None
 
 
 @pytest.mark.parametrize(("own_ms", "chosen"), [(0.5, True), (0.99, False), (1.0, False), (2.0, False)])
-def test_the_quicker_layout_is_chosen_and_said(traced: Traced, own_ms: float, *, chosen: bool) -> None:
-    profile = profile_with(traced, own_ms=own_ms)
+def test_the_quicker_layout_is_chosen_and_said(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch, own_ms: float, *, chosen: bool
+) -> None:
+    costs = {x: Cost(1.0 if y.kernel.outside else 0.0, 0) for x, y in traced.built.work.items()}
+    assert traced.own is not None
+    costs |= {x: Cost(own_ms, 0) for x, y in traced.own.work.items() if y.own_layout}
+    monkeypatch.setattr(profiling, "costs_of", lambda work, **_: {x: costs[x] for x in work})
+    profile = profile_of(traced, torch.device("cpu"))
+    assert traced.is_own_layout(profile.graph) is chosen
     solution = explorer.solve(profile, budget="100 %", method="monet-compiled", time_limit=0.5)
     assert solution.schedule is not None
-    assert own_layout_in(profile.graph, solution.schedule) is chosen
     assert choice_of(traced, solution.schedule).own_layout is chosen
-    assert solution.time_ms == pytest.approx(
-        CompiledStep(profile, own_layout=chosen).judge(saved_by(profile.graph, solution.schedule)).time_ms
-    )
+    assert not any(CHANNELS_LAST in x for x in choice_of(traced, solution.schedule).saved)
+    made = explorer.compiled(pictures(), solution.schedule, BATCH, loss=F.mse_loss)
+    assert made.choice.own_layout is chosen
+    assert ("in the model's own layout" in str(made)) is chosen
 
 
-def test_a_budget_that_the_quicker_layout_does_not_keep_is_kept_by_the_other(traced: Traced) -> None:
-    profile = profile_with(traced, own_ms=0.5, own_workspace_bytes=2**30)
-    solution = explorer.solve(profile, budget="100 %", method="monet-compiled", time_limit=0.5)
-    assert solution.schedule is not None
-    assert not own_layout_in(profile.graph, solution.schedule)
-    less = explorer.solve(profile, budget=1000, method="monet-compiled", time_limit=0.5)
-    assert less.status is not Status.FEASIBLE
-
-
-def test_some_convolutions_in_their_own_layout_are_not_said_to_the_compiler(traced: Traced) -> None:
-    profile = profile_with(traced, own_ms=0.5)
-    own = CompiledStep(profile, own_layout=True)
-    schedule = own.schedule(frozenset(own.choices), method="test")
-    steps = list(schedule.steps)
-    at = next(x for x, step in enumerate(steps) if isinstance(step, Run) and step.implementation == OWN_LAYOUT)
-    steps[at] = replace(steps[at], implementation=profile.graph.operators[steps[at].operator].default().name)
-    mixed = Schedule(schedule.identity, tuple(steps), schedule.method)
-    made = explorer.compiled(pictures(), mixed, BATCH, loss=F.mse_loss, profile=profile)
-    assert not made.choice.own_layout
-    assert not own_layout_in(profile.graph, made.schedule)
-    assert any("a layout for some convolutions alone" in x for x in made.unsaid)
-
-
-def test_either_layout_has_the_gradients_of_eager_mode_and_what_is_predicted(traced: Traced, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_either_layout_has_the_gradients_of_eager_mode_and_is_written(
+    traced: Traced, tmp_path: Path, *, own: bool
+) -> None:
     model = pictures()
-    profile = profile_with(traced, own_ms=0.5)
-    own = CompiledStep(profile, own_layout=True)
-    schedule = own.schedule(frozenset(own.choices) & own.read, method="test")
-    made = explorer.compiled(model, schedule, BATCH, loss=F.mse_loss)
-    assert made.choice.own_layout
+    made = explorer.compiled(model, keep_all(traced.in_layout(own=own).graph), BATCH, loss=F.mse_loss)
+    assert made.choice.own_layout is own
     assert made.unsaid == ()
-    assert Partitioner(made.choice).uuid() != Partitioner(replace(made.choice, own_layout=False)).uuid()
+    assert Partitioner(made.choice).uuid() != Partitioner(replace(made.choice, own_layout=not own)).uuid()
     wanted = torch.autograd.grad(F.mse_loss(model(BATCH[0]), BATCH[1]), list(model.parameters()))
     got = torch.autograd.grad(made.module(*BATCH), list(model.parameters()))
     for a, b in zip(wanted, got, strict=True):
         torch.testing.assert_close(a, b)
-        assert a.stride() == b.stride()
     text = explorer.export(model, made, BATCH, loss=F.mse_loss, form="compile", path=tmp_path / "step.py").read_text()
-    assert "    own_layout=True,\n" in text
+    assert f"    own_layout={own},\n" in text
 
 
-@pytest.mark.parametrize("width", [8, 64])
-def test_peaks_in_the_model_s_own_layout_are_predicted(width: int) -> None:
-    layers = [(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()) for _ in range(4)]
-    model, batch = nn.Sequential(*(x for layer in layers for x in layer)), torch.randn(4, width, 32, 32)
+def test_a_profile_that_came_to_another_layout_than_a_schedule_has_is_no_obstacle(traced: Traced) -> None:
+    assert traced.own is not None
+    profile = profile_of(traced, torch.device("cpu"))
+    for built in (traced.built, traced.own):
+        made = explorer.compiled(pictures(), keep_all(built.graph), BATCH, loss=F.mse_loss, profile=profile)
+        assert made.choice.own_layout is (built is traced.own)
+
+
+class Rectified(nn.Module):
+    """Convolutions, each with its normalisation; some of their weights computed or frozen, as is asked."""
+
+    def __init__(self, width: int, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.layers = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(4))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(width) for _ in range(4))
+        self.scale = nn.Parameter(torch.ones(()))
+        if kind == "frozen":
+            self.layers[1].requires_grad_(requires_grad=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            assert isinstance(layer, nn.Conv2d)
+            weight = layer.weight * self.scale if self.kind == "computed" else layer.weight
+            x = torch.relu(norm(F.conv2d(x, weight, padding=1)))
+        return F.mse_loss(x.mean((2, 3)), y)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(
+    ("width", "kind", "off"), [(8, "plain", 0.001), (64, "plain", 0.001), (64, "frozen", 0.01), (64, "computed", 0.06)]
+)
+def test_peaks_are_predicted_in_either_layout(width: int, kind: str, off: float, *, own: bool) -> None:
+    torch.manual_seed(0)
+    model, batch = Rectified(width, kind), (torch.randn(4, width, 32, 32), torch.randn(4, width))
     traced = traced_of(model, batch)
-    step = CompiledStep(profile_of(traced, torch.device("cpu")), own_layout=True)
+    costs = profiling.costs_of(traced.in_layout(own=own).work, device=torch.device("cpu"), progress=lambda *_: None)
+    profile = explorer.Profile(traced.in_layout(own=own).graph, costs, profile_of(traced, torch.device("cpu")).device)
+    step = CompiledStep(profile)
     for saved in (frozenset(step.choices) & step.read, frozenset()):
-        names = {traced.built.graph.storages[x].name for x in saved}
-        module = compiled(model, tagged(traced, names, own_layout=True))
-        assert step.judge(saved).peak_bytes == pytest.approx(rehearsed_peak_bytes(module, batch), rel=0.001)
+        names = {step.graph.storages[x].name for x in saved}
+        module = compiled(model, tagged(traced, names, own_layout=own))
+        assert step.judge(saved).peak_bytes == pytest.approx(rehearsed_peak_bytes(module, batch), rel=off)
 
 
-def test_a_model_with_channels_last_is_left_to_the_compiler() -> None:
-    model = pictures(64).to(memory_format=torch.channels_last)
-    batch = BATCH[0].contiguous(memory_format=torch.channels_last)
-    profile = explorer.profile_compiled(model, batch)
-    alike = CompiledStep(profile).usual, CompiledStep(profile, own_layout=True).usual
-    for theirs, own in zip(*alike, strict=True):
-        assert profile.cost(theirs).workspace_bytes == pytest.approx(profile.cost(own).workspace_bytes, abs=2**20)
+class Blurred(nn.Module):
+    """A filter that is made of nothing, and gradients that come expanded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(F.conv2d(x, torch.ones(3, 1, 3, 3), groups=3)).sum((2, 3))
+
+
+def _channels_last() -> nn.Module:
+    return pictures(64).to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("made", "batch"),
+    [
+        (Blurred, BATCH[0]),
+        (_channels_last, BATCH[0].contiguous(memory_format=torch.channels_last)),
+    ],
+    ids=["blurred", "channels last"],
+)
+def test_convolutions_of_all_kinds_are_measured(made: Callable[[], nn.Module], batch: torch.Tensor) -> None:
+    traced = traced_of(made(), batch)
+    assert traced.own is not None
+    costs = [
+        profiling.costs_of(x.work, device=torch.device("cpu"), progress=lambda *_: None)
+        for x in (traced.built, traced.own)
+    ]
+    for built, cost in zip((traced.built, traced.own), costs, strict=True):
+        found = [x for x in built.graph.operators if "convolution" in x.target]
+        assert len(found) >= 3
+        assert all(cost[x.default().cost].time_ms > 0 for x in found)
+    if made is _channels_last:
+        copied = [x.name for x in traced.built.graph.storages if x.name.endswith(CHANNELS_LAST)]
+        assert copied == []

@@ -3,8 +3,7 @@
 A schedule that the compiler's partitioner can run is a set of saved results. Sets come from MONeT's plan search on the
 same graph, as far as it goes without such bounds, and from a search of their own: results are let go for the least time
 for a byte at the peak until the budget is kept, then put in and out at random, and what is better stays (annealing). Of
-few results every set is judged. Convolutions all run in the layout in which they are quicker, or in the other where
-nothing else keeps a budget.
+few results every set is judged.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from itertools import combinations
 
 from explorer.device_profile import Profile
 from explorer.saved_results import CompiledStep, Figures, saved_by
-from explorer.schedule import Schedule
 from explorer.solution import Solution
 from explorer.solvers.methods.answers import best_of, unsuited
 from explorer.solvers.methods.monet import monet_checkpointing
@@ -41,16 +39,12 @@ def monet_compiled(profile: Profile, budgets_bytes: Sequence[int], *, options: O
             "'monet-compiled' plans steps of torch.compile: it needs explorer.profile_compiled(model, batch), as no "
             "other profile knows what the compiler makes of a model",
         )
-    schedules: list[Schedule] = []
-    every = False
-    for step in CompiledStep.quicker_first(profile):
-        known: dict[frozenset[int], Figures] = {}
-        for number, budget_bytes in enumerate(budgets_bytes):
-            _Search(step, budget_bytes, known, options, number).run()
-        schedules += [step.schedule(x, method=options.method) for x in _useful(known, budgets_bytes)]
-        every = len(step.choices) <= _FEW
-        if min(x.peak_bytes for x in known.values()) <= min(budgets_bytes):
-            break
+    step = CompiledStep(profile)
+    known: dict[frozenset[int], Figures] = {}
+    for number, budget_bytes in enumerate(budgets_bytes):
+        _Search(step, budget_bytes, known, options, number).run()
+    schedules = [step.schedule(x, method=options.method) for x in _useful(known, budgets_bytes)]
+    every = len(step.choices) <= _FEW
     return best_of(profile, schedules, budgets_bytes, method=options.method, every=every)
 
 
