@@ -23,12 +23,12 @@ from benchmarks.execution.compiled_choice import resnet50, unet
 from benchmarks.provenance import add_rows, record
 from benchmarks.timing_in_turns import paired_ratio, times_in_turns_ms
 from explorer.compiling.choosing import tagged
+from explorer.compiling.costs import costs_of
 from explorer.compiling.partitioning import compiled
-from explorer.compiling.profiling import profile_of, traced_of
+from explorer.compiling.profiling import Traced, profile_of, traced_of
 from explorer.compiling.running import rehearsed_peak_bytes
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import model_spec
-from explorer.saved_results import CompiledStep
 
 Made = tuple[nn.Module, Any]
 
@@ -95,10 +95,9 @@ def measured(name: str, *, rounds: int) -> Row:
     model, batch = MODELS[name]()
     traced = traced_of(model, batch)
     profile = profile_of(traced, torch.device("cpu"))
-    theirs, own = (CompiledStep(profile, own_layout=x) for x in (False, True))
-    modules = {x: compiled(model, tagged(traced, traced.built.saved, own_layout=x.own_layout)) for x in (theirs, own)}
+    modules = {x: compiled(model, tagged(traced, traced.built.saved, own_layout=x)) for x in (False, True)}
     peaks = {x: rehearsed_peak_bytes(module, batch) for x, module in modules.items()}
-    steps = {f"{x.own_layout}": step_of(module, batch) for x, module in modules.items()}
+    steps = {f"{x}": step_of(module, batch) for x, module in modules.items()}
     with unchanged(model):
         for step in steps.values():
             step()
@@ -107,17 +106,23 @@ def measured(name: str, *, rounds: int) -> Row:
     ratio, error = paired_ratio(times["True"], times["False"])
     return Row(
         case=name,
-        own=CompiledStep.quicker_first(profile)[0].own_layout,
-        predicted_ratio=_all_ms(own) / _all_ms(theirs),
+        own=traced.is_own_layout(profile.graph),
+        predicted_ratio=_ratio_of_costs(traced),
         time_ratio=ratio,
         time_ratio_error=error,
-        peak_bytes=peaks[theirs],
-        own_peak_bytes=peaks[own],
+        peak_bytes=peaks[False],
+        own_peak_bytes=peaks[True],
     )
 
 
-def _all_ms(step: CompiledStep) -> float:
-    return sum(step.profile.cost(x).time_ms for x in step.usual)
+def _ratio_of_costs(traced: Traced) -> float:
+    """As the choice is made, measured once more."""
+    assert traced.own is not None
+    times_ms = []
+    for built in (traced.own, traced.built):
+        costs = costs_of(built.work, device=torch.device("cpu"), progress=lambda *_: None)
+        times_ms.append(sum(costs[x.default().cost].time_ms for x in built.graph.operators))
+    return times_ms[0] / times_ms[1]
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ class _Building:
         self.saved = {self._owner(x) for x in saved if x is not None}
         held = {base(x).name for x in own if x is not None}
         self._given()
-        kernels = in_order_of_the_compiler(kernels_of(forward), forward)
+        kernels = in_order_of_the_compiler(kernels_of(forward), forward, own_layout=self.own_layout)
         sizes = [bytes_of(x) for kernel in kernels for x in kernel.writes]
         self.small_bytes = max(sizes, default=0) // _SMALL
         self.fixed = {x.name for kernel in kernels for x in kernel.writes if bytes_of(x) <= self.small_bytes}
@@ -111,7 +111,7 @@ class _Building:
         for kernel in kernels:
             self._forward(kernel, held)
         made = {base(x).name for x in gradients if x is not None}
-        for kernel in in_order_of_the_compiler(kernels_of(backward), backward):
+        for kernel in in_order_of_the_compiler(kernels_of(backward), backward, own_layout=self.own_layout):
             self._backward(kernel, made)
         graph = TrainingGraph(model, batch, parameters, tuple(self.storages), tuple(self.operators), compiled=True)
         return Built(graph, self.work, frozenset(self.fixed), frozenset(self.saved))

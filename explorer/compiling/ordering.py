@@ -20,15 +20,16 @@ _STAY = ("primals_", "arg", "fwd_rng_state", "bwd_rng_state")
 """How the names of inputs begin that no kernel frees."""
 
 
-def in_order_of_the_compiler(kernels: Sequence[Kernel], graph: fx.Graph) -> list[Kernel]:
+def in_order_of_the_compiler(kernels: Sequence[Kernel], graph: fx.Graph, *, own_layout: bool = False) -> list[Kernel]:
     """The kernels of a graph as they will run.
 
     Args:
         kernels: in an order that is possible.
         graph: which they compute.
+        own_layout: convolutions have tensors as they are.
     """
-    if any(name_of(x).startswith("convolution") for x in graph.nodes):
-        return list(kernels)  # what they copy into another layout, which is not known here, decides then
+    if not own_layout and any(name_of(x).startswith("convolution") for x in graph.nodes):
+        return list(kernels)  # what they copy into another layout, which no kernel here does, decides then
     output = next(x for x in graph.nodes if x.op == "output")
     given = [x for x in graph.nodes if x.op == "placeholder" and not x.name.startswith(_STAY)]
     task = _Task(tuple(kernels), frozenset(given), frozenset(base(x) for x in output.all_input_nodes))
