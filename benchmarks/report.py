@@ -358,6 +358,18 @@ def compiled_choice(rows: Rows) -> Iterable[str]:
         )
 
 
+def compiled_layouts(rows: Rows) -> Iterable[str]:
+    """Convolutions in the model's own layout beside the compiler's."""
+    yield from head(
+        *("network", "own / the compiler's time, by costs", "measured", "peak, MiB: the compiler's", "own", "chosen")
+    )
+    for row in sorted(rows, key=lambda x: x["time_ratio"]):
+        yield line(
+            *(row["case"], f"{row['predicted_ratio']:.2f}", f"{row['time_ratio']:.3f} ± {row['time_ratio_error']:.3f}"),
+            *(_mib(row["peak_bytes"]), _mib(row["own_peak_bytes"]), "own" if row["own"] else "the compiler's"),
+        )
+
+
 def _keeps(row: Mapping[str, Any], key: str) -> bool:
     return row[key] is not None and row[key] <= row["budget_bytes"]
 
@@ -403,6 +415,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "run_methods": run_methods,
     "beside_compile": beside_compile,
     "compiled_choice": compiled_choice,
+    "compiled_layouts": compiled_layouts,
     "exported": exported,
     "dominance": dominance,
     "checkmate": checkmate,

@@ -264,7 +264,7 @@ class Identity:
             yield (
                 f"the captured operators differ ({here} here, {there} there): another forward method, loss, dtype or "
                 "autocast setting or torch version, or tensors that share their memory in one only, as before and "
-                "after copy.deepcopy"
+                "after copy.deepcopy, or, of compiled steps, another layout of convolutions or of the batch"
             )
 
 

@@ -42,7 +42,7 @@ class CompiledStep:
     @cached_property
     def keepsakes(self) -> frozenset[int]:
         """Storages that are saved whatever the choice, if the backward pass needs them."""
-        largest = max((self.bytes[x] for x in self.made), default=0)
+        largest = max((self.bytes[x] for x in self.made - self._copies), default=0)
         kept = set(self.held)
         for operator in self.forward:
             again = {x for way in operator.implementations if way.again for x in way.writes}
@@ -50,6 +50,17 @@ class CompiledStep:
                 if storage not in again or self.bytes[storage] * 64 <= largest:
                     kept.add(storage)
         return frozenset(kept)
+
+    @cached_property
+    def _copies(self) -> frozenset[int]:
+        """Of model and batch in another layout: their sizes say nothing of activations'."""
+        return frozenset(
+            x
+            for operator in self.forward
+            for x in operator.default().writes
+            if not any(way.again for way in operator.implementations)
+            and self.graph.persistent.issuperset(operator.default().reads)
+        )
 
     @cached_property
     def made(self) -> frozenset[int]:

@@ -27,6 +27,15 @@ def computed_outside(target: Any) -> bool:
     return target._opname in _PRODUCTS or target in known.fallbacks or target not in known.lowerings
 
 
+def lays_out_convolutions() -> bool:
+    """Has the compiler a layout of its own for convolutions of pictures on a CPU?"""
+    from torch._inductor import config
+
+    settings: Any = config
+    mkldnn: Any = torch.backends.mkldnn
+    return bool(settings.layout_optimization and mkldnn.is_available() and mkldnn.enabled)
+
+
 def operator_name(target: Any) -> str:
     """Of what a node calls, without namespace and overload."""
     return target._opname if isinstance(target, OpOverload) else getattr(target, "__name__", str(target))

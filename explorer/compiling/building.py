@@ -7,7 +7,7 @@ be saved: that is what schedules of this graph decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -88,6 +88,7 @@ class _Building:
     persistent_bytes: int
     own_layout: bool
     copies: dict[int, int] = field(default_factory=dict)
+    strides: dict[str, list[list[tuple[int, ...]]]] = field(default_factory=dict)
     storages: list[Storage] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     work: dict[str, Work] = field(default_factory=dict)
@@ -106,8 +107,8 @@ class _Building:
         sizes = [bytes_of(x) for kernel in kernels for x in kernel.writes]
         self.small_bytes = max(sizes, default=0) // _SMALL
         self.fixed = {x.name for kernel in kernels for x in kernel.writes if bytes_of(x) <= self.small_bytes}
-        if not self.own_layout:
-            self._with_channels_last(kernels)
+        # What is saved for the backward pass is copied by the first loop, the rest where it is read.
+        self._with_channels_last(x for kernel in kernels for x in self._copied(kernel) if base(x).name in self.saved)
         for kernel in kernels:
             self._forward(kernel, held)
         made = {base(x).name for x in gradients if x is not None}
@@ -150,33 +151,47 @@ class _Building:
         self.number[node.name] = made.id
         return made.id
 
-    def _reads(self, kernel: Kernel) -> tuple[int, ...]:
+    def _reads(self, kernel: Kernel, *, backward: bool = False) -> tuple[int, ...]:
+        """By storages; what is saved of the model and the batch in the compiler's layout, it saves in place of them."""
         found = dict.fromkeys(self.number[y] for x in kernel.reads if (y := self._owner(x)) in self.number)
-        if kernel.outside and is_of_pictures(kernel.called):
+        if backward or (kernel.outside and is_of_pictures(kernel.called)):
             return tuple(self.copies.get(x, x) for x in found)
         return tuple(found)
 
-    def _with_channels_last(self, kernels: Sequence[Kernel]) -> None:
-        """What the first loop copies for convolutions, which their backward passes read, too: weights and the batch."""
-        called = [x.called for x in kernels if x.outside and is_of_pictures(x.called)]
-        given = {base(y): y for x in called for y in x.all_input_nodes[:2] if base(y).op == "placeholder"}
-        copied = [x for x, y in given.items() if x.name in self.number and is_copied(val(y))]
-        for node in copied:
-            source = self.storages[self.number[node.name]]
+    def _copied(self, kernel: Kernel) -> Iterator[fx.Node]:
+        """What the compiler copies of model and batch for a convolution."""
+        if not self.own_layout and kernel.outside and is_of_pictures(kernel.called):
+            for x in kernel.called.args[:2]:
+                assert isinstance(x, fx.Node)
+                if base(x).op == "placeholder" and base(x).name in self.number and is_copied(val(x)):
+                    yield x
+
+    def _with_channels_last(self, nodes: Iterable[fx.Node]) -> None:
+        """Copy what was not copied before."""
+        found = {y: x for x in nodes if (y := self.number[base(x).name]) not in self.copies}
+        if not found:
+            return
+        for number, node in found.items():
             copy = replace(
-                source, id=len(self.storages), name=f"{node.name}{CHANNELS_LAST}", role=Role.ACTIVATION, held=False
+                self.storages[number],
+                id=len(self.storages),
+                name=f"{base(node).name}{CHANNELS_LAST}",
+                bytes=val(node).numel() * val(node).element_size(),
+                role=Role.ACTIVATION,
             )
             self.storages.append(copy)
-            self.copies[source.id] = copy.id
-        if copied:
-            traffic_bytes = 2 * sum(map(bytes_of, copied))
-            key = f"loop of {traffic_bytes} bytes"
-            self.work.setdefault(key, Work(Kernel((), tuple(copied), (), False), traffic_bytes))
-            way = Implementation("as compiled", tuple(self.copies), tuple(self.copies.values()), key, When.FIRST)
-            self.operators.append(Operator(0, "channels_last", "loop", Phase.FORWARD, "", (way,)))
-            self.names.add("channels_last")
+            self.copies[number] = copy.id
+        traffic_bytes = 2 * sum(self.storages[self.copies[x]].bytes for x in found)
+        key = f"loop of {traffic_bytes} bytes"
+        self.work.setdefault(key, Work(Kernel((), tuple(found.values()), (), False), traffic_bytes))
+        made = tuple(self.copies[x] for x in found)
+        way = Implementation("as compiled", tuple(found), made, key, When.FIRST)
+        name = f"channels_last_{len(self.operators)}"
+        self.operators.append(Operator(len(self.operators), name, "loop", Phase.FORWARD, "", (way,)))
+        self.names.add(name)
 
     def _forward(self, kernel: Kernel, held: set[str]) -> None:
+        self._with_channels_last(self._copied(kernel))
         reads = self._reads(kernel)
         writes = [self._storage(x, Role.ACTIVATION, held=x.name in held) for x in kernel.writes]
         if not writes:
@@ -189,7 +204,7 @@ class _Building:
         self._operator(kernel, Phase.FORWARD, ways)
 
     def _backward(self, kernel: Kernel, gradients: set[str]) -> None:
-        reads = self._reads(kernel)
+        reads = self._reads(kernel, backward=True)
         writes = []
         for x in kernel.writes:
             parameter = x.name in gradients
@@ -228,9 +243,15 @@ class _Building:
             called = kernel.called
             own_layout = self.own_layout and is_of_pictures(called)
             tensors = [val(x) for x in called.all_input_nodes if isinstance(val(x), torch.Tensor)]
-            given = ", ".join(f"{x.dtype} {tuple(x.shape)} by {x.stride()}" for x in tensors)
+            given = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in tensors)
             rest = tuple(x for x in called.args if not isinstance(x, fx.Node))
             key = f"{called.target} {given} {rest}{' in its own layout' if own_layout else ''}"
+            # Of other strides the cost is another, but schedules fit whatever strides a batch has.
+            seen = self.strides.setdefault(key, [])
+            strides = [x.stride() for x in tensors]
+            if strides not in seen:
+                seen.append(strides)
+            key += f", layout {at}" if (at := seen.index(strides)) else ""
         else:
             key = f"loop of {kernel.traffic_bytes} bytes"
         self.work.setdefault(key, Work(kernel, kernel.traffic_bytes, own_layout))

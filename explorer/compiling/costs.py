@@ -12,20 +12,19 @@ import torch
 from torch import fx
 
 from explorer.compiling.building import Work
-from explorer.compiling.kernels import base, bytes_of, is_copied, is_of_pictures, name_of, val
+from explorer.compiling.kernels import OF_PICTURES, base, bytes_of, is_copied, is_of_pictures, name_of, val
 from explorer.device_profile import Cost
 from explorer.execution.memory import watch_cpu_memory
 
 _COPIED = 2**24
 _CALL_MS = 0.01
 _RUNS = 3
-_FOUR_DIMS = 4
 _WANTED_AT = 10
 """Which argument of a convolution's backward pass says which gradients are wanted."""
 
 
 def costs_of(
-    work: Mapping[str, Work], *, device: torch.device, progress: Callable[[int, int, str], None]
+    work: Mapping[str, Work], *, device: torch.device, progress: Callable[[int, int, str], None] = lambda *_: None
 ) -> dict[str, Cost]:
     """Time and workspace by cost key.
 
@@ -109,7 +108,7 @@ def _material(node: fx.Node, device: torch.device, *, last: bool) -> Any:
     strides = torch.empty(value.shape, device="meta").stride() if 0 in value.stride() else value.stride()
     made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=device)
     made = made.normal_() if made.is_floating_point() else made.zero_()
-    if last and made.ndim == _FOUR_DIMS:
+    if last and made.ndim == OF_PICTURES:
         made = made.contiguous(memory_format=torch.channels_last)
     return made
 

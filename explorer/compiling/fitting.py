@@ -12,7 +12,7 @@ from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
 from explorer.compiling.choosing import tagged
 from explorer.compiling.partitioning import Choice
-from explorer.compiling.profiling import Traced, profile_of, traced_of
+from explorer.compiling.profiling import Traced, profiles_of, traced_of
 from explorer.compiling.running import Compiled, Round, check_compiler, measured_step, rehearsed_peak_bytes, step_with
 from explorer.compiling.translating import Translated
 from explorer.device_profile import Profile
@@ -67,6 +67,7 @@ class Planner:
         loss: compiled, too.
         traced: the compiler's graph.
         profile: of that.
+        others: of it in other layouts of convolutions, which take more time.
         time_limit: seconds for each plan.
     """
 
@@ -75,6 +76,7 @@ class Planner:
     loss: Loss | None
     traced: Traced
     profile: Profile
+    others: tuple[Profile, ...]
     time_limit: float
 
     @classmethod
@@ -84,7 +86,8 @@ class Planner:
         model = uncompiled(a_model(model))
         check_compiler(model)
         traced = traced_of(model, batch, loss=loss)
-        return cls(model, batch, loss, traced, profile_of(traced, device_of(model)), time_limit)
+        profile, *others = profiles_of(traced, device_of(model))
+        return cls(model, batch, loss, traced, profile, tuple(others), time_limit)
 
     def within(self, budget: int | str, *, rehearse: bool = False) -> Compiled:
         """What ``compiled_within`` returns.
@@ -96,7 +99,14 @@ class Planner:
         Raises:
             ValueError: nothing that keeps the budget was found.
         """
-        return _Fitting(self, a_budget(budget, self.profile)).best(rehearse=rehearse)
+        budget_bytes = a_budget(budget, self.profile)
+        refused: list[str] = []
+        for profile in (self.profile, *self.others):
+            try:
+                return _Fitting(replace(self, profile=profile), budget_bytes).best(rehearse=rehearse)
+            except ValueError as error:
+                refused.append(str(error))
+        raise ValueError("; in another layout of convolutions: ".join(refused))
 
 
 @dataclass

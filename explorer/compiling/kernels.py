@@ -34,7 +34,8 @@ _CONSTANTS = (
 )
 _REDUCTIONS = ("sum", "mean", "amax", "amin", "var_mean", "var", "prod", "argmax", "argmin", "any", "all", "std")
 _HEAVY = ("exp", "sigmoid", "tanh", "erf", "log", "pow")
-_OF_PICTURES = 4  # dimensions: samples, channels, and two of pixels
+OF_PICTURES = 4
+"""Dimensions: samples, channels, and two of pixels."""
 _SCATTER = ("index_put", "scatter", "scatter_add", "index_add", "scatter_reduce", "_unsafe_index_put", "index_copy")
 
 
@@ -132,7 +133,7 @@ def is_of_pictures(node: fx.Node) -> bool:
     if not name_of(node).startswith("convolution"):
         return False
     source = val(node.all_input_nodes[0])
-    return source.ndim == _OF_PICTURES and source.device.type == "cpu"
+    return source.ndim == OF_PICTURES and source.device.type == "cpu"
 
 
 def is_copied(value: torch.Tensor) -> bool:

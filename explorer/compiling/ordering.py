@@ -14,7 +14,7 @@ from functools import cached_property
 
 from torch import fx
 
-from explorer.compiling.kernels import Kernel, base, bytes_of, name_of
+from explorer.compiling.kernels import OF_PICTURES, Kernel, base, bytes_of, name_of, val
 
 _STAY = ("primals_", "arg", "fwd_rng_state", "bwd_rng_state")
 """How the names of inputs begin that no kernel frees."""
@@ -28,7 +28,8 @@ def in_order_of_the_compiler(kernels: Sequence[Kernel], graph: fx.Graph, *, own_
         graph: which they compute.
         own_layout: convolutions have tensors as they are.
     """
-    if not own_layout and any(name_of(x).startswith("convolution") for x in graph.nodes):
+    laid_out = [x for x in graph.nodes if x.op == "call_function" and name_of(x).startswith("convolution")]
+    if not own_layout and any(val(x.all_input_nodes[0]).ndim == OF_PICTURES for x in laid_out):
         return list(kernels)  # what they copy into another layout, which no kernel here does, decides then
     output = next(x for x in graph.nodes if x.op == "output")
     given = [x for x in graph.nodes if x.op == "placeholder" and not x.name.startswith(_STAY)]

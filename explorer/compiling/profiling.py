@@ -22,8 +22,9 @@ from explorer.execution.steps import persistent_bytes
 from explorer.graph import Identity, TensorSpec, TrainingGraph
 from explorer.profiling.profiling import Progress
 from explorer.torch_arguments import a_batch, a_model
+from explorer.torch_inductor import lays_out_convolutions
 
-_WORTH = 0.98  # of the time in the compiler's layout that the model's own may take at most: costs are measured
+_WORTH = 0.97  # of the time in the compiler's layout that the model's own may take at most: costs are measured
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,17 @@ def profile_compiled(
 
 def profile_of(traced: Traced, device: torch.device, *, progress: Progress = lambda *_: None) -> Profile:
     """Measure and count what a traced step takes on the device where it runs, in the layout that takes less time."""
+    return profiles_of(traced, device, progress=progress)[0]
+
+
+def profiles_of(traced: Traced, device: torch.device, *, progress: Progress = lambda *_: None) -> tuple[Profile, ...]:
+    """In every layout that convolutions have, that which takes less time first."""
     both = [traced.built, *([traced.own] if traced.own else [])]
     costs = costs_of({key: work for x in both for key, work in x.work.items()}, device=device, progress=progress)
-    times_ms = [sum(costs[x.default().cost].time_ms for x in built.graph.operators) for built in both]
-    built = both[-1] if times_ms[-1] < _WORTH * times_ms[0] else traced.built
-    return Profile(built.graph, {key: costs[key] for key in built.work}, describe_device(device))
+    described = describe_device(device)
+    profiles = tuple(Profile(x.graph, {key: costs[key] for key in x.work}, described) for x in both)
+    times_ms = [sum(x.cost(y.default()).time_ms for y in x.graph.operators) for x in profiles]
+    return profiles[::-1] if times_ms[-1] < _WORTH * times_ms[0] else profiles
 
 
 def traced_of(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Traced:
@@ -111,9 +118,11 @@ def traced_of(model: nn.Module, batch: Batch, *, loss: Loss | None = None) -> Tr
         parameters=tuple(TensorSpec(x, tuple(y.shape), dtype_name(y.dtype)) for x, y in model.named_parameters()),
         persistent_bytes=persistent_bytes(model, batch, loss=loss),
     )
+    # Where the compiler leaves convolutions as they are, that is the one layout that there is.
     pictures = any(map(is_of_pictures, joint.module.graph.nodes))
     own = described(own_layout=True) if pictures else None
-    return Traced(joint, described(), own, layout, tuple(map(differentiated, flat.leaves)))
+    built = described() if own is None or lays_out_convolutions() else own
+    return Traced(joint, built, None if built is own else own, layout, tuple(map(differentiated, flat.leaves)))
 
 
 def differentiated(leaf: Any) -> bool:

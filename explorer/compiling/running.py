@@ -14,6 +14,7 @@ from explorer.arguments import a_flag
 from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
 from explorer.compiling.choosing import choice_of, saved_nodes, without_costs
+from explorer.compiling.costs import costs_of
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
 from explorer.compiling.profiling import Traced, differentiated, traced_of
@@ -135,14 +136,13 @@ def compiled(
     if measure:
         check_compiler(model)
     traced = traced_of(model, batch, loss=loss)
-    known = without_costs(traced) if profile is None else profile
-    own_layout = traced.is_own_layout(known.graph)
     if schedule.identity.compiled:
         choice = choice_of(traced, schedule)
-        if choice.own_layout != own_layout:  # the profile, made again, came to another layout than the schedule has
-            known = without_costs(traced, own_layout=choice.own_layout)
+        known = _costed(profile, traced, own_layout=choice.own_layout)
         found = Translated(choice, *_as_compiled(known, schedule))
     else:
+        own_layout = profile is not None and traced.is_own_layout(profile.graph)
+        known = _costed(profile, traced, own_layout=own_layout)
         found = translated(model, schedule, batch, loss=loss, traced=traced, own_layout=own_layout)
     peak_bytes = simulate(known, found.schedule).peak_bytes
     made = replace(step_with(model, traced, found, loss, peak_bytes), budget_bytes=schedule.budget_bytes)
@@ -155,6 +155,18 @@ def compiled(
         made = made if _exceeding(other) else other
     _warn_above(made)
     return made
+
+
+def _costed(profile: Profile | None, traced: Traced, *, own_layout: bool) -> Profile:
+    """Of the step in a layout; with costs if there is a profile, or measured now if that came to the other layout."""
+    if profile is None:
+        return without_costs(traced, own_layout=own_layout)
+    graph = traced.in_layout(own=own_layout).graph
+    other = traced.in_layout(own=not own_layout).graph
+    if profile.graph.identity.difference(graph.identity) and not profile.graph.identity.difference(other.identity):
+        costs = costs_of(traced.in_layout(own=own_layout).work, device=torch.device("cpu"))
+        return Profile(graph, costs, profile.device)
+    return profile
 
 
 def _exceeding(made: Compiled) -> tuple[int, int] | None:

@@ -53,7 +53,7 @@ def translated(
 
     Args:
         model: that it is of.
-        schedule: of ``profile``'s graph.
+        schedule: of ``explorer.profile``'s graph.
         batch: a sample batch.
         loss: as for ``compiled``.
         traced: the compiler's graph.

@@ -12,8 +12,8 @@ from explorer.units import format_bytes
 
 FIRST_WORDS = "What torch.compile saves of"
 _LAYOUT = (
-    "Convolutions run with tensors laid out as the model has them: measured, that took less time than the compiler's "
-    "own way on a CPU, which puts the channels of a pixel side by side and copies weights and their gradients for it."
+    "Convolutions run with tensors laid out as the model has them, not in the compiler's own way on a CPU, which puts "
+    "the channels of a pixel side by side, and copies weights and their gradients for it."
 )
 _SCHEDULED = '''
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._inductor import config as inductor
 from torch.nn import functional as F
 
 import explorer
 from explorer.compiling import profiling
 from explorer.compiling.building import CHANNELS_LAST
 from explorer.compiling.choosing import choice_of, tagged
+from explorer.compiling.fitting import Planner
 from explorer.compiling.partitioning import Partitioner, compiled
 from explorer.compiling.profiling import Traced, profile_of, traced_of
 from explorer.compiling.running import rehearsed_peak_bytes
-from explorer.device_profile import Cost
+from explorer.device_profile import Cost, Device, Profile
 from explorer.saved_results import CompiledStep
 from explorer.schedule import keep_all
 
@@ -113,6 +116,9 @@ class Rectified(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
         if kind == "frozen":
             self.layers[1].requires_grad_(requires_grad=False)
+        elif kind == "frozen trunk":
+            self.layers[:3].requires_grad_(requires_grad=False)
+            self.norms[:3].requires_grad_(requires_grad=False)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         for layer, norm in zip(self.layers, self.norms, strict=True):
@@ -124,7 +130,14 @@ class Rectified(nn.Module):
 
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize(
-    ("width", "kind", "off"), [(8, "plain", 0.001), (64, "plain", 0.001), (64, "frozen", 0.01), (64, "computed", 0.06)]
+    ("width", "kind", "off"),
+    [
+        (8, "plain", 0.001),
+        (64, "plain", 0.001),
+        (64, "frozen", 0.01),
+        (64, "frozen trunk", 0.01),
+        (64, "computed", 0.06),
+    ],
 )
 def test_peaks_are_predicted_in_either_layout(width: int, kind: str, off: float, *, own: bool) -> None:
     torch.manual_seed(0)
@@ -137,6 +150,55 @@ def test_peaks_are_predicted_in_either_layout(width: int, kind: str, off: float,
         names = {step.graph.storages[x].name for x in saved}
         module = compiled(model, tagged(traced, names, own_layout=own))
         assert step.judge(saved).peak_bytes == pytest.approx(rehearsed_peak_bytes(module, batch), rel=off)
+
+
+def test_large_weights_do_not_make_results_small() -> None:
+    model = nn.Sequential(*(nn.Conv2d(256, 256, 3, padding=1) for _ in range(3)))
+    traced = traced_of(model, torch.randn(2, 256, 4, 4))
+    assert traced.own is not None
+    for built in (traced.built, traced.own):
+        step = CompiledStep(Profile(built.graph, dict.fromkeys(built.work, Cost(0.0, 0)), Device("t", "cpu", "t")))
+        assert len(step.choices) == 2
+
+
+class Folded(nn.Module):
+    """A convolution of a parameter with itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(3, 3, 3, 3)), nn.Parameter(torch.randn(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(self.weight, self.weight, self.bias).square().mean() * x.sum()
+
+
+def test_a_tensor_may_be_convolved_with_itself() -> None:
+    assert traced_of(Folded(), BATCH[0]).own is not None
+
+
+def test_a_batch_that_need_not_be_copied_makes_another_step() -> None:
+    traced = traced_of(pictures(), BATCH[0])
+    other = BATCH[0].contiguous(memory_format=torch.channels_last)
+    with pytest.raises(ValueError, match=r"another layout of convolutions or of the batch"):
+        explorer.compiled(pictures(), keep_all(traced.built.graph), other)
+
+
+def test_where_the_compiler_leaves_convolutions_alone_there_is_one_layout() -> None:
+    settings: Any = inductor
+    with settings.patch(layout_optimization=False):
+        traced = traced_of(pictures(), BATCH, loss=F.mse_loss)
+    assert traced.own is None
+    assert not any(x.name.endswith(CHANNELS_LAST) for x in traced.built.graph.storages)
+
+
+def test_a_budget_that_the_quicker_layout_does_not_keep_is_kept_by_the_other() -> None:
+    model, batch = Rectified(64, "plain"), (torch.randn(4, 64, 32, 32), torch.randn(4, 64))
+    planner = Planner.of(model, batch, loss=None, time_limit=0.5)
+    first, second = (planner.profile, *planner.others)
+    assert planner.traced.is_own_layout(first.graph) != planner.traced.is_own_layout(second.graph)
+    large = replace(first, costs={x: replace(y, workspace_bytes=2**30) for x, y in first.costs.items()})
+    found = replace(planner, profile=large).within(2**25, rehearse=True)
+    assert found.choice.own_layout == planner.traced.is_own_layout(second.graph)
 
 
 class Blurred(nn.Module):
