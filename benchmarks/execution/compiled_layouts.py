@@ -9,7 +9,7 @@ ratio stands the one that the choice goes by: of the costs of kernels, of which 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,10 @@ from benchmarks.execution.compiled_choice import resnet50, unet
 from benchmarks.provenance import add_rows, record
 from benchmarks.timing_in_turns import paired_ratio, times_in_turns_ms
 from explorer.compiling.choosing import tagged
-from explorer.compiling.costs import costs_of
 from explorer.compiling.partitioning import compiled
-from explorer.compiling.profiling import Traced, profile_of, traced_of
+from explorer.compiling.profiling import Traced, profiles_of, traced_of
 from explorer.compiling.running import rehearsed_peak_bytes
+from explorer.device_profile import Profile
 from explorer.execution.steps import step_of, unchanged
 from explorer.models import model_spec
 
@@ -94,7 +94,7 @@ def measured(name: str, *, rounds: int) -> Row:
     torch.manual_seed(0)
     model, batch = MODELS[name]()
     traced = traced_of(model, batch)
-    profile = profile_of(traced, torch.device("cpu"))
+    profiles = profiles_of(traced, torch.device("cpu"))
     modules = {x: compiled(model, tagged(traced, traced.built.saved, own_layout=x)) for x in (False, True)}
     peaks = {x: rehearsed_peak_bytes(module, batch) for x, module in modules.items()}
     steps = {f"{x}": step_of(module, batch) for x, module in modules.items()}
@@ -106,8 +106,8 @@ def measured(name: str, *, rounds: int) -> Row:
     ratio, error = paired_ratio(times["True"], times["False"])
     return Row(
         case=name,
-        own=traced.is_own_layout(profile.graph),
-        predicted_ratio=_ratio_of_costs(traced),
+        own=traced.is_own_layout(profiles[0].graph.identity),
+        predicted_ratio=_ratio_of_costs(traced, profiles),
         time_ratio=ratio,
         time_ratio_error=error,
         peak_bytes=peaks[False],
@@ -115,14 +115,13 @@ def measured(name: str, *, rounds: int) -> Row:
     )
 
 
-def _ratio_of_costs(traced: Traced) -> float:
-    """As the choice is made, measured once more."""
-    assert traced.own is not None
-    times_ms = []
-    for built in (traced.own, traced.built):
-        costs = costs_of(built.work, device=torch.device("cpu"), progress=lambda *_: None)
-        times_ms.append(sum(costs[x.default().cost].time_ms for x in built.graph.operators))
-    return times_ms[0] / times_ms[1]
+def _ratio_of_costs(traced: Traced, profiles: Sequence[Profile]) -> float:
+    """By which the choice was made."""
+    times_ms = {
+        traced.is_own_layout(x.graph.identity): sum(x.cost(y.default()).time_ms for y in x.graph.operators)
+        for x in profiles
+    }
+    return times_ms[True] / times_ms[False]
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ class _Fitting:
         own = self.planner
         graph = own.profile.graph
         names = {graph.storages[x].name for x in saved}
-        choice = tagged(own.traced, names, own_layout=own.traced.is_own_layout(graph))
+        choice = tagged(own.traced, names, own_layout=own.traced.is_own_layout(graph.identity))
         made = self._rehearsed(choice, schedule, planned_bytes)
         if _peak(made) <= self.budget_bytes:
             return made

@@ -19,7 +19,7 @@ from explorer.compiling.kernels import is_of_pictures
 from explorer.device_profile import Profile
 from explorer.execution.device import describe_device, device_of
 from explorer.execution.steps import persistent_bytes
-from explorer.graph import Identity, TensorSpec, TrainingGraph
+from explorer.graph import Identity, TensorSpec
 from explorer.profiling.profiling import Progress
 from explorer.torch_arguments import a_batch, a_model
 from explorer.torch_inductor import lays_out_convolutions
@@ -45,9 +45,8 @@ class Traced:
     batch: BatchLayout
     differentiated: tuple[bool, ...]
 
-    def is_own_layout(self, graph: TrainingGraph | Identity) -> bool:
-        """Is a graph, or its identity, that of this step in the model's own layout?"""
-        identity = graph.identity if isinstance(graph, TrainingGraph) else graph
+    def is_own_layout(self, identity: Identity) -> bool:
+        """Is a graph or schedule of this identity of this step in the model's own layout?"""
         return self.own is not None and identity.difference(self.own.graph.identity) is None
 
     def in_layout(self, *, own: bool) -> Built:

@@ -141,7 +141,7 @@ def compiled(
         known = _costed(profile, traced, own_layout=choice.own_layout)
         found = Translated(choice, *_as_compiled(known, schedule))
     else:
-        own_layout = profile is not None and traced.is_own_layout(profile.graph)
+        own_layout = profile is not None and traced.is_own_layout(profile.graph.identity)
         known = _costed(profile, traced, own_layout=own_layout)
         found = translated(model, schedule, batch, loss=loss, traced=traced, own_layout=own_layout)
     peak_bytes = simulate(known, found.schedule).peak_bytes

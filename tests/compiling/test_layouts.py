@@ -19,7 +19,7 @@ from explorer.compiling.building import CHANNELS_LAST
 from explorer.compiling.choosing import choice_of, tagged
 from explorer.compiling.fitting import Planner
 from explorer.compiling.partitioning import Partitioner, compiled
-from explorer.compiling.profiling import Traced, profile_of, traced_of
+from explorer.compiling.profiling import Traced, profile_of, profiles_of, traced_of
 from explorer.compiling.running import rehearsed_peak_bytes
 from explorer.device_profile import Cost, Device, Profile
 from explorer.saved_results import CompiledStep
@@ -55,8 +55,8 @@ def test_convolutions_of_pictures_have_two_layouts_and_others_have_one(traced: T
     copies = [x.name for x in traced.built.graph.storages if x.name.endswith(CHANNELS_LAST)]
     assert len(copies) == 4  # three weights and the batch
     assert not any(x.name.endswith(CHANNELS_LAST) for x in traced.own.graph.storages)
-    assert traced.is_own_layout(traced.own.graph)
-    assert not traced.is_own_layout(traced.built.graph)
+    assert traced.is_own_layout(traced.own.graph.identity)
+    assert not traced.is_own_layout(traced.built.graph.identity)
     rows = nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Conv1d(4, 4, 3))
     assert traced_of(rows, torch.randn(2, 3, 16)).own is None
 
@@ -70,7 +70,7 @@ def test_the_quicker_layout_is_chosen_and_said(
     costs |= {x: Cost(own_ms, 0) for x, y in traced.own.work.items() if y.own_layout}
     monkeypatch.setattr(profiling, "costs_of", lambda work, **_: {x: costs[x] for x in work})
     profile = profile_of(traced, torch.device("cpu"))
-    assert traced.is_own_layout(profile.graph) is chosen
+    assert traced.is_own_layout(profile.graph.identity) is chosen
     solution = explorer.solve(profile, budget="100 %", method="monet-compiled", time_limit=0.5)
     assert solution.schedule is not None
     assert choice_of(traced, solution.schedule).own_layout is chosen
@@ -143,9 +143,8 @@ def test_peaks_are_predicted_in_either_layout(width: int, kind: str, off: float,
     torch.manual_seed(0)
     model, batch = Rectified(width, kind), (torch.randn(4, width, 32, 32), torch.randn(4, width))
     traced = traced_of(model, batch)
-    costs = profiling.costs_of(traced.in_layout(own=own).work, device=torch.device("cpu"), progress=lambda *_: None)
-    profile = explorer.Profile(traced.in_layout(own=own).graph, costs, profile_of(traced, torch.device("cpu")).device)
-    step = CompiledStep(profile)
+    profiles = {traced.is_own_layout(x.graph.identity): x for x in profiles_of(traced, torch.device("cpu"))}
+    step = CompiledStep(profiles[own])
     for saved in (frozenset(step.choices) & step.read, frozenset()):
         names = {step.graph.storages[x].name for x in saved}
         module = compiled(model, tagged(traced, names, own_layout=own))
@@ -195,10 +194,10 @@ def test_a_budget_that_the_quicker_layout_does_not_keep_is_kept_by_the_other() -
     model, batch = Rectified(64, "plain"), (torch.randn(4, 64, 32, 32), torch.randn(4, 64))
     planner = Planner.of(model, batch, loss=None, time_limit=0.5)
     first, second = (planner.profile, *planner.others)
-    assert planner.traced.is_own_layout(first.graph) != planner.traced.is_own_layout(second.graph)
+    assert planner.traced.is_own_layout(first.graph.identity) != planner.traced.is_own_layout(second.graph.identity)
     large = replace(first, costs={x: replace(y, workspace_bytes=2**30) for x, y in first.costs.items()})
     found = replace(planner, profile=large).within(2**25, rehearse=True)
-    assert found.choice.own_layout == planner.traced.is_own_layout(second.graph)
+    assert found.choice.own_layout == planner.traced.is_own_layout(second.graph.identity)
 
 
 class Blurred(nn.Module):
@@ -227,14 +226,10 @@ def _channels_last() -> nn.Module:
 def test_convolutions_of_all_kinds_are_measured(made: Callable[[], nn.Module], batch: torch.Tensor) -> None:
     traced = traced_of(made(), batch)
     assert traced.own is not None
-    costs = [
-        profiling.costs_of(x.work, device=torch.device("cpu"), progress=lambda *_: None)
-        for x in (traced.built, traced.own)
-    ]
-    for built, cost in zip((traced.built, traced.own), costs, strict=True):
-        found = [x for x in built.graph.operators if "convolution" in x.target]
+    for profile in profiles_of(traced, torch.device("cpu")):
+        found = [x for x in profile.graph.operators if "convolution" in x.target]
         assert len(found) >= 3
-        assert all(cost[x.default().cost].time_ms > 0 for x in found)
+        assert all(profile.cost(x.default()).time_ms > 0 for x in found)
     if made is _channels_last:
         copied = [x.name for x in traced.built.graph.storages if x.name.endswith(CHANNELS_LAST)]
         assert copied == []
