@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 REPOSITORY = Path(__file__).parents[2]
 _START_S = 90
@@ -81,6 +81,20 @@ class Lab:
         """Show a notebook and wait for its kernel; ``fresh`` forgets the layout of an earlier page."""
         page.goto(f"{self.url}/lab/tree/{notebook}{'?reset' if fresh else ''}")
         page.wait_for_function(_IDLE, timeout=_START_S * 1000)
+
+    def come_back(self, page: Page, notebook: str, shown: Locator) -> None:
+        """Show a notebook again, and once more for as long as its kernel is too busy to tell JupyterLab of its widgets.
+
+        JupyterLab says "model not found" after two seconds and leaves it at that; a person would reload the page.
+        """
+        deadline = time.monotonic() + _ANSWER_S
+        while True:
+            self.open(page, notebook, fresh=False)
+            given_up = page.get_by_text("model not found")
+            expect(shown.or_(given_up).first).to_be_visible(timeout=_ANSWER_S * 1000)
+            if shown.is_visible():
+                return
+            assert time.monotonic() < deadline, f"the kernel never told of its widgets\n{self.threads(page)}"
 
     def run_all(self, page: Page) -> None:
         """Run all cells; returns when the last has ended."""
