@@ -56,7 +56,7 @@ def tagged(traced: Traced, names: Collection[str], *, own_layout: bool = False) 
         tuple(saved),
         tuple(again),
         str(torch.__version__),
-        own_layout=own_layout,
+        channels_last=None if traced.own is None else not own_layout,
     )
 
 

@@ -24,7 +24,7 @@ from explorer.torch_arguments import a_model
 from explorer.units import format_bytes, is_share, parse_bytes
 
 _MOST_ROUNDS = 5
-_SLACK = 0.02  # of room that is not worth another round, and of memory that a step without what is held must save
+_SLACK = 0.02  # of room that is not worth another round
 _NEAR = 0.9  # of what the step that saves nothing is predicted to take: below that no budget is tried
 _ANY_PEAK_BYTES = 2**50  # for a share of one that is not known yet
 
@@ -35,8 +35,7 @@ def compiled_within(
     """Plan a compiled step for a budget, compile and measure it, and plan again until the measured peak keeps it.
 
     The compiler's own order and memory are known but for some per cent. So what a step takes beyond the prediction is
-    the margin by which the next one is planned smaller, or larger where there is room. The compiler also holds memory
-    that was freed for later results of the same size; where a step is above the budget, it is tried without that.
+    the margin by which the next one is planned smaller, or larger where there is room.
 
     Args:
         model: in training mode; it is not changed.
@@ -140,11 +139,11 @@ class _Fitting:
                 return replace(real, rounds=tuple(self.rounds))
         raise ValueError(self._refusal())
 
-    def _slowness(self, made: Compiled) -> tuple[float, bool]:
-        return simulate(self.planner.profile, made.schedule).time_ms, not made.choice.reuse
+    def _slowness(self, made: Compiled) -> float:
+        return simulate(self.planner.profile, made.schedule).time_ms
 
     def _round(self, planned_bytes: int) -> Compiled | None:
-        """Plan, compile and measure; if that is too much, also without what the compiler holds. None: nothing new."""
+        """Plan, compile and measure; None: nothing new."""
         saved, schedule = self._plan(planned_bytes)
         if saved in self.tried:
             return None
@@ -153,11 +152,7 @@ class _Fitting:
         graph = own.profile.graph
         names = {graph.storages[x].name for x in saved}
         choice = tagged(own.traced, names, own_layout=own.traced.is_own_layout(graph.identity))
-        made = self._rehearsed(choice, schedule, planned_bytes)
-        if _peak(made) <= self.budget_bytes:
-            return made
-        frugal = self._rehearsed(replace(choice, reuse=False), schedule, planned_bytes)
-        return frugal if _peak(frugal) <= max(self.budget_bytes, (1 - _SLACK) * _peak(made)) else made
+        return self._rehearsed(choice, schedule, planned_bytes)
 
     def _plan(self, planned_bytes: int) -> tuple[frozenset[int], Schedule]:
         """What is saved, and how the step runs then; where none is predicted to take so little, nothing is saved."""
@@ -174,17 +169,18 @@ class _Fitting:
             raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
         return nothing, schedule
 
-    def _step(self, choice: Choice, schedule: Schedule, planned_bytes: int) -> Compiled:
+    def _rehearsed(self, choice: Choice, schedule: Schedule, planned_bytes: int) -> Compiled:
         own = self.planner
         predicted_bytes = simulate(own.profile, schedule).peak_bytes
         made = step_with(own.model, own.traced, Translated(choice, schedule, ()), own.loss, predicted_bytes)
-        return replace(made, budget_bytes=self.budget_bytes, margin_bytes=self.budget_bytes - planned_bytes)
-
-    def _rehearsed(self, choice: Choice, schedule: Schedule, planned_bytes: int) -> Compiled:
-        made = self._step(choice, schedule, planned_bytes)
-        made = replace(made, measured_peak_bytes=rehearsed_peak_bytes(made.module, self.planner.batch))
+        made = replace(
+            made,
+            measured_peak_bytes=rehearsed_peak_bytes(made.module, own.batch),
+            budget_bytes=self.budget_bytes,
+            margin_bytes=self.budget_bytes - planned_bytes,
+        )
         self.made.append(made)
-        self.rounds.append(Round(planned_bytes, made.predicted_peak_bytes, _peak(made), choice.reuse))
+        self.rounds.append(Round(planned_bytes, predicted_bytes, _peak(made)))
         return made
 
     def _real(self, made: Compiled) -> Compiled:
@@ -192,11 +188,6 @@ class _Fitting:
         self.made.remove(made)
         real = measured_step(made, self.planner.batch)
         self.made.append(real)
-        if _peak(real) > self.budget_bytes and made.choice.reuse:
-            planned_bytes = self.budget_bytes - (made.margin_bytes or 0)
-            frugal = self._step(replace(made.choice, reuse=False), made.schedule, planned_bytes)
-            real = measured_step(frugal, self.planner.batch)
-            self.made.append(real)
         return real
 
     def _refusal(self) -> str:

@@ -31,10 +31,9 @@ class Choice:
         saved: names of the nodes whose results are saved.
         again: names of those that are computed again where the backward pass needs them.
         torch_version: that traced it.
-        reuse: may the compiler hold memory that was freed until a later result of the same size takes it? That costs
-            no time for allocating, and memory where it takes the peak for higher than it is.
-        own_layout: do convolutions run with tensors laid out as the model has them? On a CPU the compiler has the
-            channels of a pixel side by side otherwise, and copies weights for it.
+        channels_last: do convolutions run with the channels of a pixel side by side, in both passes, or with tensors
+            laid out as the model has them? None: as the compiler decides. On a CPU that has channels last where a
+            graph has a forward convolution, and copies tensors to and fro in backward passes, which have none.
     """
 
     graph: str
@@ -42,8 +41,7 @@ class Choice:
     saved: tuple[str, ...]
     again: tuple[str, ...]
     torch_version: str
-    reuse: bool = True
-    own_layout: bool = False
+    channels_last: bool | None = None
 
 
 class Step(nn.Module):
@@ -114,11 +112,10 @@ def compiled(model: nn.Module, choice: Choice) -> nn.Module:
 
     A step raises ValueError where the graph is another one than the choice was made for.
     """
-    options: Any = {"custom_partitioner_fn": Partitioner(choice)}
-    if not choice.reuse:
-        options["allow_buffer_reuse"] = False
-    if choice.own_layout:
-        options["layout_optimization"] = False
+    # The compiler would hold memory that was freed until a later result of the same size takes it, also at the peak.
+    options: Any = {"custom_partitioner_fn": Partitioner(choice), "allow_buffer_reuse": False}
+    if choice.channels_last is not None:
+        options["layout_optimization"] = options["force_layout_optimization"] = choice.channels_last
     module: Any = torch.compile(model, fullgraph=True, dynamic=False, options=options)
     run = module.forward
 

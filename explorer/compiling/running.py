@@ -41,13 +41,11 @@ class Round:
         planned_bytes: the budget that it was solved for.
         predicted_peak_bytes: by the simulator.
         measured_peak_bytes: of the compiled step.
-        reuse: did the compiler hold freed memory for later results of the same size?
     """
 
     planned_bytes: int
     predicted_peak_bytes: int
     measured_peak_bytes: int
-    reuse: bool = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,8 +84,8 @@ class Compiled(Summarised):
     def facts(self) -> Iterator[Fact]:
         """Of peaks and what is saved."""
         yield "saved", f"{len(self.saved)} results"
-        if self.choice.own_layout:
-            yield "convolutions", "in the model's own layout"
+        if self.choice.channels_last is not None:
+            yield "convolutions", "channels last" if self.choice.channels_last else "in the model's own layout"
         yield "predicted peak", format_bytes(self.predicted_peak_bytes)
         if self.measured_peak_bytes is not None:
             yield "measured peak", format_bytes(self.measured_peak_bytes)
@@ -121,8 +119,7 @@ def compiled(
         loss: as for the profile; it is compiled, too.
         profile: from ``profile_compiled``, for workspaces in the predicted peak, and for convolutions' layout where the
             schedule says nothing of it; None: the peak of tensors alone, in the compiler's layout.
-        measure: also run a step and measure its peak; where that is above the schedule's budget, and a step for which
-            the compiler holds no freed memory for later results is not, it is that one.
+        measure: also run a step and measure its peak; warns where that is above the schedule's budget.
 
     Raises:
         ValueError: the schedule is for another model, batch or loss, or has what a compiled step cannot do (names it,
@@ -138,7 +135,7 @@ def compiled(
     traced = traced_of(model, batch, loss=loss)
     if schedule.identity.compiled:
         choice = choice_of(traced, schedule)
-        known = _costed(profile, traced, own_layout=choice.own_layout)
+        known = _costed(profile, traced, own_layout=choice.channels_last is False)
         found = Translated(choice, *_as_compiled(known, schedule))
     else:
         own_layout = profile is not None and traced.is_own_layout(profile.graph.identity)
@@ -149,10 +146,6 @@ def compiled(
     if not measure:
         return made
     made = measured_step(made, batch)
-    if _exceeding(made):
-        frugal = step_with(model, traced, replace(found, choice=replace(found.choice, reuse=False)), loss, peak_bytes)
-        other = measured_step(replace(frugal, budget_bytes=schedule.budget_bytes), batch)
-        made = made if _exceeding(other) else other
     _warn_above(made)
     return made
 
@@ -169,25 +162,18 @@ def _costed(profile: Profile | None, traced: Traced, *, own_layout: bool) -> Pro
     return profile
 
 
-def _exceeding(made: Compiled) -> tuple[int, int] | None:
-    """Measured peak and budget, where the first is above the second."""
-    peak_bytes, budget_bytes = made.measured_peak_bytes, made.budget_bytes
-    if peak_bytes is None or budget_bytes is None or peak_bytes <= budget_bytes:
-        return None
-    return peak_bytes, budget_bytes
-
-
 def _warn_above(made: Compiled) -> None:
     """Say where a compiled step does not keep the budget that its schedule was solved for."""
-    if both := _exceeding(made):
-        peak_bytes, budget_bytes = both
-        warnings.warn(
-            f"the compiled step peaks at {format_bytes(peak_bytes)} (predicted: "
-            f"{format_bytes(made.predicted_peak_bytes)}), above the schedule's budget of {format_bytes(budget_bytes)}; "
-            "explorer.compiled_within(…, budget=…) plans until the measured peak keeps it",
-            UserWarning,
-            stacklevel=3,
-        )
+    peak_bytes, budget_bytes = made.measured_peak_bytes, made.budget_bytes
+    if peak_bytes is None or budget_bytes is None or peak_bytes <= budget_bytes:
+        return
+    warnings.warn(
+        f"the compiled step peaks at {format_bytes(peak_bytes)} (predicted: "
+        f"{format_bytes(made.predicted_peak_bytes)}), above the schedule's budget of {format_bytes(budget_bytes)}; "
+        "explorer.compiled_within(…, budget=…) plans until the measured peak keeps it",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def check_compiler(model: nn.Module) -> None:

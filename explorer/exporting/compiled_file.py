@@ -11,10 +11,12 @@ from explorer.harmless import in_docstring
 from explorer.units import format_bytes
 
 FIRST_WORDS = "What torch.compile saves of"
-_LAYOUT = (
-    "Convolutions run with tensors laid out as the model has them, not in the compiler's own way on a CPU, which puts "
-    "the channels of a pixel side by side, and copies weights and their gradients for it."
-)
+_LAYOUTS = {
+    True: "Convolutions run with the channels of a pixel side by side, in the backward pass, too, where the compiler "
+    "would copy gradients and pictures into other layouts if it was not told.",
+    False: "Convolutions run with tensors laid out as the model has them, not in the compiler's own way on a CPU, "
+    "which puts the channels of a pixel side by side, and copies weights and their gradients for it.",
+}
 _SCHEDULED = '''
 
 def scheduled(model: nn.Module) -> nn.Module:
@@ -50,8 +52,7 @@ def compiled_text(made: Compiled, *, with_loss: bool) -> str:
         *_names("saved", choice.saved),
         *_names("again", choice.again),
         f"    torch_version={choice.torch_version!r},",
-        f"    reuse={choice.reuse},",
-        f"    own_layout={choice.own_layout},",
+        f"    channels_last={choice.channels_last},",
         ")",
     ]
     imports = imports.replace("import hashlib\n", "import hashlib\nimport sys\n")
@@ -90,12 +91,11 @@ def _words(made: Compiled, *, with_loss: bool) -> str:
             f"{format_bytes(made.predicted_peak_bytes)} is predicted, model and batch included"
             f"{_budget(made)}. The compiler decides on the rest of what is in memory, and compiled steps of "
             "small networks were up to a quarter above what was predicted, of products of many matrices at once "
-            "(einsum over experts) up to 60 %: measure a step before you rely on it. With reuse=False in CHOICE the "
-            "compiler frees at once what it would hold for later results of the same size, which may take less."
+            "(einsum over experts) up to 60 %: measure a step before you rely on it."
         ),
     ]
-    if made.choice.own_layout:
-        said.append(_wrapped(_LAYOUT))
+    if made.choice.channels_last is not None:
+        said.append(_wrapped(_LAYOUTS[made.choice.channels_last]))
     if made.unsaid:
         points = "\n".join(_wrapped(f"* {x}.") for x in made.unsaid)
         said.append(f"What the schedule has and this form cannot say:\n{points}")

@@ -73,11 +73,12 @@ def test_the_quicker_layout_is_chosen_and_said(
     assert traced.is_own_layout(profile.graph.identity) is chosen
     solution = explorer.solve(profile, budget="100 %", method="monet-compiled", time_limit=0.5)
     assert solution.schedule is not None
-    assert choice_of(traced, solution.schedule).own_layout is chosen
+    assert choice_of(traced, solution.schedule).channels_last is not chosen
     assert not any(CHANNELS_LAST in x for x in choice_of(traced, solution.schedule).saved)
     made = explorer.compiled(pictures(), solution.schedule, BATCH, loss=F.mse_loss)
-    assert made.choice.own_layout is chosen
+    assert made.choice.channels_last is not chosen
     assert ("in the model's own layout" in str(made)) is chosen
+    assert ("channels last" in str(made)) is not chosen
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -86,15 +87,15 @@ def test_either_layout_has_the_gradients_of_eager_mode_and_is_written(
 ) -> None:
     model = pictures()
     made = explorer.compiled(model, keep_all(traced.in_layout(own=own).graph), BATCH, loss=F.mse_loss)
-    assert made.choice.own_layout is own
+    assert made.choice.channels_last is not own
     assert made.unsaid == ()
-    assert Partitioner(made.choice).uuid() != Partitioner(replace(made.choice, own_layout=not own)).uuid()
+    assert Partitioner(made.choice).uuid() != Partitioner(replace(made.choice, channels_last=own)).uuid()
     wanted = torch.autograd.grad(F.mse_loss(model(BATCH[0]), BATCH[1]), list(model.parameters()))
     got = torch.autograd.grad(made.module(*BATCH), list(model.parameters()))
     for a, b in zip(wanted, got, strict=True):
         torch.testing.assert_close(a, b)
     text = explorer.export(model, made, BATCH, loss=F.mse_loss, form="compile", path=tmp_path / "step.py").read_text()
-    assert f"    own_layout={own},\n" in text
+    assert f"    channels_last={not own},\n" in text
 
 
 def test_a_profile_that_came_to_another_layout_than_a_schedule_has_is_no_obstacle(traced: Traced) -> None:
@@ -102,7 +103,7 @@ def test_a_profile_that_came_to_another_layout_than_a_schedule_has_is_no_obstacl
     profile = profile_of(traced, torch.device("cpu"))
     for built in (traced.built, traced.own):
         made = explorer.compiled(pictures(), keep_all(built.graph), BATCH, loss=F.mse_loss, profile=profile)
-        assert made.choice.own_layout is (built is traced.own)
+        assert made.choice.channels_last is (built is traced.built)
 
 
 class Rectified(nn.Module):
@@ -197,7 +198,7 @@ def test_a_budget_that_the_quicker_layout_does_not_keep_is_kept_by_the_other() -
     assert planner.traced.is_own_layout(first.graph.identity) != planner.traced.is_own_layout(second.graph.identity)
     large = replace(first, costs={x: replace(y, workspace_bytes=2**30) for x, y in first.costs.items()})
     found = replace(planner, profile=large).within(2**25, rehearse=True)
-    assert found.choice.own_layout == planner.traced.is_own_layout(second.graph.identity)
+    assert found.choice.channels_last is not planner.traced.is_own_layout(second.graph.identity)
 
 
 class Blurred(nn.Module):

@@ -26,6 +26,7 @@ from explorer.saved_results import CompiledStep, saved_by
 from explorer.schedule import Free, Run, Schedule
 from explorer.simulation import simulate
 from explorer.solution import Status
+from explorer.units import format_bytes
 
 BATCH = torch.randn(64, 32), torch.randn(64, 32)
 
@@ -294,8 +295,12 @@ def test_a_batch_that_wants_gradients_where_the_sample_did_not_is_refused_by_nam
         compiled(batch.detach().requires_grad_(not given))
 
 
-def test_a_share_may_be_less_than_all() -> None:
+def test_a_share_may_be_less_than_all_and_a_file_says_what_was_measured(tmp_path: Path) -> None:
     found = explorer.compiled_within(perceptron(), BATCH, budget="95 %", loss=F.mse_loss, time_limit=1)
     assert found.measured_peak_bytes is not None
     assert found.budget_bytes is not None
     assert found.measured_peak_bytes <= found.budget_bytes
+    text = explorer.export(
+        perceptron(), found, BATCH, loss=F.mse_loss, form="compile", path=tmp_path / "step.py"
+    ).read_text()
+    assert f"{format_bytes(found.measured_peak_bytes)} was measured" in " ".join(text.split())
