@@ -52,12 +52,16 @@ class Built:
         work: by cost key.
         kept: names of storages that are saved or not as PyTorch's minimum cut has it.
         saved: names of those that it saves.
+        own_layout: as for ``build``.
+        strides: by cost key without them, which of them have keys of their own.
     """
 
     graph: TrainingGraph
     work: dict[str, Work]
     kept: frozenset[str]
     saved: frozenset[str]
+    own_layout: bool
+    strides: dict[str, list[list[tuple[int, ...]]]]
 
 
 def build(
@@ -79,7 +83,22 @@ def build(
         persistent_bytes: of model and batch; what no call reads of them is a storage of its own.
         own_layout: of convolutions of pictures on a CPU: as the model has its tensors, not as the compiler would.
     """
-    return _Building(joint, persistent_bytes, own_layout).built(model, batch, parameters)
+    graph = TrainingGraph(model, batch, parameters, (), (), compiled=True)
+    return _Building(joint, persistent_bytes, own_layout).built(graph, *joint.divided(ratio=1.0))
+
+
+def rebuilt(joint: Joint, built: Built, *, saved: Sequence[str], again: Sequence[str]) -> Built:
+    """The graph of the step that a choice makes: all that it computes again is there, as kernels of the backward pass.
+
+    Args:
+        joint: the joint graph.
+        built: of that, without a choice.
+        saved: names of nodes that are saved.
+        again: names of those that are computed again.
+    """
+    held = [x.bytes for x in built.graph.storages if x.role.persistent and "tangents" not in x.name]
+    building = _Building(joint, sum(held), built.own_layout, strides={x: list(y) for x, y in built.strides.items()})
+    return building.built(built.graph, *joint.divided(saved=saved, again=again))
 
 
 @dataclass
@@ -95,8 +114,8 @@ class _Building:
     number: dict[str, int] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
-    def built(self, model: str, batch: tuple[TensorSpec, ...], parameters: tuple[TensorSpec, ...]) -> Built:
-        forward, backward = self.joint.divided(ratio=1.0)
+    def built(self, described: TrainingGraph, forward: fx.Graph, backward: fx.Graph) -> Built:
+        """With the model, batch and parameters of ``described``."""
         self.nodes = {x.name: x for x in self.joint.module.graph.nodes}
         results, gradients = _results(forward), _results(backward)
         own, saved = results[: self.joint.outputs], results[self.joint.outputs :]
@@ -114,8 +133,8 @@ class _Building:
         made = {base(x).name for x in gradients if x is not None}
         for kernel in in_order_of_the_compiler(kernels_of(backward), backward, own_layout=self.own_layout):
             self._backward(kernel, made)
-        graph = TrainingGraph(model, batch, parameters, tuple(self.storages), tuple(self.operators), compiled=True)
-        return Built(graph, self.work, frozenset(self.fixed), frozenset(self.saved))
+        graph = replace(described, storages=tuple(self.storages), operators=tuple(self.operators))
+        return Built(graph, self.work, frozenset(self.fixed), frozenset(self.saved), self.own_layout, self.strides)
 
     def _owner(self, node: fx.Node) -> str:
         """Of the memory of a result, which may be a view that has another name in a divided graph."""

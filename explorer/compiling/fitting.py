@@ -12,6 +12,7 @@ from explorer.capture import Batch, Loss
 from explorer.capture.batch import uncompiled
 from explorer.compiling.choosing import tagged
 from explorer.compiling.partitioning import Choice
+from explorer.compiling.predicting import predicted_peak_bytes
 from explorer.compiling.profiling import Traced, profiles_of, traced_of
 from explorer.compiling.running import Compiled, Round, check_compiler, measured_step, rehearsed_peak_bytes, step_with
 from explorer.compiling.translating import Translated
@@ -24,6 +25,7 @@ from explorer.torch_arguments import a_model
 from explorer.units import format_bytes, is_share, parse_bytes
 
 _MOST_ROUNDS = 5
+_MOST_PLANS = 3  # for each round, none of which is compiled but one
 _SLACK = 0.02  # of room that is not worth another round
 _NEAR = 0.9  # of what the step that saves nothing is predicted to take: below that no budget is tried
 _ANY_PEAK_BYTES = 2**50  # for a share of one that is not known yet
@@ -108,6 +110,19 @@ class Planner:
         raise ValueError("; in another layout of convolutions: ".join(refused))
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """A set of what is saved, before it is compiled."""
+
+    saved: frozenset[int]
+    schedule: Schedule
+    choice: Choice
+    planned_bytes: int
+    simulated_bytes: int  # by the schedule
+    predicted_bytes: int  # by what the compiler divides for the choice
+    time_ms: float
+
+
 @dataclass
 class _Fitting:
     """What was tried for a budget: sets of what is saved, and steps that were measured."""
@@ -119,40 +134,49 @@ class _Fitting:
     rounds: list[Round] = field(default_factory=list)
 
     def best(self, *, rehearse: bool) -> Compiled:
-        planned_bytes = self.budget_bytes
+        beyond_bytes = 0  # what the last step took beyond its prediction
         for _ in range(_MOST_ROUNDS):
-            made = self._round(planned_bytes)
-            if made is None:
+            plan = self._expected_to_fit(beyond_bytes)
+            if plan is None:
                 break
-            room = 1.0 - _peak(made) / self.budget_bytes
-            if 0 <= room <= _SLACK:
+            made = self._rehearsed(plan)
+            if 0 <= 1.0 - _peak(made) / self.budget_bytes <= _SLACK:
                 break
-            # What the prediction was off by, this time for a plan close by.
-            then_bytes = self.budget_bytes - (_peak(made) - made.predicted_peak_bytes)
-            if then_bytes == planned_bytes:
-                break
-            planned_bytes = then_bytes
+            beyond_bytes = _peak(made) - made.predicted_peak_bytes
         fitting = [x for x in self.made if _peak(x) <= self.budget_bytes]
-        for made in sorted(fitting, key=self._slowness):
+        for made in sorted(fitting, key=lambda x: simulate(self.planner.profile, x.schedule).time_ms):
             real = made if rehearse else self._real(made)
             if _peak(real) <= self.budget_bytes:
                 return replace(real, rounds=tuple(self.rounds))
         raise ValueError(self._refusal())
 
-    def _slowness(self, made: Compiled) -> float:
-        return simulate(self.planner.profile, made.schedule).time_ms
+    def _expected_to_fit(self, beyond_bytes: int) -> _Plan | None:
+        """The quickest of a few new plans that are expected within the budget, or the smallest; None: nothing new."""
+        found: list[_Plan] = []
+        planned_bytes = self.budget_bytes - beyond_bytes
+        for _ in range(_MOST_PLANS):
+            plan = self._predicted(planned_bytes)
+            found.append(plan)
+            expected_bytes = plan.predicted_bytes + beyond_bytes
+            then_bytes = self.budget_bytes - (expected_bytes - plan.simulated_bytes)
+            if 0 <= 1.0 - expected_bytes / self.budget_bytes <= _SLACK or then_bytes == planned_bytes:
+                break
+            planned_bytes = then_bytes
+        new = [x for x in found if x.saved not in self.tried]
+        fitting = [x for x in new if x.predicted_bytes + beyond_bytes <= self.budget_bytes]
+        if fitting:
+            return min(fitting, key=lambda x: x.time_ms)
+        return min(new, key=lambda x: x.predicted_bytes, default=None)
 
-    def _round(self, planned_bytes: int) -> Compiled | None:
-        """Plan, compile and measure; None: nothing new."""
-        saved, schedule = self._plan(planned_bytes)
-        if saved in self.tried:
-            return None
-        self.tried.add(saved)
+    def _predicted(self, planned_bytes: int) -> _Plan:
         own = self.planner
+        saved, schedule = self._plan(planned_bytes)
         graph = own.profile.graph
         names = {graph.storages[x].name for x in saved}
         choice = tagged(own.traced, names, own_layout=own.traced.is_own_layout(graph.identity))
-        return self._rehearsed(choice, schedule, planned_bytes)
+        simulated = simulate(own.profile, schedule)
+        predicted_bytes = predicted_peak_bytes(own.traced, choice, own.profile)
+        return _Plan(saved, schedule, choice, planned_bytes, simulated.peak_bytes, predicted_bytes, simulated.time_ms)
 
     def _plan(self, planned_bytes: int) -> tuple[frozenset[int], Schedule]:
         """What is saved, and how the step runs then; where none is predicted to take so little, nothing is saved."""
@@ -169,18 +193,19 @@ class _Fitting:
             raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
         return nothing, schedule
 
-    def _rehearsed(self, choice: Choice, schedule: Schedule, planned_bytes: int) -> Compiled:
+    def _rehearsed(self, plan: _Plan) -> Compiled:
+        self.tried.add(plan.saved)
         own = self.planner
-        predicted_bytes = simulate(own.profile, schedule).peak_bytes
-        made = step_with(own.model, own.traced, Translated(choice, schedule, ()), own.loss, predicted_bytes)
+        found = Translated(plan.choice, plan.schedule, ())
+        made = step_with(own.model, own.traced, found, own.loss, plan.predicted_bytes)
         made = replace(
             made,
             measured_peak_bytes=rehearsed_peak_bytes(made.module, own.batch),
             budget_bytes=self.budget_bytes,
-            margin_bytes=self.budget_bytes - planned_bytes,
+            margin_bytes=self.budget_bytes - plan.planned_bytes,
         )
         self.made.append(made)
-        self.rounds.append(Round(planned_bytes, predicted_bytes, _peak(made)))
+        self.rounds.append(Round(plan.planned_bytes, plan.predicted_bytes, _peak(made)))
         return made
 
     def _real(self, made: Compiled) -> Compiled:

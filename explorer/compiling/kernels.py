@@ -289,6 +289,12 @@ class _Lowering:
     def _is_outside(self, node: fx.Node) -> bool:
         return is_outside(node) or node in self.products
 
+    def _wants(self, user: fx.Node, node: fx.Node) -> bool:
+        """Does a kernel that is no loop read it from memory? A scatter computes what it adds, and where, by itself."""
+        if name_of(user) in _SCATTER:
+            return base(user.all_input_nodes[0]) is node
+        return self._is_outside(user)
+
     def _is_kept(self, node: fx.Node, reads: set[fx.Node]) -> bool:
         """Is a result of a loop put into memory, for the time being?"""
         if is_reduction(node) or node in self.outputs or not isinstance(val(node), torch.Tensor):
@@ -296,7 +302,7 @@ class _Lowering:
         if is_constant(node):
             return False
         users = set(readers(node))
-        if any(map(self._is_outside, users)) or any(base(x) in self.outputs for x in node.users if is_view(x)):
+        if any(self._wants(x, node) for x in users) or any(base(x) in self.outputs for x in node.users if is_view(x)):
             return True
         heavy = name_of(node) in _HEAVY
         return (len(users) > 1 and (len(reads) > _MOST_READS or heavy)) or len(reads) > _MOST_READS_ALONE

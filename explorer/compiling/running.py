@@ -17,6 +17,7 @@ from explorer.compiling.choosing import choice_of, saved_nodes, without_costs
 from explorer.compiling.costs import costs_of
 from explorer.compiling.partitioning import Choice, Step
 from explorer.compiling.partitioning import compiled as compiled_with
+from explorer.compiling.predicting import predicted_peak_bytes
 from explorer.compiling.profiling import Traced, differentiated, traced_of
 from explorer.compiling.translating import Translated, translated
 from explorer.device_profile import Profile
@@ -141,7 +142,7 @@ def compiled(
         own_layout = profile is not None and traced.is_own_layout(profile.graph.identity)
         known = _costed(profile, traced, own_layout=own_layout)
         found = translated(model, schedule, batch, loss=loss, traced=traced, own_layout=own_layout)
-    peak_bytes = simulate(known, found.schedule).peak_bytes
+    peak_bytes = predicted_peak_bytes(traced, found.choice, known)
     made = replace(step_with(model, traced, found, loss, peak_bytes), budget_bytes=schedule.budget_bytes)
     if not measure:
         return made
