@@ -9,20 +9,20 @@ with its name and is replaced; the words around them stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compiled_tables import compiled_choice, compiled_layouts, compiled_peaks
+from benchmarks.markdown import head, line
 from benchmarks.provenance import read_results
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
 MIB = 2**20
 Rows = list[dict[str, Any]]
-_NOTHING = re.compile(r"-0\.0+%")
-"""A difference that rounds to none, which has no sign to tell."""
 _SLOWEST = 5
 """Placements of schedules that have rows of their own."""
 _TENSORS = "tensors alone"  # in place of a model
@@ -329,63 +329,6 @@ def reserved(rows: Rows) -> Iterable[str]:
         yield line(row["profile"], *("-" if x is None else f"{100 * x:+.2f}%" for x in overheads))
 
 
-def compiled_choice(rows: Rows) -> Iterable[str]:
-    """Our choice of what a compiled step saves beside PyTorch's ratios, worst first."""
-    within = [x for x in rows if x["least_bytes"] <= x["budget_bytes"]]
-    below = [x for x in rows if x["least_bytes"] > x["budget_bytes"]]
-    off = [abs(x["predicted_bytes"] / x["first_bytes"] - 1) for x in rows if x["predicted_bytes"] and x["first_bytes"]]
-    quicker = [x for x in map(_over, within) if x >= 0]
-    yield (
-        f"Of {len(within)} budgets that one of PyTorch's ratios keeps, our step keeps "
-        f"{sum(_keeps(x, 'measured_bytes') for x in within)}, the ratio that interpolation says "
-        f"{sum(_keeps(x, 'interpolated_bytes') for x in within)}; ours takes at most {max(quicker, default=0):.3f} of "
-        f"the time of its quickest. Of {len(below)} below its smallest peak ours keeps "
-        f"{sum(_keeps(x, 'measured_bytes') for x in below)}. "
-        f"The first prediction is off by at most {max(off, default=0):.1%}."
-    )
-    yield ""
-    yield from head(
-        *("model, budget", "budget, MiB", "predicted", "ours, measured", "margin"),
-        *("PyTorch's ratio", "its peak", "ours / its time", "interpolated", "its peak"),
-    )
-    for row in sorted(rows, key=_over, reverse=True):
-        over = _over(row)
-        yield line(
-            *(row["case"], _mib(row["budget_bytes"]), _mib(row["predicted_bytes"]), _mib(row["measured_bytes"])),
-            *(_mib(row["margin_bytes"]), "none fits" if row["ratio"] is None else f"{row['ratio']:g}"),
-            *(_mib(row["ratio_bytes"]), "-" if over < 0 else f"{over:.3f} ± {row['time_ratio_error']:.3f}"),
-            *(f"{row['interpolated']:.2f}", _mib(row["interpolated_bytes"])),
-        )
-
-
-def compiled_layouts(rows: Rows) -> Iterable[str]:
-    """Convolutions with channels last in both passes, and in the model's own layout, beside the compiler's way."""
-    yield from head(
-        *("network", "own / channels last, by costs", "channels last / the compiler's way", "own / the compiler's way"),
-        *("peak, MiB: the compiler's way", "channels last", "own", "chosen"),
-    )
-    for row in sorted(rows, key=lambda x: x["own_ratio" if x["own"] else "last_ratio"]):
-        yield line(
-            *(row["case"], f"{row['predicted_ratio']:.2f}"),
-            *(f"{row[f'{x}_ratio']:.3f} ± {row[f'{x}_ratio_error']:.3f}" for x in ("last", "own")),
-            *(_mib(row[f"{x}_bytes"]) for x in ("compiler", "last", "own")),
-            "own" if row["own"] else "channels last",
-        )
-
-
-def _keeps(row: Mapping[str, Any], key: str) -> bool:
-    return row[key] is not None and row[key] <= row["budget_bytes"]
-
-
-def _over(row: Mapping[str, Any]) -> float:
-    """Our time over that of PyTorch's quickest; -1 where one of them was not timed."""
-    return -1.0 if row["time_ratio"] is None else row["time_ratio"]
-
-
-def _mib(amount: int | None) -> str:
-    return "-" if amount is None else f"{amount / MIB:.1f}"
-
-
 def addresses(rows: Rows) -> Iterable[str]:
     """Placements of schedules, those that took longest; and of MiniMalloc's instances."""
     schedules = [x for x in rows if x["kind"] == "schedule"]
@@ -419,6 +362,7 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "beside_compile": beside_compile,
     "compiled_choice": compiled_choice,
     "compiled_layouts": compiled_layouts,
+    "compiled_peaks": compiled_peaks,
     "exported": exported,
     "dominance": dominance,
     "checkmate": checkmate,
@@ -426,16 +370,6 @@ TABLES: dict[str, Callable[[Any], Iterable[str]]] = {
     "reserved": reserved,
     "addresses": addresses,
 }
-
-
-def head(*names: str) -> Sequence[str]:
-    """The first two lines of a table."""
-    return (line(*names), line(*("---" for _ in names)))
-
-
-def line(*cells: str) -> str:
-    """A row."""
-    return f"| {' | '.join('+' + x[1:] if _NOTHING.fullmatch(x) else x for x in cells)} |"
 
 
 if __name__ == "__main__":

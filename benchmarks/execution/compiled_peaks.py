@@ -22,9 +22,8 @@ from benchmarks.zoo import ZOO
 from explorer.compiling.choosing import tagged
 from explorer.compiling.fitting import Planner
 from explorer.compiling.partitioning import Step, compiled
+from explorer.compiling.predicting import predicted_peak_bytes
 from explorer.compiling.running import rehearsed_peak_bytes
-from explorer.saved_results import CompiledStep
-from explorer.simulation import simulate
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Row:
         case: its name in the zoo.
         refusal: why there is no compiled step of it.
         own: do convolutions run in its own layout?
-        saved_predicted_bytes: with what PyTorch's minimum cut saves, by the simulator, …
+        saved_predicted_bytes: with what PyTorch's minimum cut saves, …
         saved_bytes: … and measured.
         bare_predicted_bytes: with nothing saved that can be computed again, …
         bare_bytes: … and measured.
@@ -100,12 +99,10 @@ def _own(planner: Planner) -> bool:
 
 def _taken(planner: Planner, names: frozenset[str]) -> tuple[int, int]:
     """Predicted and measured peak with these saved, and what cannot be computed again."""
-    profile = planner.profile
-    saved = {x.id for x in profile.graph.storages if x.name in names}
-    schedule = CompiledStep(profile).schedule(saved, method="monet-compiled")
     choice = tagged(planner.traced, names, own_layout=_own(planner))
     module = planner.model if planner.loss is None else Step(planner.model, planner.loss)
-    return simulate(profile, schedule).peak_bytes, rehearsed_peak_bytes(compiled(module, choice), planner.batch)
+    predicted_bytes = predicted_peak_bytes(planner.traced, choice, planner.profile)
+    return predicted_bytes, rehearsed_peak_bytes(compiled(module, choice), planner.batch)
 
 
 def _planned(row: Row, planner: Planner, budget_bytes: int) -> Row:

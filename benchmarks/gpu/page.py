@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import head, line
+from benchmarks.markdown import head, line
 from explorer.caching_allocator import LARGE_SEGMENT_BYTES
 
 MIB, GIB = 2**20, 2**30

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.markdown import head, line
 from benchmarks.provenance import read_results
-from benchmarks.report import RESULTS, fill, head, line
+from benchmarks.report import RESULTS, fill
 
 FOLDER = RESULTS / "gpu"
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"

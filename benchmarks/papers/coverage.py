@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.markdown import head, line
 from benchmarks.papers.exhibit import Label
 from benchmarks.papers.findings import page_blocks
-from benchmarks.report import fill, head, line
+from benchmarks.report import fill
 
 PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 PAPERS = {"monet": "MONeT", "checkmate": "Checkmate", "rotor": "rotor", "model": "MODeL"}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import explorer
+from benchmarks.markdown import head, line
 from benchmarks.papers import jobs, published
 from benchmarks.papers.costs import (
     after_a_minute,
@@ -23,7 +24,6 @@ from benchmarks.papers.costs import (
 )
 from benchmarks.papers.exhibit import stored
 from benchmarks.papers.published import BUDGETS_GIB, NETWORKS
-from benchmarks.report import head, line
 
 GIB = 2**30
 _SMALLEST_S = 1.8

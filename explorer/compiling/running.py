@@ -40,7 +40,7 @@ class Round:
 
     Attributes:
         planned_bytes: the budget that it was solved for.
-        predicted_peak_bytes: by the simulator.
+        predicted_peak_bytes: before it was compiled.
         measured_peak_bytes: of the compiled step.
     """
 
@@ -58,7 +58,7 @@ class Compiled(Summarised):
         schedule: of the compiled step.
         choice: what the partitioner is told.
         saved: what it saves, by the names of the graph's nodes.
-        predicted_peak_bytes: of the step, model and batch included, by the simulator.
+        predicted_peak_bytes: of the step, model and batch included, by the kernels of what PyTorch divides.
         measured_peak_bytes: likewise, of a real step; None where none was measured.
         budget_bytes: what was asked, here or of the schedule; None: nothing.
         margin_bytes: how much less than the budget the schedule was solved for, so that the measured peak keeps it;

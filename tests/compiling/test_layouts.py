@@ -129,6 +129,7 @@ class Rectified(nn.Module):
         return F.mse_loss(x.mean((2, 3)), y)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize(
     ("width", "kind", "off"),
