@@ -36,6 +36,37 @@ def lays_out_convolutions() -> bool:
     return bool(settings.layout_optimization and mkldnn.is_available() and mkldnn.enabled)
 
 
+def scatters_in_a_loop(node: fx.Node) -> bool:
+    """Does the compiler write a loop for a scatter, which computes what it adds? With several threads often not.
+
+    ``torch._inductor.utils.use_scatter_fallback`` and ``lowering.index_put_impl_``; others are counted as calls.
+    """
+    from torch._inductor import config
+
+    if torch.are_deterministic_algorithms_enabled():
+        return False
+    settings: Any = config
+    name, (into, *rest) = operator_name(node.target), node.args
+    value: Any = into.meta["val"] if isinstance(into, fx.Node) else None
+    numbers = isinstance(value, torch.Tensor) and value.dtype not in (torch.int64, torch.bool)
+    if name == "scatter_add":
+        threads = settings.cpp.threads if settings.cpp.threads >= 1 else torch.get_num_threads()
+        many = settings.cpp.fallback_scatter_reduce_sum and (settings.cpp.dynamic_threads or threads != 1)
+        return numbers and not (many and value.device.type == "cpu")
+    if name in ("index_put", "_unsafe_index_put"):
+        indices = [x.meta["val"].dtype for x in fx_nodes(rest[0])]
+        adds = len(rest) > 2 and bool(rest[2])
+        return not {torch.bool, torch.uint8}.intersection(indices) and (numbers or not adds)
+    return name == "scatter" and "reduce" not in node.kwargs
+
+
+def fx_nodes(value: Any) -> list[fx.Node]:
+    """Those in an argument."""
+    found: list[fx.Node] = []
+    fx.map_arg(value, found.append)
+    return found
+
+
 def operator_name(target: Any) -> str:
     """Of what a node calls, without namespace and overload."""
     return target._opname if isinstance(target, OpOverload) else getattr(target, "__name__", str(target))

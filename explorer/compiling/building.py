@@ -97,7 +97,8 @@ def rebuilt(joint: Joint, built: Built, *, saved: Sequence[str], again: Sequence
         again: names of those that are computed again.
     """
     held = [x.bytes for x in built.graph.storages if x.role.persistent and "tangents" not in x.name]
-    building = _Building(joint, sum(held), built.own_layout, strides={x: list(y) for x, y in built.strides.items()})
+    strides = {x: list(y) for x, y in built.strides.items()}
+    building = _Building(joint, sum(held), built.own_layout, strides=strides, scatters_read_all=False)
     return building.built(built.graph, *joint.divided(saved=saved, again=again))
 
 
@@ -108,6 +109,7 @@ class _Building:
     own_layout: bool
     copies: dict[int, int] = field(default_factory=dict)
     strides: dict[str, list[list[tuple[int, ...]]]] = field(default_factory=dict)
+    scatters_read_all: bool = True  # so that a schedule fits whatever threads run it
     storages: list[Storage] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     work: dict[str, Work] = field(default_factory=dict)
@@ -122,7 +124,7 @@ class _Building:
         self.saved = {self._owner(x) for x in saved if x is not None}
         held = {base(x).name for x in own if x is not None}
         self._given()
-        kernels = in_order_of_the_compiler(kernels_of(forward), forward, own_layout=self.own_layout)
+        kernels = self._kernels(forward)
         sizes = [bytes_of(x) for kernel in kernels for x in kernel.writes]
         self.small_bytes = max(sizes, default=0) // _SMALL
         self.fixed = {x.name for kernel in kernels for x in kernel.writes if bytes_of(x) <= self.small_bytes}
@@ -131,10 +133,14 @@ class _Building:
         for kernel in kernels:
             self._forward(kernel, held)
         made = {base(x).name for x in gradients if x is not None}
-        for kernel in in_order_of_the_compiler(kernels_of(backward), backward, own_layout=self.own_layout):
+        for kernel in self._kernels(backward):
             self._backward(kernel, made)
         graph = replace(described, storages=tuple(self.storages), operators=tuple(self.operators))
         return Built(graph, self.work, frozenset(self.fixed), frozenset(self.saved), self.own_layout, self.strides)
+
+    def _kernels(self, graph: fx.Graph) -> list[Kernel]:
+        found = kernels_of(graph, scatters_read_all=self.scatters_read_all)
+        return in_order_of_the_compiler(found, graph, own_layout=self.own_layout)
 
     def _owner(self, node: fx.Node) -> str:
         """Of the memory of a result, which may be a view that has another name in a divided graph."""

@@ -134,39 +134,56 @@ class _Fitting:
     rounds: list[Round] = field(default_factory=list)
 
     def best(self, *, rehearse: bool) -> Compiled:
-        beyond_bytes = 0  # what the last step took beyond its prediction
+        last: _Plan | None = None
         for _ in range(_MOST_ROUNDS):
-            plan = self._expected_to_fit(beyond_bytes)
-            if plan is None:
+            last = self._promising(last)
+            if last is None:
                 break
-            made = self._rehearsed(plan)
+            made = self._rehearsed(last)
             if 0 <= 1.0 - _peak(made) / self.budget_bytes <= _SLACK:
                 break
-            beyond_bytes = _peak(made) - made.predicted_peak_bytes
-        fitting = [x for x in self.made if _peak(x) <= self.budget_bytes]
-        for made in sorted(fitting, key=lambda x: simulate(self.planner.profile, x.schedule).time_ms):
+        for made in sorted(self._fitting(), key=self._time_ms):
             real = made if rehearse else self._real(made)
             if _peak(real) <= self.budget_bytes:
                 return replace(real, rounds=tuple(self.rounds))
         raise ValueError(self._refusal())
 
-    def _expected_to_fit(self, beyond_bytes: int) -> _Plan | None:
-        """The quickest of a few new plans that are expected within the budget, or the smallest; None: nothing new."""
-        found: list[_Plan] = []
-        planned_bytes = self.budget_bytes - beyond_bytes
+    def _fitting(self) -> list[Compiled]:
+        return [x for x in self.made if _peak(x) <= self.budget_bytes]
+
+    def _time_ms(self, made: Compiled) -> float:
+        return simulate(self.planner.profile, made.schedule).time_ms
+
+    def _promising(self, last: _Plan | None) -> _Plan | None:
+        """Of a few new plans the quickest that is expected within the budget, or the smallest if none is known to be.
+
+        Args:
+            last: that was measured; what that took beyond its prediction, and its schedule, the next ones will, too.
+
+        Returns:
+            None: there is nothing new that is expected to be better.
+        """
+        taken_bytes = 0 if last is None else _peak(self.made[-1])
+        beyond_bytes = 0 if last is None else taken_bytes - last.predicted_bytes
+        planned_bytes = self.budget_bytes - (0 if last is None else taken_bytes - last.simulated_bytes)
+        found: dict[frozenset[int], _Plan] = {}
         for _ in range(_MOST_PLANS):
             plan = self._predicted(planned_bytes)
-            found.append(plan)
-            expected_bytes = plan.predicted_bytes + beyond_bytes
-            then_bytes = self.budget_bytes - (expected_bytes - plan.simulated_bytes)
-            if 0 <= 1.0 - expected_bytes / self.budget_bytes <= _SLACK or then_bytes == planned_bytes:
+            if plan.saved in found or (found and plan.saved in self.tried):
                 break
-            planned_bytes = then_bytes
-        new = [x for x in found if x.saved not in self.tried]
-        fitting = [x for x in new if x.predicted_bytes + beyond_bytes <= self.budget_bytes]
-        if fitting:
-            return min(fitting, key=lambda x: x.time_ms)
-        return min(new, key=lambda x: x.predicted_bytes, default=None)
+            found[plan.saved] = plan
+            expected_bytes = plan.predicted_bytes + beyond_bytes
+            if 0 <= 1.0 - expected_bytes / self.budget_bytes <= _SLACK:
+                break
+            planned_bytes = self.budget_bytes - (expected_bytes - plan.simulated_bytes)
+        new = [x for x in found.values() if x.saved not in self.tried]
+        quickest = min(
+            (x for x in new if x.predicted_bytes + beyond_bytes <= self.budget_bytes), key=_time_ms, default=None
+        )
+        known = min(map(self._time_ms, self._fitting()), default=None)
+        if known is None:
+            return quickest or min(new, key=lambda x: x.predicted_bytes, default=None)
+        return quickest if quickest is not None and quickest.time_ms < known else None
 
     def _predicted(self, planned_bytes: int) -> _Plan:
         own = self.planner
@@ -189,7 +206,7 @@ class _Fitting:
         nothing = frozenset[int]()
         schedule = CompiledStep(own.profile).schedule(nothing, method="monet-compiled", budget_bytes=planned_bytes)
         # A step may take less than predicted, but not by much: budgets far below are refused at once.
-        if not self.tried and self.budget_bytes < _NEAR * simulate(own.profile, schedule).peak_bytes:
+        if planned_bytes == self.budget_bytes < _NEAR * simulate(own.profile, schedule).peak_bytes:
             raise ValueError(f"no compiled step was found for {format_bytes(self.budget_bytes)}: {solution.message}")
         return nothing, schedule
 
@@ -223,6 +240,10 @@ class _Fitting:
             f"predicted to take {format_bytes(least.predicted_peak_bytes)}. explorer.apply keeps smaller budgets, not "
             "compiled"
         )
+
+
+def _time_ms(plan: _Plan) -> float:
+    return plan.time_ms
 
 
 def _peak(made: Compiled) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from explorer.torch_inductor import computed_outside, operator_name, shows_its_argument
+from explorer.torch_inductor import computed_outside, operator_name, scatters_in_a_loop, shows_its_argument
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _MOST_READS = 4
@@ -71,9 +71,14 @@ class Kernel:
         return same and not self.outside and not is_reduction(written)
 
 
-def kernels_of(graph: fx.Graph) -> list[Kernel]:
-    """What runs, in order."""
-    return _Lowering(graph).kernels()
+def kernels_of(graph: fx.Graph, *, scatters_read_all: bool = True) -> list[Kernel]:
+    """What runs, in order.
+
+    Args:
+        graph: a forward or a backward graph.
+        scatters_read_all: from memory, as on a CPU with several threads; False: as the compiler has each of them here.
+    """
+    return _Lowering(graph, scatters_read_all=scatters_read_all).kernels()
 
 
 def val(node: fx.Node) -> Any:
@@ -212,8 +217,9 @@ class _Loop:
 
 
 class _Lowering:
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, graph: fx.Graph, *, scatters_read_all: bool) -> None:
         self.graph = graph
+        self.scatters_read_all = scatters_read_all
         self.place = {x: at for at, x in enumerate(graph.nodes)}
         output = next(x for x in graph.nodes if x.op == "output")
         self.outputs = {base(x) for x in output.all_input_nodes}
@@ -289,11 +295,11 @@ class _Lowering:
     def _is_outside(self, node: fx.Node) -> bool:
         return is_outside(node) or node in self.products
 
-    def _wants(self, user: fx.Node, node: fx.Node) -> bool:
-        """Does a kernel that is no loop read it from memory? A scatter computes what it adds, and where, by itself."""
-        if name_of(user) in _SCATTER:
-            return base(user.all_input_nodes[0]) is node
-        return self._is_outside(user)
+    def _reads_all(self, node: fx.Node) -> bool:
+        """From memory? Some scatters compute what they add, and where, by themselves."""
+        if name_of(node) in _SCATTER and not self.scatters_read_all:
+            return not scatters_in_a_loop(node)
+        return self._is_outside(node)
 
     def _is_kept(self, node: fx.Node, reads: set[fx.Node]) -> bool:
         """Is a result of a loop put into memory, for the time being?"""
@@ -302,7 +308,7 @@ class _Lowering:
         if is_constant(node):
             return False
         users = set(readers(node))
-        if any(self._wants(x, node) for x in users) or any(base(x) in self.outputs for x in node.users if is_view(x)):
+        if any(map(self._reads_all, users)) or any(base(x) in self.outputs for x in node.users if is_view(x)):
             return True
         heavy = name_of(node) in _HEAVY
         return (len(users) > 1 and (len(reads) > _MOST_READS or heavy)) or len(reads) > _MOST_READS_ALONE

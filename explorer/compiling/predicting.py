@@ -55,7 +55,7 @@ def _peak_bytes(profile: Profile) -> int:
 
 def _written_over(operator: Operator, dying: set[int], size: list[int]) -> Iterator[int]:
     room = Counter(size[x] for x in operator.default().writes)
-    for way in operator.implementations:
-        if way.overwrites in dying and room[size[way.overwrites]]:
-            room[size[way.overwrites]] -= 1
-            yield way.overwrites
+    for storage in dict.fromkeys(way.overwrites for way in operator.implementations):
+        if storage in dying and room[size[storage]]:
+            room[size[storage]] -= 1
+            yield storage

@@ -62,7 +62,7 @@ class Compiled(Summarised):
         measured_peak_bytes: likewise, of a real step; None where none was measured.
         budget_bytes: what was asked, here or of the schedule; None: nothing.
         margin_bytes: how much less than the budget the schedule was solved for, so that the measured peak keeps it;
-            negative where the compiled step takes less than predicted.
+            negative where the compiled step takes less than the schedule.
         rounds: of planning for a budget, the first one first; empty: none was asked for.
         unsaid: what a schedule that is not of the compiled step has and this has not, a sentence each.
     """
@@ -144,9 +144,8 @@ def compiled(
         found = translated(model, schedule, batch, loss=loss, traced=traced, own_layout=own_layout)
     peak_bytes = predicted_peak_bytes(traced, found.choice, known)
     made = replace(step_with(model, traced, found, loss, peak_bytes), budget_bytes=schedule.budget_bytes)
-    if not measure:
-        return made
-    made = measured_step(made, batch)
+    if measure:
+        made = measured_step(made, batch)
     _warn_above(made)
     return made
 
@@ -164,13 +163,17 @@ def _costed(profile: Profile | None, traced: Traced, *, own_layout: bool) -> Pro
 
 
 def _warn_above(made: Compiled) -> None:
-    """Say where a compiled step does not keep the budget that its schedule was solved for."""
-    peak_bytes, budget_bytes = made.measured_peak_bytes, made.budget_bytes
-    if peak_bytes is None or budget_bytes is None or peak_bytes <= budget_bytes:
+    """Say where a compiled step does not keep the budget that its schedule was solved for, or is not expected to."""
+    measured_bytes, predicted_bytes = made.measured_peak_bytes, made.predicted_peak_bytes
+    budget_bytes = made.budget_bytes
+    if budget_bytes is None or (predicted_bytes if measured_bytes is None else measured_bytes) <= budget_bytes:
         return
+    predicted = format_bytes(predicted_bytes)
+    peaks = "is predicted to peak at " + predicted
+    if measured_bytes is not None:
+        peaks = f"peaks at {format_bytes(measured_bytes)} (predicted: {predicted})"
     warnings.warn(
-        f"the compiled step peaks at {format_bytes(peak_bytes)} (predicted: "
-        f"{format_bytes(made.predicted_peak_bytes)}), above the schedule's budget of {format_bytes(budget_bytes)}; "
+        f"the compiled step {peaks}, above the schedule's budget of {format_bytes(budget_bytes)}; "
         "explorer.compiled_within(…, budget=…) plans until the measured peak keeps it",
         UserWarning,
         stacklevel=3,

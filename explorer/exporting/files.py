@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -119,7 +120,8 @@ def _compiled(
 ) -> Compiled:
     if not isinstance(schedule, Compiled):
         return compiled(model, schedule, batch, loss=loss, profile=profile)
-    of_this = compiled(model, schedule.schedule, batch, loss=loss, profile=profile).choice  # refuses another's
+    asked = replace(schedule.schedule, budget_bytes=None)  # what the step takes was told when it was made
+    of_this = compiled(model, asked, batch, loss=loss, profile=profile).choice  # refuses another's
     if of_this.graph != schedule.choice.graph:
         raise ValueError("schedule is of another compiled step; give the model, batch and loss that it was made with")
     return schedule
