@@ -67,8 +67,8 @@ def compiled_peaks(rows: Rows) -> Iterable[str]:
         f"{len(made)} architectures, {len(rows) - len(made)} refused. Of {len(offs)} predictions "
         f"{sum(abs(x) <= _WANTED for x in offs)} are within {_WANTED:.0%}, {sum(x < -_WANTED for x in offs)} too low "
         f"by more, {sum(x > _WANTED for x in offs)} too high; the median is off by "
-        f"{statistics.median(map(abs, offs)):.1%}. {sum(_keeps(x, 'kept_bytes') for x in asked)} of {len(asked)} "
-        "budgets are kept."
+        f"{statistics.median(map(abs, offs or [0.0])):.1%}. {sum(_keeps(x, 'kept_bytes') for x in asked)} of "
+        f"{len(asked)} budgets are kept."
     )
     yield ""
     yield from head(

@@ -113,13 +113,19 @@ def measured(name: str, *, rounds: int) -> Row:
             step()
         times = times_in_turns_ms(steps, rounds=rounds)
     torch.compiler.reset()
+    last_ratio, last_error = paired_ratio(times["last"], times["compiler"])
+    own_ratio, own_error = paired_ratio(times["own"], times["compiler"])
     return Row(
-        name,
-        traced.is_own_layout(profiles[0].graph.identity),
-        _ratio_of_costs(traced, profiles),
-        *paired_ratio(times["last"], times["compiler"]),
-        *paired_ratio(times["own"], times["compiler"]),
-        *peaks.values(),
+        case=name,
+        own=traced.is_own_layout(profiles[0].graph.identity),
+        predicted_ratio=_ratio_of_costs(traced, profiles),
+        last_ratio=last_ratio,
+        last_ratio_error=last_error,
+        own_ratio=own_ratio,
+        own_ratio_error=own_error,
+        compiler_bytes=peaks["compiler"],
+        last_bytes=peaks["last"],
+        own_bytes=peaks["own"],
     )
 
 

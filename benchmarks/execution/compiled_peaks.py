@@ -25,6 +25,8 @@ from explorer.compiling.partitioning import Step, compiled
 from explorer.compiling.predicting import predicted_peak_bytes
 from explorer.compiling.running import rehearsed_peak_bytes
 
+_SAID = 400
+
 
 @dataclass(frozen=True)
 class Row:
@@ -71,7 +73,11 @@ def main() -> None:
     names = options.architectures or [x.name for x in ZOO.values() if not x.refused]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.jobs, mp_context=context, max_tasks_per_child=1) as pool:
-        for done in as_completed([pool.submit(measured, name, seconds=options.seconds) for name in names]):
+        running = {pool.submit(measured, name, seconds=options.seconds): name for name in names}
+        for done in as_completed(running):
+            if (error := done.exception()) is not None:
+                print(running[done], "FAILED", repr(error)[:_SAID], flush=True)
+                continue
             row = done.result()
             print(row, flush=True)
             if options.json:

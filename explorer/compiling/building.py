@@ -177,7 +177,7 @@ class _Building:
         return made.id
 
     def _reads(self, kernel: Kernel, *, backward: bool = False) -> tuple[int, ...]:
-        """By storages; what is saved of the model and the batch in the compiler's layout, it saves in place of them."""
+        """By storages; of the model and the batch, the copy with channels last is saved where there is one."""
         found = dict.fromkeys(self.number[y] for x in kernel.reads if (y := self._owner(x)) in self.number)
         if backward or (kernel.outside and is_of_pictures(kernel.called)):
             return tuple(self.copies.get(x, x) for x in found)

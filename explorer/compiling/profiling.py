@@ -24,7 +24,7 @@ from explorer.profiling.profiling import Progress
 from explorer.torch_arguments import a_batch, a_model
 from explorer.torch_inductor import lays_out_convolutions
 
-_WORTH = 0.97  # of the time in the compiler's layout that the model's own may take at most: costs are measured
+_WORTH = 0.97  # of the time with channels last that the model's own layout may take at most: costs are measured
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Traced:
 
     Attributes:
         joint: the compiler's graph.
-        built: as a training graph, in the compiler's layout of convolutions.
+        built: as a training graph, with channels last in convolutions of pictures.
         own: likewise in the model's own; None where there are no convolutions of pictures on a CPU.
         batch: what it expects of a batch.
         differentiated: of the batch's leaves, which are tensors with ``requires_grad``.
@@ -63,7 +63,7 @@ def profile_compiled(
     pointwise calls and sums, which take as long as what they read and write goes through memory once, and calls of
     libraries, which are measured. What a loop has inside is never in memory. What PyTorch's own minimum cut computes
     again inside of other loops is computed again there; what it saves, schedules may save or not. On a CPU,
-    convolutions of pictures are measured in the compiler's layout and in the model's own; the graph is of the quicker.
+    convolutions of pictures are measured with channels last and in the model's own layout; the graph is of the quicker.
 
     Args:
         model: in training mode; as before afterwards. Autocast is what the model enters by itself, or what is active.

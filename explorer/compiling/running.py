@@ -119,7 +119,7 @@ def compiled(
         batch: a sample batch with the shapes that the schedule was made for.
         loss: as for the profile; it is compiled, too.
         profile: from ``profile_compiled``, for workspaces in the predicted peak, and for convolutions' layout where the
-            schedule says nothing of it; None: the peak of tensors alone, in the compiler's layout.
+            schedule says nothing of it; None: the peak of tensors alone, with channels last if that is not said.
         measure: also run a step and measure its peak; warns where that is above the schedule's budget.
 
     Raises:

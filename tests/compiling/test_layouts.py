@@ -1,4 +1,4 @@
-"""Compiled steps whose convolutions run in the compiler's layout, or in the model's own where that is quicker."""
+"""Compiled steps whose convolutions run with channels last, or in the model's own layout where that is quicker."""
 
 from __future__ import annotations
 
