@@ -54,13 +54,13 @@ def scatters_in_a_loop(node: fx.Node) -> bool:
         many = settings.cpp.fallback_scatter_reduce_sum and (settings.cpp.dynamic_threads or threads != 1)
         return numbers and not (many and value.device.type == "cpu")
     if name in ("index_put", "_unsafe_index_put"):
-        indices = [x.meta["val"].dtype for x in fx_nodes(rest[0])]
+        indices = [x.meta["val"].dtype for x in _fx_nodes(rest[0])]
         adds = len(rest) > 2 and bool(rest[2])
         return not {torch.bool, torch.uint8}.intersection(indices) and (numbers or not adds)
     return name == "scatter" and "reduce" not in node.kwargs
 
 
-def fx_nodes(value: Any) -> list[fx.Node]:
+def _fx_nodes(value: Any) -> list[fx.Node]:
     """Those in an argument."""
     found: list[fx.Node] = []
     fx.map_arg(value, found.append)
