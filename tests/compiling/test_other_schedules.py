@@ -34,13 +34,15 @@ def test_the_peak_is_that_of_what_the_compiler_makes_of_it() -> None:
         made = explorer.compiled(model, plan.schedule, batch, profile=profile, measure=True)
     assert made.measured_peak_bytes is not None
     assert made.predicted_peak_bytes == pytest.approx(made.measured_peak_bytes, rel=0.1)
-    if made.predicted_peak_bytes > plan.budget_bytes:
-        assert "above its budget" in made.unsaid[0]
+    if made.measured_peak_bytes > plan.budget_bytes:
+        assert any("above the schedule's budget" in str(x.message) for x in caught)
+    if made.unsaid and "above its budget" in made.unsaid[0]:
         assert any("above its budget" in str(x.message) for x in caught)
     own = explorer.solve(profile, budget="70 %", method="monet-compiled", time_limit=2)
     assert own.schedule is not None
-    kept = explorer.compiled(model, own.schedule, batch, profile=profile)
-    assert (kept.unsaid, kept.predicted_peak_bytes, kept.schedule) == ((), own.peak_bytes, own.schedule)
+    kept = explorer.compiled(model, replace(own.schedule, budget_bytes=None), batch, profile=profile)
+    assert (kept.unsaid, kept.schedule.steps) == ((), own.schedule.steps)
+    assert kept.predicted_peak_bytes == pytest.approx(own.peak_bytes, rel=0.1)
 
 
 def test_a_step_above_the_budget_of_its_schedule_is_told() -> None:
