@@ -60,7 +60,7 @@ def test_what_is_computed_again_is_counted_where_the_compiler_has_it(*, own: boo
     planner, profile = profile_in(model, batch, own=own)
     choice = tagged(planner.traced, set(), own_layout=own)
     taken = rehearsed_peak_bytes(compiled(Step(model, F.cross_entropy), choice), batch)
-    assert predicted_peak_bytes(planner.traced, choice, profile) == pytest.approx(taken, rel=0.03)
+    assert predicted_peak_bytes(planner.traced, choice, profile) == pytest.approx(taken, rel=0.05)
     assert CompiledStep(profile).judge(frozenset()).peak_bytes < taken, "the one graph says less"
 
 
@@ -74,7 +74,7 @@ def test_channels_last_in_both_passes_is_predicted() -> None:
     assert predicted_peak_bytes(planner.traced, choice, profile) == pytest.approx(taken, rel=0.001)
 
 
-@pytest.mark.parametrize(("saved", "off"), [(True, 0.005), (False, 0.06 if TELLS_ALL else 0.25)])
+@pytest.mark.parametrize(("saved", "off"), [(True, 0.005), (False, 0.08 if TELLS_ALL else 0.25)])
 def test_a_language_model_is_predicted_whether_its_results_are_saved_or_not(off: float, *, saved: bool) -> None:
     """Its embeddings' gradients are scattered, and one loop writes over several of its arguments."""
     torch.manual_seed(0)
