@@ -6,12 +6,10 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from benchmarks.markdown import head, line
+from benchmarks.markdown import MIB, Rows, head, line
 
-MIB = 2**20
 _WANTED = 0.05
 """By which a peak may be predicted wrong."""
-Rows = list[dict[str, Any]]
 
 
 def compiled_choice(rows: Rows) -> Iterable[str]:

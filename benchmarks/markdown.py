@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
+
+MIB = 2**20
+Rows = list[dict[str, Any]]
 
 _NOTHING = re.compile(r"-0\.0+%")
 """A difference that rounds to none, which has no sign to tell."""

@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compiled_tables import compiled_choice, compiled_layouts, compiled_peaks
-from benchmarks.markdown import head, line
+from benchmarks.markdown import MIB, Rows, head, line
 from benchmarks.provenance import read_results
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
-MIB = 2**20
-Rows = list[dict[str, Any]]
 _SLOWEST = 5
 """Placements of schedules that have rows of their own."""
 _TENSORS = "tensors alone"  # in place of a model

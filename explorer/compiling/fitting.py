@@ -163,9 +163,20 @@ class _Fitting:
         Returns:
             None: there is nothing new that is expected to be better.
         """
-        taken_bytes = 0 if last is None else _peak(self.made[-1])
-        beyond_bytes = 0 if last is None else taken_bytes - last.predicted_bytes
-        planned_bytes = self.budget_bytes - (0 if last is None else taken_bytes - last.simulated_bytes)
+        beyond_bytes = 0 if last is None else _peak(self.made[-1]) - last.predicted_bytes
+        new = [x for x in self._plans(last, beyond_bytes) if x.saved not in self.tried]
+        expected = [x for x in new if x.predicted_bytes + beyond_bytes <= self.budget_bytes]
+        quickest = min(expected, key=lambda x: x.time_ms, default=None)
+        known_ms = min(map(self._time_ms, self._fitting()), default=None)
+        if known_ms is None:
+            return quickest or min(new, key=lambda x: x.predicted_bytes, default=None)
+        return quickest if quickest is not None and quickest.time_ms < known_ms else None
+
+    def _plans(self, last: _Plan | None, beyond_bytes: int) -> list[_Plan]:
+        """A few, each for what the one before leaves of the budget by what it is expected to take."""
+        planned_bytes = self.budget_bytes
+        if last is not None:
+            planned_bytes -= last.predicted_bytes + beyond_bytes - last.simulated_bytes
         found: dict[frozenset[int], _Plan] = {}
         for _ in range(_MOST_PLANS):
             plan = self._predicted(planned_bytes)
@@ -176,14 +187,7 @@ class _Fitting:
             if 0 <= 1.0 - expected_bytes / self.budget_bytes <= _SLACK:
                 break
             planned_bytes = self.budget_bytes - (expected_bytes - plan.simulated_bytes)
-        new = [x for x in found.values() if x.saved not in self.tried]
-        quickest = min(
-            (x for x in new if x.predicted_bytes + beyond_bytes <= self.budget_bytes), key=_time_ms, default=None
-        )
-        known = min(map(self._time_ms, self._fitting()), default=None)
-        if known is None:
-            return quickest or min(new, key=lambda x: x.predicted_bytes, default=None)
-        return quickest if quickest is not None and quickest.time_ms < known else None
+        return list(found.values())
 
     def _predicted(self, planned_bytes: int) -> _Plan:
         own = self.planner
@@ -240,10 +244,6 @@ class _Fitting:
             f"predicted to take {format_bytes(least.predicted_peak_bytes)}. explorer.apply keeps smaller budgets, not "
             "compiled"
         )
-
-
-def _time_ms(plan: _Plan) -> float:
-    return plan.time_ms
 
 
 def _peak(made: Compiled) -> int:

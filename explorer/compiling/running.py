@@ -120,7 +120,8 @@ def compiled(
         loss: as for the profile; it is compiled, too.
         profile: from ``profile_compiled``, for workspaces in the predicted peak, and for convolutions' layout where the
             schedule says nothing of it; None: the peak of tensors alone, with channels last if that is not said.
-        measure: also run a step and measure its peak; warns where that is above the schedule's budget.
+        measure: also run a step and measure its peak. A warning tells where that, or the prediction of a step that is
+            not measured, is above the schedule's budget.
 
     Raises:
         ValueError: the schedule is for another model, batch or loss, or has what a compiled step cannot do (names it,
